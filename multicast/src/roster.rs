@@ -105,7 +105,7 @@ impl Seen {
             return Err(Mistrust::OtherIdentity { node });
         }
         let same = other == self;
-        if guard!(Mutant::StaleLifeMet, life > known || same) {
+        if guard!(Mutant::StaleIncarnationMet, life > known || same) {
             Ok(())
         } else {
             Err(Mistrust::WentBack { node, life, known })

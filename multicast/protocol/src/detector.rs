@@ -3,18 +3,18 @@
 //! After Mu (OSDI '20, section 5.2): replicas *read* each other's counters, so that a late message
 //! condemns nobody, and the score is bounded, so that a long good life is no reason to wait long.
 //!
-//! **Patience** is the number of looks in a row that a replica may miss before it is suspected. On a
+//! **Timeout** is the number of looks in a row that a replica may miss before it is suspected. On a
 //! crowded host live processes are not scheduled for longer than that, and each change of leaders costs the
-//! processor time that brings on the next one. So a mistake doubles the patience with that replica, up to a
+//! processor time that brings on the next one. So a mistake doubles the timeout with that replica, up to a
 //! bound (after Chandra and Toueg, JACM '96, section 6.1). But a replica that really stood still was
 //! rightly suspected, and the next one that does is to be replaced just as soon. A suspicion is a mistake
 //! in two cases:
 //!
-//! - it was *premature*: the silence ended within one base patience after it;
+//! - it was *premature*: the silence ended within one base timeout after it;
 //! - the observer was itself kept from looking, twice within a short time: the host is crowded, and no
 //!   silence says much about one process.
 //!
-//! A calm time halves the patience again, down to its base. A known death is never waited for. One look is
+//! A calm time halves the timeout again, down to its base. A known death is never waited for. One look is
 //! one miss at most, however late it comes: an observer that is kept from looking blames nobody for the time.
 
 use alloc::vec;
@@ -36,9 +36,9 @@ pub enum Pulse {
 const BEAT: u32 = 15;
 /// How much longer replicas that were never seen are waited for: a cluster is starting.
 const UNSEEN_PATIENCE: u32 = 10;
-/// The most that mistakes raise the patience: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
-const PATIENCE_MAX: u32 = 16;
-/// A time without a long silence that halves a raised patience.
+/// The most that mistakes raise the timeout: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
+const TIMEOUT_FACTOR_MAX: u32 = 16;
+/// A time without a long silence that halves a raised timeout.
 const CALM_MS: u64 = 1_000;
 /// Two late looks of the observer's own within this time mean that the host is crowded, for as long.
 const CROWDED_MS: u64 = 2_000;
@@ -47,13 +47,13 @@ const CROWDED_MS: u64 = 2_000;
 struct Health {
     score: u32,
     /// Misses in a row that it may have: more after each mistake.
-    patience: u32,
+    timeout: u32,
     /// Misses since it was suspected.
     over: u32,
     dead: bool,
     /// When the score fell to nothing.
     since_ms: u64,
-    /// When it was last silent for long, or its patience changed.
+    /// When it was last silent for long, or its timeout changed.
     troubled_ms: u64,
 }
 
@@ -74,8 +74,8 @@ impl Detector {
     /// look every `look_ms`, or more rarely when nothing is to be done.
     pub fn new(replicas: u8, score_max: u32, look_ms: u64) -> Self {
         let score = score_max * UNSEEN_PATIENCE;
-        let patience = score_max;
-        let unseen = Health { score, patience, over: 0, dead: false, since_ms: 0, troubled_ms: 0 };
+        let timeout = score_max;
+        let unseen = Health { score, timeout, over: 0, dead: false, since_ms: 0, troubled_ms: 0 };
         Self {
             slots: vec![unseen; usize::from(replicas)],
             score_max,
@@ -99,13 +99,13 @@ impl Detector {
                 }
                 if before == 0 && !health.dead {
                     if health.over <= base || crowded {
-                        health.patience = (health.patience * 2).min(base * PATIENCE_MAX);
+                        health.timeout = (health.timeout * 2).min(base * TIMEOUT_FACTOR_MAX);
                     }
-                    health.score = health.patience;
+                    health.score = health.timeout;
                 }
                 health.dead = false;
                 health.calm_down(base, now_ms);
-                health.score = (health.score + BEAT).min(health.patience);
+                health.score = (health.score + BEAT).min(health.timeout);
             }
             Pulse::Missed => {
                 health.score = before.saturating_sub(1);
@@ -153,8 +153,8 @@ impl Detector {
     }
 
     /// How many misses in a row the slot may have before it is suspected.
-    pub fn patience(&self, slot: u8) -> u32 {
-        self.slots[usize::from(slot)].patience
+    pub fn timeout(&self, slot: u8) -> u32 {
+        self.slots[usize::from(slot)].timeout
     }
 
     /// For how long the slot has beaten without a long silence: nothing while it is suspected.
@@ -173,14 +173,14 @@ impl Health {
     /// A beat: a long silence before it starts the calm time anew, and a whole calm time halves what
     /// mistakes have doubled.
     fn calm_down(&mut self, base: u32, now_ms: u64) {
-        let silent = self.patience.saturating_sub(self.score);
+        let silent = self.timeout.saturating_sub(self.score);
         if silent > long_silence(base) {
             self.troubled_ms = now_ms;
         }
-        if self.patience > base && now_ms >= self.troubled_ms + CALM_MS {
+        if self.timeout > base && now_ms >= self.troubled_ms + CALM_MS {
             self.troubled_ms = now_ms;
-            self.patience = (self.patience / 2).max(base);
-            self.score = self.score.min(self.patience);
+            self.timeout = (self.timeout / 2).max(base);
+            self.score = self.score.min(self.timeout);
         }
     }
 }

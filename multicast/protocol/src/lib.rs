@@ -19,6 +19,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod backoff;
 pub mod ballot;
 pub mod by_session;
 mod bytes;
@@ -27,12 +28,11 @@ pub mod detector;
 pub mod divergence;
 pub mod group;
 pub mod ids;
-pub mod known;
+pub mod logged_set;
 pub mod message;
 pub mod mutants;
 pub mod ordering;
 pub mod paths;
-pub mod patience;
 pub mod properties;
 pub mod ramcast;
 pub mod rank;

@@ -75,9 +75,9 @@ mutants! {
     /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
     LogKeptBeyondRing,
     /// A leader waits for a replica to lead in its place that is not let in.
-    HeirNotLetIn,
-    /// A replica that keeps its own log, since the state that it was given lacks what is there, is not fed.
-    KeptLogNotFed,
+    TransfereeNotAdmitted,
+    /// A replica that keeps its own log, since the state that it was given lacks what is there, is not written to.
+    KeptLogNotWritten,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).
     CompletionWithoutPayload,
     /// A message that is known is proposed again (hole 9, gap M).
@@ -166,9 +166,9 @@ mutants! {
     /// A learner counts itself when it looks what is committed (hole 8).
     LearnerCountsItself,
     /// A completed write counts for a life that is not in the view (hole 8).
-    CompletionOfUnnamedLife,
+    CompletionOfUnnamedIncarnation,
     /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
-    LetInTooEarly,
+    AdmittedTooEarly,
     /// A new leader does not announce again what other groups may have missed.
     NotAnnouncedAgain,
     /// A new leader does not repeat replies (hole 9).
@@ -226,17 +226,17 @@ mutants! {
     /// A leader says that its whole group is done with a message when it is itself.
     SettledTooEarly,
     /// A leader that cannot deliver what its group is done with goes on leading.
-    LeftBehindLeads,
+    LaggingLeads,
     /// A leader gives its state to a learner though it lacks what its group was done with before.
-    LeftBehindTeaches,
+    LaggingSendsState,
     /// A life counts that was given too little for it to apply what its group is done with.
-    LetInBehind,
+    AdmittedLagging,
     /// A state lacks the results that its machine was given of messages that are not over.
     HeardNotTaken,
     /// A state lacks what its machine has said to groups that may ask for it.
     ResultsNotTaken,
     /// A state lacks what its group has proposed for messages that others are not done with.
-    OwedNotTaken,
+    RetainedNotTaken,
     /// A `Join` does not end an eviction.
     EvictedForEver,
     /// A replica reads what its old leader has written and closes its log to it after that (hole 11).
@@ -269,7 +269,7 @@ mutants! {
     /// What was written before a question confirms who is asked.
     ConfirmedBefore,
     /// The memory of a life that is not let in confirms a leader.
-    ConfirmedByUnnamedLife,
+    ConfirmedByUnnamedIncarnation,
     /// A read is made before its leader has delivered what others of its group have.
     ReadTooEarly,
     /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone
@@ -288,7 +288,7 @@ mutants! {
     /// A channel that cannot be attached for lack of memory is kept, and what is sent by it waits for ever.
     UselessChannelKept,
     /// A process is met though its count of starts is below one that was seen, or equal to it.
-    StaleLifeMet,
+    StaleIncarnationMet,
     /// A group takes its own verdict on a transaction for that of all groups.
     VerdictsNotExchanged,
     /// A command goes on while one before it, which it meets, waits for verdicts.

@@ -193,7 +193,7 @@ pub trait OrderingProtocol: Sized {
     // What replies and reads rest on.
 
     /// Up to where everything must be [passed](Self::has_passed) before an answer may go out that is given now.
-    fn rests_on(&self, to: AnswerTo) -> Rank;
+    fn reply_dependency(&self, to: AnswerTo) -> Rank;
 
     /// Whether everything that this group has delivered up to a rank, and all that it rests on,
     /// was delivered by all its destinations.
@@ -217,7 +217,7 @@ pub trait OrderingProtocol: Sized {
     fn leader_of(&self, group: GroupId) -> ReplicaId;
 
     /// Whether the message is, or was, in our log.
-    fn is_known(&self, message: MessageId) -> bool;
+    fn is_logged(&self, message: MessageId) -> bool;
 
     /// How far the message has come. Looks at what is not committed entry by entry: for the rare message that comes again.
     fn stage_of(&self, message: MessageId) -> MessageStage;
@@ -264,13 +264,13 @@ pub trait Inspect {
 
     /// The pending message to several groups that no other such can pass by: since when it waits,
     /// which it is, and the groups of which something is missing here.
-    fn stuck(&self) -> Option<(u64, MessageId, GroupSet)>;
+    fn blocked(&self) -> Option<(u64, MessageId, GroupSet)>;
 
     /// What keeps the next message from being delivered, for people to read.
-    fn describe_stuck(&self) -> String;
+    fn describe_blocked(&self) -> String;
 
     /// Delivered messages to several groups that are kept, since somebody may not be done with them.
-    fn owes(&self) -> usize;
+    fn retained(&self) -> usize;
 
     /// Up to where everything is known to be passed that our group delivers and that shares a destination with other groups.
     /// [`NOTHING`](Rank::NOTHING) in an ordering of a single group, where all ranks count as passed.

@@ -110,7 +110,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             {
                 let core = &self.replicas[at].core;
                 let name = |sequence| MessageId::new(SessionId(session), sequence);
-                let known = |sequence| core.is_known(name(sequence));
+                let known = |sequence| core.is_logged(name(sequence));
                 self.wiring.port.skip_known(id, len_max, known);
                 found_in_log = Some(len_max);
             }

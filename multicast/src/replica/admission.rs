@@ -81,7 +81,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         ours.joining = joins.then_some(incarnation);
         self.stop_sending_to(slot);
         self.paths.admitted += 1;
-        let event = GroupEvent::Feeds { slot, incarnation, held_from };
+        let event = GroupEvent::FollowerAdded { slot, incarnation, held_from };
         self.core.step(Event::Group(event), &mut self.effects);
         self.write_log(slot, before, 0, Hurry::Now, wiring);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");

@@ -150,7 +150,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.writer.followers[usize::from(slot)].joining = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             }
-            GroupEffect::Succeed { to, ballot } => {
+            GroupEffect::TimeoutNow { to, ballot } => {
                 let succeed = Election::Succeed { ballot: ballot.to_word() };
                 if self.core.log().leads() {
                     self.ask_member(to, &succeed, wiring); // It is asked again.

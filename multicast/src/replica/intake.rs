@@ -93,7 +93,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             return;
         }
         for message in self.payloads.messages() {
-            if self.core.is_known(message) {
+            if self.core.is_logged(message) {
                 continue;
             }
             if !self.log_has_room() {

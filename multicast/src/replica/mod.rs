@@ -177,7 +177,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             me: id,
             incarnation,
             replicas: topology.replicas,
-            patience_ms: PATIENCE * tuning.heartbeat_ms,
+            timeout_ms: PATIENCE * tuning.heartbeat_ms,
             beat_ms: tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
             lease_ms: tuning.lease_ms,
@@ -251,8 +251,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.leave_logs(wiring);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
         self.tell_applied(wiring);
-        let patience_ms = self.config.group.patience_ms;
-        self.exchange.ask(now_ms, patience_ms, &mut self.core, &mut self.effects);
+        let timeout_ms = self.config.group.timeout_ms;
+        self.exchange.ask(now_ms, timeout_ms, &mut self.core, &mut self.effects);
         self.reads.tick(self.core.log().now_ms());
         self.carry_out(wiring);
         self.keep_group(wiring);
@@ -327,7 +327,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 }
             }
             Election::Succeed { ballot } => {
-                let succeed = Control::Succeed { ballot: Ballot::from_word(ballot) };
+                let succeed = Control::TimeoutNow { ballot: Ballot::from_word(ballot) };
                 if self.is_trusted() {
                     self.core.control(from.slot, succeed, &mut self.effects);
                 }
@@ -462,7 +462,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     payload: &held.bytes,
                     answers: self.core.log().leads(),
                 };
-                let rests_on = self.core.rests_on(AnswerTo::Message(next.message));
+                let rests_on = self.core.reply_dependency(AnswerTo::Message(next.message));
                 let now_ms = self.core.log().now_ms();
                 self.exchange.give(next.message, next.rank, rests_on, now_ms);
                 delivered += 1;
@@ -508,7 +508,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// How long the replicas of a group wait for each other.
     pub(crate) const fn patience(&self) -> Duration {
-        Duration::from_millis(self.config.group.patience_ms)
+        Duration::from_millis(self.config.group.timeout_ms)
     }
 
     /// Replicas of its group.

@@ -78,6 +78,6 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(crate) fn session_gone(&mut self, session: SessionId) {
         self.reads.forget(session);
         let core = &self.core;
-        self.payloads.retain(session, |message| core.is_known(message));
+        self.payloads.retain(session, |message| core.is_logged(message));
     }
 }

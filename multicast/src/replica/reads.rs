@@ -144,7 +144,7 @@ impl Reads {
         let mut any = false;
         let mut made = std::mem::take(&mut self.made);
         let bytes = std::mem::take(&mut self.bytes);
-        let until = core.rests_on(AnswerTo::Read);
+        let until = core.reply_dependency(AnswerTo::Read);
         let mut start = 0;
         for (asked, end) in made.drain(..) {
             let answer = &bytes[start..end];

@@ -89,7 +89,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         // Of nodes' own messages only a leader has any use. And what our log waits for may be known
         // already: the state that we began with says up to where the session has all its replies.
-        let known = self.core.is_known(message)
+        let known = self.core.is_logged(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
         let new = !known && (self.core.log().leads() || !session.is_own());
         let lacking = self.core.log().stalled_on() == Some(message);

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use skein_fabric::Fabric;
+use skein_protocol::backoff::longer;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ordering::{EffectOf, MessageStage, OrderingProtocol};
-use skein_protocol::patience::longer;
 use skein_protocol::rank::Rank;
 use skein_protocol::results::Results;
 use skein_protocol::step::Event;
@@ -158,7 +158,7 @@ impl ResultExchange {
     }
 
     /// What the answer to a delivery in flight rests on.
-    pub(super) fn rests_on(&self, message: MessageId) -> Option<Rank> {
+    pub(super) fn reply_dependency(&self, message: MessageId) -> Option<Rank> {
         self.given(message).map(|given| given.rests_on)
     }
 
@@ -198,7 +198,7 @@ impl ResultExchange {
     pub(super) fn ask<O: OrderingProtocol>(
         &mut self,
         now_ms: u64,
-        patience_ms: u64,
+        timeout_ms: u64,
         core: &mut O,
         effects: &mut Vec<EffectOf<O>>,
     ) {
@@ -206,7 +206,7 @@ impl ResultExchange {
             return;
         }
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
-            if now_ms >= given.asked_at + longer(patience_ms, given.asked) {
+            if now_ms >= given.asked_at + longer(timeout_ms, given.asked) {
                 (given.asked_at, given.asked) = (now_ms, given.asked + 1);
                 let heard = self.heard.get(&given.message).copied().unwrap_or_default();
                 core.step(Event::Waits { message: given.message, heard }, effects);

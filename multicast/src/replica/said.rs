@@ -120,9 +120,10 @@ impl<A: Application, O: Links> Replica<A, O> {
                     // If this state is not the group's, a leader that has the group's state repeats the reply.
                     if self.is_trusted() {
                         // A delivery in flight does not rest on what was delivered behind it.
-                        let given = self.exchange.rests_on(message);
-                        let until =
-                            given.unwrap_or_else(|| self.core.rests_on(AnswerTo::Message(message)));
+                        let given = self.exchange.reply_dependency(message);
+                        let until = given.unwrap_or_else(|| {
+                            self.core.reply_dependency(AnswerTo::Message(message))
+                        });
                         let (core, paths) = (&self.core, &mut self.paths);
                         self.gate.reply(message, bytes, until, core, wiring, paths);
                     }

@@ -219,7 +219,7 @@ impl Scene {
     fn asks_to_lead(&mut self) -> Option<u8> {
         let effects = self.happens(GroupEvent::Watched { trusted: true });
         effects.iter().find_map(|effect| match effect {
-            Effect::Group(GroupEffect::Succeed { to, .. }) => Some(*to),
+            Effect::Group(GroupEffect::TimeoutNow { to, .. }) => Some(*to),
             _ => None,
         })
     }

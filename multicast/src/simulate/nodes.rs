@@ -544,7 +544,7 @@ impl<O: Driven> Nodes<O> {
                 let (id, core) = (replica.id, &replica.core);
                 let (pending, held) = (core.inspect().pending(), replica.payloads.len());
                 if pending + held > 0 {
-                    let known = |message| if core.is_known(message) { "logged" } else { "new" };
+                    let known = |message| if core.is_logged(message) { "logged" } else { "new" };
                     let held = replica.payloads.messages();
                     let held: Vec<_> =
                         held.iter().map(|m| format!("{m} ({})", known(*m))).collect();
@@ -563,7 +563,7 @@ impl<O: Driven> Nodes<O> {
                 if view.members().iter().any(|member| member.evicted) {
                     return Some(format!("{id} waits for less than all of {view:?}"));
                 }
-                let owes = core.inspect().owes() + replica.results();
+                let owes = core.inspect().retained() + replica.results();
                 if owes > 0 && !self.recreated {
                     return Some(format!("{id} keeps {owes} messages and results for others"));
                 }

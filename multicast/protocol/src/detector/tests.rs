@@ -1,6 +1,6 @@
 use super::*;
 
-/// Time between two looks in ms, and the base patience: suspected after 100 ms.
+/// Time between two looks in ms, and the base timeout: suspected after 100 ms.
 const LOOK_MS: u64 = 5;
 const BASE: u32 = 20;
 
@@ -50,8 +50,8 @@ impl Observer {
         }
     }
 
-    fn patience_ms(&self) -> u64 {
-        u64::from(self.detector.patience(1)) * LOOK_MS
+    fn timeout_ms(&self) -> u64 {
+        u64::from(self.detector.timeout(1)) * LOOK_MS
     }
 }
 
@@ -83,10 +83,10 @@ fn a_known_death_counts_at_once_and_a_start_is_given_time() {
 fn each_premature_suspicion_doubles_the_patience_up_to_a_bound() {
     let mut observer = Observer::new();
     for expected in [100, 200, 400, 800, 1_600, 1_600, 1_600] {
-        assert_eq!(observer.patience_ms(), expected);
+        assert_eq!(observer.timeout_ms(), expected);
         assert_eq!(observer.pause(expected + 50), Some(expected));
     }
-    assert_eq!(observer.detector.patience(0), BASE, "each slot for its own mistakes");
+    assert_eq!(observer.detector.timeout(0), BASE, "each slot for its own mistakes");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn silences_that_end_late_after_the_suspicion_leave_the_patience_as_it_is() {
             assert_eq!(observer.pause(*ms), Some(100), "pause {n} of {ms} ms");
             observer.quiet(300);
         }
-        assert_eq!(observer.patience_ms(), 100);
+        assert_eq!(observer.timeout_ms(), 100);
     }
 }
 
@@ -107,10 +107,10 @@ fn whatever_pauses_came_before_four_quiet_seconds_restore_the_base() {
     for ms in [120, 230, 430, 850, 1_650] {
         observer.pause(ms);
     }
-    assert_eq!(observer.patience_ms(), 1_600);
+    assert_eq!(observer.timeout_ms(), 1_600);
     for expected in [800, 400, 200, 100] {
         observer.quiet(CALM_MS + 2 * LOOK_MS);
-        assert_eq!(observer.patience_ms(), expected);
+        assert_eq!(observer.timeout_ms(), expected);
     }
 }
 
@@ -135,7 +135,7 @@ fn silences_that_would_be_mistakes_again_are_not_calm() {
         observer.quiet(100);
         assert_eq!(observer.pause(130), None);
     }
-    assert_eq!(observer.patience_ms(), 200);
+    assert_eq!(observer.timeout_ms(), 200);
 }
 
 #[test]
@@ -150,16 +150,16 @@ fn on_a_crowded_host_suspicions_end_after_a_few_mistakes() {
             observer.look_after(80, Pulse::Beat);
         }
     }
-    assert_eq!(observer.detector.patience(1), 8 * BASE);
+    assert_eq!(observer.detector.timeout(1), 8 * BASE);
     assert_eq!(observer.suspicions, 3, "after 20, 40 and 80 misses of 90");
 }
 
 #[test]
 fn a_suspicion_was_premature_up_to_one_base_patience_after_it() {
-    for (silence, patience) in [(200, 200), (205, 100)] {
+    for (silence, timeout) in [(200, 200), (205, 100)] {
         let mut observer = Observer::new();
         observer.pause(silence);
-        assert_eq!(observer.patience_ms(), patience, "after {silence} ms");
+        assert_eq!(observer.timeout_ms(), timeout, "after {silence} ms");
     }
 }
 
@@ -168,21 +168,21 @@ fn two_late_looks_crowd_a_host_for_two_seconds_from_the_first() {
     // A look is late from 75 ms on: 15 looks.
     #[rustfmt::skip]
     let cases = [
-        // late looks, ms     quiet  patience  because
+        // late looks, ms     quiet  timeout  because
         (&[75, 75][..],       0,     200,      "both are late"),
         (&[75, 70],           0,     100,      "one is late, and one is not"),
         (&[75],               0,     100,      "the first look of all is not late"),
         (&[75, 75],           1_600, 200,      "the silence ends within 2 s of the first"),
         (&[75, 75],           1_700, 100,      "it ends later"),
     ];
-    for (looks, quiet, patience, because) in cases {
+    for (looks, quiet, timeout, because) in cases {
         let mut observer = Observer::new();
         for ms in looks {
             observer.look_after(*ms, Pulse::Beat);
         }
         observer.quiet(quiet);
         assert_eq!(observer.pause(300), Some(100), "{because}");
-        assert_eq!(observer.patience_ms(), patience, "{because}");
+        assert_eq!(observer.timeout_ms(), timeout, "{because}");
     }
 }
 
@@ -191,24 +191,24 @@ fn an_observer_that_stood_still_once_is_not_on_a_crowded_host() {
     let mut observer = Observer::new();
     observer.look_after(5_000, Pulse::Beat);
     assert_eq!(observer.pause(500), Some(100));
-    assert_eq!(observer.patience_ms(), 100);
+    assert_eq!(observer.timeout_ms(), 100);
 }
 
 #[test]
 fn replicas_that_sleep_through_ten_looks_are_neither_suspected_nor_troubled() {
     let mut observer = Observer::new();
     observer.pause(120);
-    assert_eq!(observer.patience_ms(), 200);
+    assert_eq!(observer.timeout_ms(), 200);
     for _ in 0..20 {
         assert!((0..15).all(|_| !observer.look(Pulse::Missed)));
         observer.look(Pulse::Beat);
     }
-    assert_eq!(observer.patience_ms(), 100, "what was given for a mistake is taken back");
+    assert_eq!(observer.timeout_ms(), 100, "what was given for a mistake is taken back");
     for _ in 0..20 {
         (0..16).for_each(|_| _ = observer.look(Pulse::Missed));
         observer.look(Pulse::Beat);
     }
-    assert!(observer.patience_ms() > 100, "it misses more than its beats make up for");
+    assert!(observer.timeout_ms() > 100, "it misses more than its beats make up for");
 }
 
 #[test]
@@ -219,9 +219,9 @@ fn a_death_is_no_mistake_and_is_not_waited_for() {
         assert!(observer.look(Pulse::Dead) && observer.detector.suspects(1));
     }
     observer.look(Pulse::Beat);
-    assert_eq!(observer.patience_ms(), 100, "who comes back is somebody else");
+    assert_eq!(observer.timeout_ms(), 100, "who comes back is somebody else");
     observer.pause(120);
-    assert_eq!(observer.patience_ms(), 200);
+    assert_eq!(observer.timeout_ms(), 200);
     assert!(observer.look(Pulse::Dead), "however much time it was given");
 }
 

@@ -40,10 +40,10 @@ impl<R: LogRecord> GroupLog<R> {
         let joins = member.incarnation != incarnation || member.evicted;
         // A replica that joins and could not deliver what it was fed would only be fed more: it needs the state. But it
         // refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps we
-        // can commit nothing without it. Then it is fed.
+        // can commit nothing without it. Then the leader writes its log.
         let given = self.sends_state() == Some((slot, Stage::Sent));
         let refuses = given && base.is_some_and(|base| base.index - 1 > self.entries.commit);
-        let needs_state = joins && (planted(Mutant::KeptLogNotFed) || !refuses);
+        let needs_state = joins && (planted(Mutant::KeptLogNotWritten) || !refuses);
         let base = base.filter(|_| !(needs_state && self.is_granter_behind(slot)));
         // Nor is one fed that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow
         // with each time that it is let in.

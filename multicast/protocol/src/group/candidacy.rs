@@ -18,7 +18,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// Whether it is time for us to set out to lead, and why.
     pub(super) fn wants_to_lead(&self) -> Option<Cause> {
         if self.is_outbid() {
-            return Some(Cause::Outbid);
+            return Some(Cause::Preempted);
         }
         if matches!(self.role, Role::Leader | Role::Blank) || self.is_silent() || self.is_bound() {
             return None;
@@ -38,7 +38,7 @@ impl<R: LogRecord> GroupLog<R> {
         }
         // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
         let doubted = leader != me && self.detector.suspects(leader);
-        let stuck = leader == me
+        let blocked = leader == me
             || doubted
             || self.election.promised != self.ballot()
             || self.election.promised == Ballot::ZERO;
@@ -46,12 +46,12 @@ impl<R: LogRecord> GroupLog<R> {
             self.detector.since_ms(leader)
         } else if let Some(since) = self.election.replaced_ms {
             since
-        } else if stuck && self.now_ms >= self.election.retry_ms {
+        } else if blocked && self.now_ms >= self.election.retry_ms {
             self.election.retry_ms
         } else {
             return None;
         };
-        let due = self.now_ms >= since + self.rank_after(leader) * self.config.patience_ms;
+        let due = self.now_ms >= since + self.rank_after(leader) * self.config.timeout_ms;
         let cause = match () {
             () if self.election.promised == Ballot::ZERO => Cause::Start,
             () if self.election.replaced_ms.is_some() || self.detector.is_dead(leader) => {
@@ -64,7 +64,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Whether we came to suspect our leader after we had let it lead. If its heartbeats do not reach us, and its
     /// words do, we may have suspected it before: it has as long then as one of whom we hear nothing. Else we would
-    /// outbid it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
+    /// preempt it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
     fn is_suspected_since(&self, leader: u8) -> bool {
         let anew = self.detector.since_ms(leader) > self.election.promised_ms;
         anew || self.detector.is_dead(leader)
@@ -107,7 +107,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// The cause of a candidacy for which there is one now. What was put off for an operator stays an operator's choice,
     /// whatever comes before it is due.
     pub(super) fn prevailing(&self, cause: Cause) -> Cause {
-        self.election.put_off.filter(|put_off| *put_off == Cause::Transfer).unwrap_or(cause)
+        self.election.put_off.filter(|put_off| *put_off == Cause::Operator).unwrap_or(cause)
     }
 
     /// Another is to lead, or we have set out: what was put off is not to be done any more.
@@ -145,7 +145,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and
-    /// must outbid it.
+    /// must preempt it.
     fn is_outbid(&self) -> bool {
         self.leads() && self.election.heard > self.ballot().counter()
     }

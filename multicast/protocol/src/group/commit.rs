@@ -2,7 +2,7 @@
 
 use core::cmp::Reverse;
 
-use super::followers::Fed;
+use super::followers::FollowerProgress;
 use super::record::{GroupRecord, LogRecord};
 use super::uncommitted::Uncommitted;
 use super::{GroupLog, Role, SLOTS};
@@ -75,7 +75,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// A leader's first entry is committed.
     pub(crate) fn commits_new_ballot(&mut self, birth: Ballot) {
         if self.leads() && birth == self.entries.ballot {
-            self.election.fruitless = 0;
+            self.election.failed_ballots = 0;
             self.paths.new_ballots += 1;
         }
     }
@@ -108,12 +108,14 @@ impl<R: LogRecord> GroupLog<R> {
     /// may lack payloads that we have delivered and forgotten: its word must first cover what was
     /// logged then.
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
-        let Some(Fed { incarnation, from, .. }) = self.followers.fed[usize::from(slot)] else {
+        let Some(FollowerProgress { incarnation, from, .. }) =
+            self.followers.progress[usize::from(slot)]
+        else {
             return 0;
         };
         let completed = self.followers.completed[usize::from(slot)];
         if !self.members.view.names(slot, incarnation) {
-            return if planted(Mutant::CompletionOfUnnamedLife) { completed } else { 0 };
+            return if planted(Mutant::CompletionOfUnnamedIncarnation) { completed } else { 0 };
         }
         if planted(Mutant::CompletionWithoutPayload) {
             return completed;
@@ -136,7 +138,7 @@ impl<R: LogRecord> GroupLog<R> {
             return true;
         }
         let (me, incarnation) = (self.config.me.slot, self.config.incarnation);
-        if planted(Mutant::LetInTooEarly) {
+        if planted(Mutant::AdmittedTooEarly) {
             return self.named()[usize::from(me)] != incarnation;
         }
         !self.members.view.names(me, incarnation) && !self.holds_join()

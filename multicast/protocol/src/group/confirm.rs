@@ -24,7 +24,7 @@
 //! for reads as Raft's dissertation (section 6.4) uses a round of heartbeats.
 
 use super::GroupLog;
-use super::followers::Fed;
+use super::followers::FollowerProgress;
 use super::record::LogRecord;
 use crate::guard;
 use crate::mutants::Mutant;
@@ -33,8 +33,8 @@ impl<R: LogRecord> GroupLog<R> {
     /// As leader: our write under `number` is in the memory of the follower that we feed. Numbers rise, for
     /// all followers together.
     pub(crate) fn landed(&mut self, slot: u8, number: u64) {
-        if let Some(fed) = &mut self.followers.fed[usize::from(slot)] {
-            fed.landed = fed.landed.max(number);
+        if let Some(follower) = &mut self.followers.progress[usize::from(slot)] {
+            follower.landed = follower.landed.max(number);
         }
     }
 
@@ -45,13 +45,14 @@ impl<R: LogRecord> GroupLog<R> {
             return false;
         }
         let counts = |slot: &u8| {
-            let Some(Fed { incarnation, landed, .. }) = self.followers.fed[usize::from(*slot)]
+            let Some(FollowerProgress { incarnation, landed, .. }) =
+                self.followers.progress[usize::from(*slot)]
             else {
                 return false;
             };
-            let let_in = self.members.view.names(*slot, incarnation)
+            let admitted = self.members.view.names(*slot, incarnation)
                 && self.named_at_end(*slot) == incarnation;
-            guard!(Mutant::ConfirmedByUnnamedLife, let_in)
+            guard!(Mutant::ConfirmedByUnnamedIncarnation, admitted)
                 && guard!(Mutant::ConfirmedBefore, landed > number)
         };
         let others = self.others().filter(counts).count();

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::election::{Cause, Verdict};
+use super::election::{Cause, GrantDecision};
 use super::frame::Cursor;
 use super::record::LogRecord;
 use super::transfer::{Ask, CopyId, Request, Stage};
@@ -98,7 +98,7 @@ pub enum Control<'a> {
         now: Duration,
     },
     /// A leader or a candidate asks us to lead in its place.
-    Succeed {
+    TimeoutNow {
         /// Its ballot.
         ballot: Ballot,
     },
@@ -167,7 +167,7 @@ pub enum GroupEvent {
         last: u64,
     },
     /// We begin to write the log of a follower.
-    Feeds {
+    FollowerAdded {
         /// Slot of the follower.
         slot: u8,
         /// Incarnation of the follower.
@@ -183,7 +183,7 @@ pub enum GroupEvent {
         end: Option<u64>,
     },
     /// We cannot write a follower's log any more, until it grants again.
-    FeedsNoMore {
+    FollowerRemoved {
         /// Slot of the follower.
         slot: u8,
     },
@@ -347,7 +347,7 @@ pub enum GroupEffect {
         evicted: bool,
     },
     /// Ask a replica to lead instead of us.
-    Succeed {
+    TimeoutNow {
         /// Slot of the next leader.
         to: u8,
         /// The ballot in which we lead, or are a candidate.
@@ -409,10 +409,10 @@ impl<R: LogRecord> GroupLog<R> {
             self.hear_admitted(ballot);
         }
         let effect = match self.judge(ballot, leads, forced) {
-            Verdict::Ignore | Verdict::Wait => return,
-            Verdict::Refuse => GroupEffect::Refuse { to, promised: self.election.promised },
-            Verdict::GrantAgain => GroupEffect::GrantAgain(asked),
-            Verdict::Grant => GroupEffect::CloseLog { then: Closing::Grant(asked) },
+            GrantDecision::Ignore | GrantDecision::Wait => return,
+            GrantDecision::Refuse => GroupEffect::Refuse { to, promised: self.election.promised },
+            GrantDecision::GrantAgain => GroupEffect::GrantAgain(asked),
+            GrantDecision::Grant => GroupEffect::CloseLog { then: Closing::Grant(asked) },
         };
         effects.push(effect.into());
     }
@@ -444,7 +444,7 @@ impl<R: LogRecord> GroupLog<R> {
         effects: &mut Vec<E>,
     ) {
         let waits = awaits_leader && self.lagging().is_none();
-        let due = self.now_ms >= self.election.granted_ms + self.config.patience_ms;
+        let due = self.now_ms >= self.election.granted_ms + self.config.timeout_ms;
         if waits && due && sent {
             self.election.granted_ms = self.now_ms;
             effects.push(GroupEffect::TellGrant(asked).into());
@@ -508,7 +508,7 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn succeed<E: From<GroupEffect>>(&mut self, ballot: Ballot, effects: &mut Vec<E>) {
         let asked = ballot == self.election.promised;
         if asked && self.role == Role::Follower && !self.is_silent() {
-            self.set_out(Cause::Succession, effects);
+            self.set_out(Cause::Transfer, effects);
         }
     }
 

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use std::vec;
 
-use super::election::Verdict;
+use super::election::GrantDecision;
 use super::ordering::NoOthers;
 use super::testing::{Record, config};
 use super::{Cause, GroupLog, GroupRecord, Role};
@@ -142,17 +142,17 @@ impl World {
         let ballot = self.replicas[leader].log.ballot();
         let log = &mut self.replicas[slot].log;
         match log.judge(ballot, true, false) {
-            Verdict::GrantAgain => true,
-            Verdict::Grant => {
+            GrantDecision::GrantAgain => true,
+            GrantDecision::Grant => {
                 self.replicas[slot].promise(ballot);
                 true
             }
-            Verdict::Refuse => {
+            GrantDecision::Refuse => {
                 let promised = log.promised();
                 self.replicas[leader].log.hear_of(promised);
                 false
             }
-            Verdict::Wait | Verdict::Ignore => false,
+            GrantDecision::Wait | GrantDecision::Ignore => false,
         }
     }
 
@@ -171,9 +171,9 @@ impl World {
             follower.truncate(base);
             follower.log.follow(ballot, leader.log.first_index());
         }
-        let fed = leader.log.follower(slot as u8);
-        if fed.is_none_or(|fed| fed.incarnation != incarnation) {
-            leader.log.feeds(slot as u8, incarnation, 0);
+        let progress = leader.log.follower(slot as u8);
+        if progress.is_none_or(|it| it.incarnation != incarnation) {
+            leader.log.add_follower(slot as u8, incarnation, 0);
         }
         let some = if all { leader.memory.len() } else { some };
         for entry in leader.memory.iter().skip(follower.memory.len()).take(some) {
@@ -194,7 +194,7 @@ impl World {
         if me.log.leads() {
             me.log.step_down();
         }
-        let ballot = me.log.campaign(Cause::Transfer);
+        let ballot = me.log.campaign(Cause::Operator);
         let report = |it: &Replica| (it.log.last_birth(), it.log.last_index());
         let (last, named, admitted) = (report(me), me.log.named(), me.log.admitted());
         let mut won = me.log.granted(slot as u8, self.incarnations[slot], last, named);
@@ -208,8 +208,8 @@ impl World {
                 it.log.hear_admitted(ballot);
             }
             match it.log.judge(ballot, false, true) {
-                Verdict::Grant => it.promise(ballot),
-                Verdict::Refuse => {
+                GrantDecision::Grant => it.promise(ballot),
+                GrantDecision::Refuse => {
                     me.log.hear_of(it.log.promised());
                     continue;
                 }

@@ -27,7 +27,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::record::{GroupRecord, LogRecord};
-use super::spread::HEIR_PATIENCE;
+use super::spread::TRANSFER_TIMEOUTS;
 use super::{GroupConfig, GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::guard;
@@ -48,16 +48,16 @@ pub enum Cause {
     /// The leader's heartbeats stopped, or nothing came of somebody's candidacy.
     Silence,
     /// An operator asked for it.
-    Transfer,
+    Operator,
     /// The leader asked for it: it is left behind, or hands over so that leaders spread.
-    Succession,
+    Transfer,
     /// A member has promised itself to a higher ballot, and takes nothing of ours.
-    Outbid,
+    Preempted,
 }
 
 /// What to answer a replica that asks for permission to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum GrantDecision {
     /// Close our log to everybody else, promise, and report.
     Grant,
     /// It is our leader already, and lost its connection: let it write again, and report.
@@ -117,7 +117,7 @@ pub(crate) struct Election {
     /// When we last told a replica that it may write our log.
     pub(super) granted_ms: u64,
     /// Ballots that we have promised ourselves to since we last knew a leader.
-    pub(super) fruitless: u32,
+    pub(super) failed_ballots: u32,
 }
 
 impl Election {
@@ -134,7 +134,7 @@ impl Election {
             put_off: None,
             asked_ms: None,
             granted_ms: 0,
-            fruitless: 0,
+            failed_ballots: 0,
         }
     }
 }
@@ -163,8 +163,8 @@ impl<R: LogRecord> GroupLog<R> {
             named: self.named(),
         });
         self.election.retry_ms = self.after(2 + u64::from(self.config.me.slot));
-        let forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
-        let until_ms = self.now_ms + self.config.patience_ms;
+        let forced = matches!(cause, Cause::Operator | Cause::Transfer | Cause::Preempted);
+        let until_ms = self.now_ms + self.config.timeout_ms;
         let commit = self.entries.commit;
         self.election.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced, commit });
         self.spread.set_out(cause);
@@ -184,7 +184,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.promised_ms = self.now_ms;
         self.election.promised = ballot;
         self.election.heard = self.election.heard.max(ballot.counter());
-        self.election.fruitless += 1;
+        self.election.failed_ballots += 1;
         self.election.retry_ms = self.stands_back();
         self.transfer.sender.pause();
         self.paths.promised += 1;
@@ -208,8 +208,8 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.stepped_down += 1;
         self.payloads.kept.retain(|large| large.delivered);
         self.members.changing = 0;
-        self.followers.fed.fill(None);
-        self.election.retry_ms = self.now_ms + 4 * self.config.patience_ms;
+        self.followers.progress.fill(None);
+        self.election.retry_ms = self.now_ms + 4 * self.config.timeout_ms;
     }
 
     /// As the survivor of a group that is recreated: our log, which is all committed, goes on in the `marker`, in a group
@@ -263,13 +263,13 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// What to answer who asks for `ballot`. `leads` says that it is elected, and only wants to
     /// write our log; `forced`, that even a leader that is well shall be given up.
-    pub(crate) fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Verdict {
+    pub(crate) fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> GrantDecision {
         self.hear_of(ballot);
         let told = !planted(Mutant::JoinUnseenIsNone) && self.election.admitted_below.is_some();
         let speaks = leads || told || !self.is_silent();
         let counts = self.role != Role::Blank && !self.suspended && speaks;
         if !guard!(Mutant::AmnesiacGrants, counts) {
-            return Verdict::Ignore;
+            return GrantDecision::Ignore;
         }
         if ballot == self.election.promised {
             // A candidate's question asked twice, or a leader that comes back to us. Something has come
@@ -277,14 +277,14 @@ impl<R: LogRecord> GroupLog<R> {
             if leads && !self.leads() {
                 self.election.retry_ms = self.election.retry_ms.max(self.stands_back());
             }
-            return if self.leads() { Verdict::Ignore } else { Verdict::GrantAgain };
+            return if self.leads() { GrantDecision::Ignore } else { GrantDecision::GrantAgain };
         }
         if !guard!(Mutant::GrantOfLowerBallot, ballot > self.election.promised) {
             self.paths.refused_lower += 1;
-            return Verdict::Refuse;
+            return GrantDecision::Refuse;
         }
         let leader = self.election.promised.slot();
-        let content = self.leads() && self.has_quorum_alive()
+        let has_live_leader = self.leads() && self.has_quorum_alive()
             || self.role == Role::Follower
                 && self.election.promised == self.ballot()
                 && self.election.promised != Ballot::ZERO
@@ -292,17 +292,17 @@ impl<R: LogRecord> GroupLog<R> {
                 && leader != ballot.slot()
                 && self.election.replaced_ms.is_none()
                 && !self.detector.suspects(leader);
-        if content && !leads && !forced {
+        if has_live_leader && !leads && !forced {
             self.paths.refused_content += 1;
-            return Verdict::Refuse;
+            return GrantDecision::Refuse;
         }
         // Who is elected has the grants of f+1 that were not bound.
         if !leads && self.is_bound_against(ballot) {
             self.paths.grant_put_off += 1;
             self.stop_promising();
-            return Verdict::Wait;
+            return GrantDecision::Wait;
         }
-        Verdict::Grant
+        GrantDecision::Grant
     }
 
     /// Whoever asks in `ballot` has folded our `Join`: it is committed, whether we have read that or not. Once
@@ -338,7 +338,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// A tick that comes late has kept us from reading what came meanwhile: whoever was let lead has
     /// not had the time that has passed.
     pub(super) fn wait_for_late(&mut self, now_ms: u64) {
-        let late = now_ms.saturating_sub(self.now_ms + self.config.patience_ms);
+        let late = now_ms.saturating_sub(self.now_ms + self.config.timeout_ms);
         if late > 0 && self.now_ms > 0 {
             self.election.retry_ms = self.election.retry_ms.saturating_add(late);
             if let Some(campaign) = &mut self.election.campaign {
@@ -347,12 +347,12 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// When so many patiences are over, doubled for each ballot of which nothing came, within bounds:
+    /// When so many timeouts are over, doubled for each ballot of which nothing came, within bounds:
     /// where elections take long, candidates who do not wait for each other would outdo each other
     /// for ever.
-    fn after(&self, patiences: u64) -> u64 {
-        let doublings = self.election.fruitless.saturating_sub(1).min(DOUBLINGS_MAX);
-        self.now_ms + (patiences << doublings) * self.config.patience_ms
+    fn after(&self, timeouts: u64) -> u64 {
+        let doublings = self.election.failed_ballots.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.now_ms + (timeouts << doublings) * self.config.timeout_ms
     }
 
     /// Somebody has a ballot of our group. One that has our own counter and a higher slot is above
@@ -480,6 +480,6 @@ impl<R: LogRecord> GroupLog<R> {
     /// Whether we have led for so long that whoever can deliver more has told us so.
     pub(crate) fn has_led_for_long(&self) -> bool {
         let until_ms = self.election.campaign.as_ref().map_or(0, |campaign| campaign.until_ms);
-        self.now_ms >= until_ms + HEIR_PATIENCE * self.config.patience_ms
+        self.now_ms >= until_ms + TRANSFER_TIMEOUTS * self.config.timeout_ms
     }
 }

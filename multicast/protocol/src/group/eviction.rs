@@ -51,7 +51,7 @@ impl Eviction {
 
 impl<R: LogRecord> GroupLog<R> {
     /// As leader: the slots that hold us up for too long by now: by their place in the log, by a payload that is kept for
-    /// them, or since they are [behind](Self::is_behind). Those evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are fed: they
+    /// them, or since they are [behind](Self::is_behind). Those evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are follower: they
     /// take the state anew.
     pub(crate) fn holds_up(&mut self, backlog: &Backlog<'_>) -> Vec<u8> {
         let Backlog { has_room, refused, waited_for, freed, lag } = *backlog;

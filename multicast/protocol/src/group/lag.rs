@@ -77,10 +77,10 @@ impl<R: LogRecord> GroupLog<R> {
     /// Whether a follower that we feed, as leader, has yet to deliver as many messages as it may. One that has not said
     /// what it has applied is not known to.
     pub(super) fn is_behind(&self, slot: u8) -> bool {
-        let Some(fed) = self.follower(slot) else { return false };
+        let Some(follower) = self.follower(slot) else { return false };
         let applied = self.known_applied(slot);
         self.leads()
-            && (fed.told || applied > Rank::NOTHING)
+            && (follower.told || applied > Rank::NOTHING)
             && self.lag.is_full(applied)
             && !planted(Mutant::LagNotBounded)
     }

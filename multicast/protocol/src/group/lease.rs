@@ -67,7 +67,7 @@ impl Lease {
     }
 
     /// What a replica that begins anew in the same incarnation goes on to owe.
-    pub(super) fn owed(&self) -> Self {
+    pub(super) fn kept_promises(&self) -> Self {
         let bound = self.bound;
         Self { bound, ..Self::new(self.promised.len() as u8) }
     }

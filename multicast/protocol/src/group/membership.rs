@@ -13,8 +13,8 @@ use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::view::View;
 
-/// How long a dead replica's successor is waited for, in patiences.
-const EVICT_PATIENCE: u64 = 4;
+/// How long a dead replica's successor is waited for, in timeouts.
+const EVICT_TIMEOUTS: u64 = 4;
 
 /// The members of a group, as one replica knows them.
 pub(crate) struct Membership {
@@ -55,8 +55,8 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.view.join(slot, incarnation);
         self.members.changing &= !(1 << slot);
         // It may have told us before we knew that it counts, and tells us once.
-        let fed = self.followers.fed[usize::from(slot)];
-        if fed.is_some_and(|fed| fed.told && fed.incarnation == incarnation) {
+        let follower = self.followers.progress[usize::from(slot)];
+        if follower.is_some_and(|follower| follower.told && follower.incarnation == incarnation) {
             self.progress.told_by(slot);
         }
         self.members.joins[usize::from(slot)] = index;
@@ -72,8 +72,8 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// A follower's log can be written no more, until it is let in again.
-    pub(crate) fn feeds_no_more(&mut self, slot: u8) {
-        self.followers.fed[usize::from(slot)] = None;
+    pub(crate) fn remove_follower(&mut self, slot: u8) {
+        self.followers.progress[usize::from(slot)] = None;
     }
 
     /// Whether a member's `Join` is committed, as we know, and it has acknowledged nothing behind it. It may lack
@@ -88,21 +88,21 @@ impl<R: LogRecord> GroupLog<R> {
             let waits = join > 0 && self.accepted(slot) < join;
             return follows && waits && !self.detector.suspects(slot);
         }
-        let Some(fed) = &self.followers.fed[usize::from(slot)] else { return false };
+        let Some(follower) = &self.followers.progress[usize::from(slot)] else { return false };
         // A lower word is its former incarnation's. One that has let us in again may have done so before its
         // `Join` was committed, and hears of that only now.
         let (join, campaign) =
             (self.members.joins[usize::from(slot)], self.election.campaign.as_ref());
         let asked_before = campaign.is_some_and(|campaign| campaign.commit < join);
-        let from = if fed.joins {
-            fed.from
+        let from = if follower.joins {
+            follower.from
         } else if asked_before {
             join
         } else {
             0
         };
         let acknowledges = self.accepted(slot) >= from;
-        self.members.view.names(slot, fed.incarnation) && !acknowledges
+        self.members.view.names(slot, follower.incarnation) && !acknowledges
     }
 
     /// As leader: whether a change of the view can be logged now for that slot.
@@ -145,8 +145,9 @@ impl<R: LogRecord> GroupLog<R> {
     ) -> Option<GroupRecord> {
         let view = &self.members.view;
         let news = !view.names(slot, incarnation) || view.member(slot).evicted;
-        let whole = guard!(Mutant::LetInBehind, self.has_what_is_done(slot, incarnation, ordering))
-            && self.has_payloads(slot, incarnation);
+        let whole =
+            guard!(Mutant::AdmittedLagging, self.has_what_is_done(slot, incarnation, ordering))
+                && self.has_payloads(slot, incarnation);
         let may = self.may_change(slot) && self.entries.commit >= self.entries.first;
         if !(may && news && whole) {
             return None;
@@ -191,7 +192,7 @@ impl<R: LogRecord> GroupLog<R> {
         }
         for slot in self.others() {
             let since = self.detector.since_ms(slot);
-            let for_long = self.now_ms >= since + EVICT_PATIENCE * self.config.patience_ms;
+            let for_long = self.now_ms >= since + EVICT_TIMEOUTS * self.config.timeout_ms;
             if self.detector.is_dead(slot) && for_long {
                 due.extend(self.evict(slot, ordering));
             }

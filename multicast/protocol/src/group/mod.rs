@@ -61,6 +61,7 @@ pub(crate) mod followers;
 pub mod frame;
 mod inspect;
 mod lag;
+pub(crate) mod leadership_transfer;
 pub(crate) mod lease;
 mod membership;
 pub(crate) mod on_log;
@@ -73,7 +74,6 @@ mod role;
 pub mod runs;
 pub mod space;
 mod spread;
-pub(crate) mod succession;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod transfer;
@@ -109,8 +109,8 @@ use crate::view::View;
 /// Replicas of a group at most: a slot is named in four bits.
 pub const SLOTS: usize = 16;
 
-/// How long the replicas of a group that never had a leader wait for the first one, in patiences.
-const START_PATIENCE: u64 = 40;
+/// How long the replicas of a group that never had a leader wait for the first one, in timeouts.
+const START_TIMEOUTS: u64 = 40;
 
 /// What a replica is told once of its group.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ pub struct GroupConfig {
     /// Replicas of the group.
     pub replicas: u8,
     /// How long candidates wait for each other, and for grants.
-    pub patience_ms: u64,
+    pub timeout_ms: u64,
     /// How often heartbeats are looked at.
     pub beat_ms: u64,
     /// Heartbeats in a row that a replica may miss before it is suspected.
@@ -191,7 +191,7 @@ impl<R: LogRecord> GroupLog<R> {
             detector: Detector::new(config.replicas, config.missed_max, config.beat_ms),
             now_ms: 0,
             entries: Entries::default(),
-            election: Election::new(START_PATIENCE * config.patience_ms),
+            election: Election::new(START_TIMEOUTS * config.timeout_ms),
             members: Membership::new(view),
             followers: Followers::new(config.replicas),
             words: Words::new(config.replicas),
@@ -239,10 +239,10 @@ impl<R: LogRecord> GroupLog<R> {
         blank.election.asked_ms = self.election.asked_ms;
         (blank.now_ms, blank.election.promised_ms) = (self.now_ms, self.now_ms);
         // Whoever leads is about to write the log that goes on from the state: no time to run.
-        blank.election.retry_ms = self.now_ms + 16 * self.config.patience_ms;
+        blank.election.retry_ms = self.now_ms + 16 * self.config.timeout_ms;
         blank.detector = self.detector.clone();
         blank.words = self.words.clone();
-        blank.lease = self.lease.owed();
+        blank.lease = self.lease.kept_promises();
         blank.wish = self.wish;
         blank.paths = self.paths;
         blank.replaces(self);
@@ -282,7 +282,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         if self.now_ms == 0 {
-            self.election.retry_ms = now_ms + START_PATIENCE * self.config.patience_ms;
+            self.election.retry_ms = now_ms + START_TIMEOUTS * self.config.timeout_ms;
         }
         self.wait_for_late(now_ms);
         self.now_ms = self.now_ms.max(now_ms);

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use super::leadership_transfer::is_lagging;
 use super::ordering::{Next, Ordering};
-use super::succession::is_left_behind;
 use super::transfer::{Answer, Refusal, Request};
 use super::{Backlog, Control, GroupEffect, GroupEvent, GroupLog, Role};
 use crate::ballot::Ballot;
@@ -70,7 +70,7 @@ pub(crate) trait OnLog: OrderingProtocol {
             Control::LeasePromised { ballot, number, incarnation, now } => {
                 log.lease_promised((from, incarnation), ballot, number, now);
             }
-            Control::Succeed { ballot } => log.succeed(ballot, effects),
+            Control::TimeoutNow { ballot } => log.succeed(ballot, effects),
             Control::Behind { ballot } => log.lags_behind(ballot),
             Control::Asks { request, trusted } => self.answer(&request, trusted, effects),
             Control::CopyRefused { incarnation, copy } => {
@@ -105,11 +105,11 @@ pub(crate) trait OnLog: OrderingProtocol {
             GroupEvent::Learned { index } => self.learn_committed(index),
             GroupEvent::Followed { ballot, base, first } => self.follow(ballot, base, first),
             GroupEvent::CutOff { last } => self.truncate(last),
-            GroupEvent::Feeds { slot, incarnation, held_from } => {
-                self.log_mut().feeds(slot, incarnation, held_from);
+            GroupEvent::FollowerAdded { slot, incarnation, held_from } => {
+                self.log_mut().add_follower(slot, incarnation, held_from);
             }
-            GroupEvent::OutOfReach { slot, end } => self.log_mut().cannot_feed(slot, end),
-            GroupEvent::FeedsNoMore { slot } => self.log_mut().feeds_no_more(slot),
+            GroupEvent::OutOfReach { slot, end } => self.log_mut().set_out_of_reach(slot, end),
+            GroupEvent::FollowerRemoved { slot } => self.log_mut().remove_follower(slot),
             GroupEvent::CaughtUp { slot, incarnation } => {
                 self.caught_up(slot, incarnation, effects);
             }
@@ -127,7 +127,7 @@ pub(crate) trait OnLog: OrderingProtocol {
             }
             GroupEvent::HandsOver { to } => {
                 self.log_mut().has_handed_over();
-                effects.push(self.log().asks_to_succeed(to).into());
+                effects.push(self.log().timeout_now(to).into());
             }
             GroupEvent::LeaderDied => self.log_mut().leader_has_died(),
             GroupEvent::Opened => self.log_mut().opened(),
@@ -172,9 +172,10 @@ pub(crate) trait OnLog: OrderingProtocol {
 
     /// A replica has refused our ballot, because it has granted `promised`.
     fn refused(&mut self, promised: Ballot) {
-        // Whom we have asked to succeed us is not outbid, though its question be late: we would take
+        // Whom we have asked to succeed us is not preempt, though its question be late: we would take
         // back with every tick what we ask for.
-        if self.heir() != Some(promised.slot()) && !self.log().is_successor(promised.slot()) {
+        if self.transferee() != Some(promised.slot()) && !self.log().is_transferee(promised.slot())
+        {
             self.log_mut().hear_of(promised);
         }
     }
@@ -232,19 +233,19 @@ pub(crate) trait OnLog: OrderingProtocol {
     }
 
     /// As leader that is left behind: the slot that shall lead instead.
-    fn heir(&mut self) -> Option<u8> {
+    fn transferee(&mut self) -> Option<u8> {
         let next = self.waits_first();
         let (log, deliveries) = self.log_and_deliveries();
-        log.heir(next, &deliveries)
+        log.transferee(next, &deliveries)
     }
 
     /// As leader that is left behind, or that can give a replica neither its log nor its state: asks another to lead
     /// instead.
     fn hand_to_heir(&mut self, effects: &mut Vec<EffectOf<Self>>) {
-        let heir = self.heir();
+        let transferee = self.transferee();
         let (log, deliveries) = self.log_and_deliveries();
-        let heir = heir.or_else(|| log.other_server(&deliveries));
-        effects.extend(heir.map(|to| Effect::Group(log.asks_to_succeed(to))));
+        let transferee = transferee.or_else(|| log.other_server(&deliveries));
+        effects.extend(transferee.map(|to| Effect::Group(log.timeout_now(to))));
     }
 
     /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
@@ -275,7 +276,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         let delivered = self.delivered();
         let next = if self.log().may_lag() { self.waits_first() } else { None };
         let (log, deliveries) = self.log_and_deliveries();
-        log.notices_lag(delivered, awaits_leader, is_left_behind(next, &deliveries))
+        log.notices_lag(delivered, awaits_leader, is_lagging(next, &deliveries))
     }
 
     /// As the survivor of a lost group: all that our log holds is committed, in a group of this view. Our log must be

@@ -20,7 +20,7 @@ pub(crate) trait Ordering {
     fn done(&self) -> Rank;
 
     /// Whether something that is committed below that index and not delivered [rests on
-    /// others](super::LogRecord::rests_on_others).
+    /// others](super::LogRecord::depends_on_others).
     fn waits_for_others_below(&self, index: u64) -> bool;
 }
 

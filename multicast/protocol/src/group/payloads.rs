@@ -92,9 +92,9 @@ impl<R: Copy> Payloads<R> {
         self.stalled.as_ref().map(|stalled| stalled.message)
     }
 
-    /// The message to ask for, if it was not asked for since `patience_ms`: it is now.
-    pub(crate) fn ask_for_stalled(&mut self, now_ms: u64, patience_ms: u64) -> Option<MessageId> {
-        let stalled = self.stalled.as_mut().filter(|it| now_ms >= it.since_ms + patience_ms)?;
+    /// The message to ask for, if it was not asked for since `timeout_ms`: it is now.
+    pub(crate) fn ask_for_stalled(&mut self, now_ms: u64, timeout_ms: u64) -> Option<MessageId> {
+        let stalled = self.stalled.as_mut().filter(|it| now_ms >= it.since_ms + timeout_ms)?;
         stalled.since_ms = now_ms;
         Some(stalled.message)
     }

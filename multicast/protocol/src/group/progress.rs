@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use super::record::LogRecord;
 use super::{GroupLog, SLOTS};
-use crate::group::followers::Fed;
+use crate::group::followers::FollowerProgress;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
@@ -91,9 +91,9 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// As leader: a follower of ours has. Of one whose log we do not write it says nothing: it may be about to take a state.
     fn follower_has_applied(&mut self, slot: u8, applied: Rank) {
-        let Some(fed) = self.followers.fed[usize::from(slot)].as_mut() else { return };
-        fed.told = true;
-        let counts = self.members.view.names(slot, fed.incarnation);
+        let Some(follower) = self.followers.progress[usize::from(slot)].as_mut() else { return };
+        follower.told = true;
+        let counts = self.members.view.names(slot, follower.incarnation);
         self.progress.raise(slot, applied);
         if counts {
             self.progress.told_by(slot);
@@ -143,7 +143,8 @@ impl<R: LogRecord> GroupLog<R> {
     /// Whether a slot is well, and an incarnation of it that does not count yet has applied what the group was done with
     /// before we led.
     fn is_about_to_count(&self, slot: u8) -> bool {
-        let learns = |fed: &Fed| !self.members.view.names(slot, fed.incarnation);
+        let learns =
+            |follower: &FollowerProgress| !self.members.view.names(slot, follower.incarnation);
         let before = self.progress.done_before(self.quorum());
         let caught_up = |before: Rank| self.progress.of(slot) >= before;
         self.follower(slot).is_some_and(learns)

@@ -101,7 +101,7 @@ pub trait LogRecord: Copy + Debug + From<GroupRecord> {
     fn is_results(&self) -> bool;
 
     /// Whether to deliver what it says may take what other groups tell.
-    fn rests_on_others(&self) -> bool;
+    fn depends_on_others(&self) -> bool;
 
     /// The record that stands for an entry of items, of which this is the first.
     fn of_items(first: Self::Item) -> Self;

@@ -16,7 +16,7 @@ impl<R: LogRecord> GroupLog<R> {
         // The log is written where it ends: nobody's state is needed.
         self.transfer.receiver.drop_copy();
         self.paths.followed += u64::from(self.entries.ballot != ballot);
-        self.election.fruitless = 0;
+        self.election.failed_ballots = 0;
         (self.entries.ballot, self.entries.first) = (ballot, first);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! After a few failures one node may lead most groups, and when it stops, all of them stop. Slot 0 of
 //! group `g` is on node `g` (modulo the nodes), so a leader in another slot hands over to the replica in
-//! slot 0, the *preferred* one, by the same request as to an heir (`succession`), once both have been well for
+//! slot 0, the *preferred* one, by the same request as to a transferee (`leadership_transfer`), once both have been well for
 //! `spread_after_ms` and the preferred replica has caught up.
 //!
 //! **No loop.** Leadership moves by itself only to slot 0, and slot 0 hands over to nobody. A leader asks
@@ -15,8 +15,8 @@
 use super::record::LogRecord;
 use super::{Cause, GroupLog};
 
-/// How long a leader cannot deliver what another has applied before it hands over, in patiences.
-pub(super) const HEIR_PATIENCE: u64 = 10;
+/// How long a leader cannot deliver what another has applied before it hands over, in timeouts.
+pub(super) const TRANSFER_TIMEOUTS: u64 = 10;
 
 /// The slot that leads if nothing speaks against it.
 const PREFERRED: u8 = 0;
@@ -41,9 +41,9 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// We set out to lead. To outbid somebody changes nothing about why we lead.
+    /// We set out to lead. To preempt somebody changes nothing about why we lead.
     pub(super) fn set_out(&mut self, cause: Cause) {
-        self.chosen = cause == Cause::Transfer || cause == Cause::Outbid && self.chosen;
+        self.chosen = cause == Cause::Operator || cause == Cause::Preempted && self.chosen;
     }
 
     /// We are elected.
@@ -72,7 +72,9 @@ impl<R: LogRecord> GroupLog<R> {
             && self.detector.well_for_ms(PREFERRED, self.now_ms) >= wait;
         let holds = |slot: u8| {
             let named = |incarnation| self.members.view.names(slot, incarnation);
-            let told = self.follower(slot).is_some_and(|fed| fed.told && named(fed.incarnation));
+            let told = self
+                .follower(slot)
+                .is_some_and(|follower| follower.told && named(follower.incarnation));
             let counts = !self.members.view.member(slot).evicted && !self.is_changing(slot);
             counts && told && self.holds_committed(slot)
         };
@@ -87,9 +89,9 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.spread += 1;
     }
 
-    /// Whether `slot` was asked to lead a moment ago: what it asks for is not to be outbid.
-    pub(crate) fn is_successor(&self, slot: u8) -> bool {
+    /// Whether `slot` was asked to lead a moment ago: what it asks for is not to be preempt.
+    pub(crate) fn is_transferee(&self, slot: u8) -> bool {
         let asked = self.spread.asked_ms.filter(|_| self.leads() && slot == PREFERRED);
-        asked.is_some_and(|asked| self.now_ms < asked + HEIR_PATIENCE * self.config.patience_ms)
+        asked.is_some_and(|asked| self.now_ms < asked + TRANSFER_TIMEOUTS * self.config.timeout_ms)
     }
 }

@@ -14,7 +14,7 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
         me,
         incarnation,
         replicas,
-        patience_ms: 20,
+        timeout_ms: 20,
         beat_ms: 5,
         missed_max: 20,
         evict_after_ms: 100,
@@ -74,7 +74,7 @@ impl LogRecord for Record {
         false
     }
 
-    fn rests_on_others(&self) -> bool {
+    fn depends_on_others(&self) -> bool {
         false
     }
 

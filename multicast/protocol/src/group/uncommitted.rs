@@ -146,7 +146,7 @@ mod tests {
             false
         }
 
-        fn rests_on_others(&self) -> bool {
+        fn depends_on_others(&self) -> bool {
             false
         }
 

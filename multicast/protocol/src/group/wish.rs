@@ -7,7 +7,7 @@ use super::{Cause, GroupEffect, GroupLog, Role};
 
 /// Time for which we try to lead because an operator wants it: the operator waits as long.
 const WISH_MS: u64 = 10_000;
-/// Time after which a campaign is repeated that came to nothing, in patiences.
+/// Time after which a campaign is repeated that came to nothing, in timeouts.
 const TRY_AGAIN: u64 = 20;
 
 /// An operator's wish that we lead, until we do or the operator waits no more.
@@ -50,10 +50,10 @@ impl<R: LogRecord> GroupLog<R> {
         let whole = self.lagging().is_none() && !self.takes_state() && !self.is_silent();
         let due = wish.next_ms.is_none_or(|next| now >= next && !awaits_leader);
         if whole && due && self.role == Role::Follower {
-            let next_ms = Some(now + TRY_AGAIN * self.config.patience_ms);
+            let next_ms = Some(now + TRY_AGAIN * self.config.timeout_ms);
             self.wish = Wish(Some(Pending { next_ms, ..wish }));
             if trusted {
-                self.set_out(Cause::Transfer, effects);
+                self.set_out(Cause::Operator, effects);
             }
         }
     }
@@ -93,7 +93,7 @@ mod tests {
         log.pursue_wish(trusted, awaits, &mut effects);
         match effects[..] {
             [] => false,
-            [GroupEffect::CloseLog { then: Closing::SetOut(Cause::Transfer) }] => true,
+            [GroupEffect::CloseLog { then: Closing::SetOut(Cause::Operator) }] => true,
             ref other => panic!("{other:?}"),
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     fn a_wish_ends_when_we_lead_and_our_first_entry_is_committed() {
         let mut log = log();
         log.is_wanted_to_lead();
-        log.campaign(Cause::Transfer);
+        log.campaign(Cause::Operator);
         log.granted(2, 0, (log.last_birth(), log.last_index()), vec![0; 3]);
         log.begin_to_lead();
         let (index, birth, time_ms) = log.next_entry();
@@ -153,7 +153,7 @@ mod tests {
         assert!(!sets_out(&mut log, START_MS + 2, false, false), "its state is not the group's");
         // That counted as a campaign.
         assert!(sets_out(&mut log, START_MS + 402, true, false));
-        log.campaign(Cause::Transfer);
+        log.campaign(Cause::Operator);
         assert!(!sets_out(&mut log, START_MS + 900, true, false), "it is a candidate");
     }
 

@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 
-use super::delivery::{Lists, Order};
+use super::delivery::{DeliveryQueue, Lists};
 use super::inspect::Inspection;
 use super::log::{self, Draft};
 use super::passed::Passed;
 use super::quorums::Quorums;
-use super::shared::Shared;
+use super::retained::Retained;
 use super::{Effect, Event, Paths, PeerEffect, PeerEvent, Ramcast, Record, leader};
 use crate::ballot::Ballot;
 use crate::divergence::Slots;
@@ -20,7 +20,7 @@ use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
 use crate::step::Deliver;
@@ -41,13 +41,13 @@ impl OrderingProtocol for Ramcast {
             ballots: vec![Ballot::ZERO; usize::from(config.groups)],
             clock: 0,
             quorums: Quorums::new(config.groups, config.group.replicas),
-            known: Known::default(),
-            order: Order::default(),
-            afloat: HashSet::new(),
-            shared: Shared::new(config.groups),
+            logged: LoggedSet::default(),
+            order: DeliveryQueue::default(),
+            uncommitted_multi_group: HashSet::new(),
+            retained: Retained::new(config.groups),
             passed: Passed::new(config.group.me.group, config.groups),
             last_shared: 0,
-            early: BTreeMap::new(),
+            unreceived: BTreeMap::new(),
             remotes: Vec::new(),
             logged_remotes: Vec::new(),
             logged_from: 0,
@@ -59,7 +59,7 @@ impl OrderingProtocol for Ramcast {
             asking: leader::Asking::default(),
             asked: false,
             answered: false,
-            owed: GroupSet::EMPTY,
+            acceptance_due: GroupSet::EMPTY,
             paths: Paths::default(),
         }
     }
@@ -132,11 +132,11 @@ impl OrderingProtocol for Ramcast {
             Event::Heartbeat { slot, pulse } => {
                 self.log.saw_pulse(slot, pulse);
             }
-            Event::Settled { group, rank } => self.shared.settled(group, rank.into()),
+            Event::Settled { group, rank } => self.retained.settled(group, rank.into()),
             Event::Applied { slot, rank } => self.log.hear_applied(slot, rank),
             Event::Waits { message, heard } => self.wait_for_results(message, heard, effects),
             Event::AllDelivered => self.pass_on(effects),
-            Event::SessionEnded { session } => self.known.end(session),
+            Event::SessionEnded { session } => self.logged.end(session),
             Event::Lacked { message } => self.decide_for_follower(message),
             Event::Denied => self.step_down(),
             Event::Group(event) => self.happens(event, effects),
@@ -214,8 +214,8 @@ impl OrderingProtocol for Ramcast {
         self.lacks_for_long()
     }
 
-    fn rests_on(&self, to: AnswerTo) -> Rank {
-        self.passed.rests_on(to).into()
+    fn reply_dependency(&self, to: AnswerTo) -> Rank {
+        self.passed.reply_dependency(to).into()
     }
 
     fn has_passed(&self, rank: Rank) -> bool {
@@ -242,22 +242,22 @@ impl OrderingProtocol for Ramcast {
         ReplicaId::new(group, self.ballot_of(group).slot())
     }
 
-    fn is_known(&self, message: MessageId) -> bool {
-        self.known.contains(message)
+    fn is_logged(&self, message: MessageId) -> bool {
+        self.logged.contains(message)
     }
 
     fn stage_of(&self, message: MessageId) -> MessageStage {
         let logs = |entry: &Uncommitted<Record>| entry.record.local() == Some(message);
         match () {
             () if self.order.contains(message) => MessageStage::Pending,
-            () if !self.known.contains(message) => MessageStage::Unknown,
+            () if !self.logged.contains(message) => MessageStage::Unknown,
             () if self.log.uncommitted().any(logs) => MessageStage::Logged,
             () => MessageStage::Delivered,
         }
     }
 
     fn has_ended(&self, session: SessionId) -> bool {
-        self.known.has_ended(session)
+        self.logged.has_ended(session)
     }
 
     fn delivered(&self) -> u64 {

@@ -43,8 +43,8 @@ impl Ramcast {
                 );
                 pending.since_ms = self.log.now_ms();
                 self.order.local(pending);
-                if shared && !self.afloat.is_empty() {
-                    self.afloat.remove(&message);
+                if shared && !self.uncommitted_multi_group.is_empty() {
+                    self.uncommitted_multi_group.remove(&message);
                 }
             }
             Record::Remote(_) => {

@@ -1,8 +1,8 @@
 //! What the group log asks the order between groups, and timestamps as the ranks that it compares.
 
 use super::Ramcast;
-use super::delivery::Order;
-use super::shared::Shared;
+use super::delivery::DeliveryQueue;
+use super::retained::Retained;
 use crate::group::ordering::Ordering;
 use crate::ids::GroupId;
 use crate::rank::Rank;
@@ -23,13 +23,13 @@ impl From<Rank> for Timestamp {
 /// What our group has to deliver, and is done with.
 pub(crate) struct Deliveries<'a> {
     pub(super) own: GroupId,
-    pub(super) order: &'a Order,
-    pub(super) shared: &'a Shared,
+    pub(super) order: &'a DeliveryQueue,
+    pub(super) retained: &'a Retained,
 }
 
 impl Ordering for Deliveries<'_> {
     fn done(&self) -> Rank {
-        self.shared.settled_by(self.own).into()
+        self.retained.settled_by(self.own).into()
     }
 
     fn waits_for_others_below(&self, index: u64) -> bool {
@@ -40,6 +40,6 @@ impl Ordering for Deliveries<'_> {
 impl Ramcast {
     /// What our log asks of us.
     pub(super) const fn deliveries(&self) -> Deliveries<'_> {
-        Deliveries { own: self.config.group.me.group, order: &self.order, shared: &self.shared }
+        Deliveries { own: self.config.group.me.group, order: &self.order, retained: &self.retained }
     }
 }

@@ -35,7 +35,7 @@ use crate::timestamp::Timestamp;
 
 /// Messages committed and not delivered.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct DeliveryQueue {
     /// By local timestamp, which is log order. One that is delivered before those ahead of it leaves its
     /// place empty.
     queue: VecDeque<Option<Pending>>,
@@ -342,7 +342,7 @@ impl Lists {
     }
 }
 
-impl Order {
+impl DeliveryQueue {
     /// Our own proposal is committed.
     pub(super) fn local(&mut self, pending: Pending) {
         debug_assert!(self.is_new(pending.message), "{} is logged twice", pending.message);

@@ -36,8 +36,8 @@ impl Ramcast {
             }
             Record::Local { message, low_water, timestamp, destinations, .. } => {
                 self.raise_clock(timestamp);
-                self.known.insert(message, low_water);
-                self.owed = self.owed.union(destinations);
+                self.logged.insert(message, low_water);
+                self.acceptance_due = self.acceptance_due.union(destinations);
             }
             Record::Remote(remote) => self.raise_clock(remote.timestamp),
             Record::Raise { timestamp } => self.raise_clock(timestamp),
@@ -71,7 +71,7 @@ impl Ramcast {
     fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
         self.log.note_accepted(index, time_ms, last);
         if last {
-            self.owed = self.owed.with(self.group());
+            self.acceptance_due = self.acceptance_due.with(self.group());
         }
     }
 
@@ -92,21 +92,21 @@ impl Ramcast {
     /// Every group that shares a message with us that may still be undelivered there needs to see
     /// that we hold it in this ballot.
     pub(super) fn owe_everybody(&mut self) {
-        let afloat = self.log.uncommitted().filter_map(|entry| match entry.record {
+        let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Local { destinations, .. } => Some(destinations),
             _ => None,
         });
         let pending = self.order.iter().map(|pending| pending.destinations);
-        let delivered = self.shared.iter().map(|owed| owed.destinations);
-        let groups = afloat.chain(pending).chain(delivered);
-        self.owed = groups.fold(self.owed, GroupSet::union).with(self.group());
+        let delivered = self.retained.iter().map(|retained| retained.destinations);
+        let groups = uncommitted.chain(pending).chain(delivered);
+        self.acceptance_due = groups.fold(self.acceptance_due, GroupSet::union).with(self.group());
     }
 
     /// One word covers everything accepted in this turn. It goes to our own group, and to the
     /// groups with which we share one of its messages: nobody else hears of it.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         let Some(acceptance) = self.log.acceptance() else { return };
-        let mut groups = core::mem::take(&mut self.owed);
+        let mut groups = core::mem::take(&mut self.acceptance_due);
         if planted(Mutant::BystandersTold) && !groups.is_empty() {
             groups = GroupSet::first(self.config.groups);
         }

@@ -20,8 +20,8 @@ impl OnLog for Ramcast {
     type Deliveries<'a> = Deliveries<'a>;
 
     fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
-        let Self { log, order, shared, config, .. } = self;
-        (log, Deliveries { own: config.group.me.group, order, shared })
+        let Self { log, order, retained, config, .. } = self;
+        (log, Deliveries { own: config.group.me.group, order, retained })
     }
 
     fn waits_first(&mut self) -> Option<Next> {
@@ -46,14 +46,14 @@ impl OnLog for Ramcast {
             return;
         }
         self.log.step_down();
-        self.early.clear();
+        self.unreceived.clear();
         self.remotes.clear();
         self.decisions.clear();
-        self.afloat.clear();
+        self.uncommitted_multi_group.clear();
     }
 
     fn truncate(&mut self, index: u64) {
-        let known = &mut self.known;
+        let known = &mut self.logged;
         self.log.truncate(index, |record| {
             if let Record::Local { message, .. } = record
                 && !planted(Mutant::TruncatedRemembered)
@@ -68,7 +68,7 @@ impl OnLog for Ramcast {
         assert!(granted, "only whom we let in writes our log");
         self.truncate(base);
         self.log.follow(ballot, first);
-        self.owed = self.owed.with(self.group());
+        self.acceptance_due = self.acceptance_due.with(self.group());
         if base >= first {
             self.owe_everybody();
         }
@@ -79,7 +79,7 @@ impl OnLog for Ramcast {
         self.log.begin_to_lead();
         self.asking = Asking::default();
         self.hear_of_logged();
-        self.shared.forget_told();
+        self.retained.forget_told();
         self.passed.lead();
         self.forget_kept(effects);
         self.rebuild();
@@ -87,11 +87,11 @@ impl OnLog for Ramcast {
         self.log.led_from(first);
         for group in (0..self.config.groups).map(GroupId) {
             self.tell_all(group, effects);
-            self.greet(group, effects);
+            self.announce_leader(group, effects);
         }
         let logged: BTreeSet<_> =
             self.log.uncommitted().filter_map(|it| it.record.local()).collect();
-        for message in self.known.recent() {
+        for message in self.logged.recent() {
             if planted(Mutant::RepliesNotRepeated) {
                 break;
             }
@@ -126,7 +126,7 @@ impl Ramcast {
                     large.push(kept(*index, message));
                 }
                 if destinations.has_several() {
-                    self.afloat.insert(message);
+                    self.uncommitted_multi_group.insert(message);
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Ramcast {
 
     /// Whoever led a group that we share a message with may have died with our predecessor. One
     /// announcement tells all its replicas who we are, and its next leader will tell us the rest.
-    fn greet(&self, group: GroupId, effects: &mut Vec<Effect>) {
+    fn announce_leader(&self, group: GroupId, effects: &mut Vec<Effect>) {
         if group == self.group() || planted(Mutant::NotAnnouncedAgain) {
             return;
         }
@@ -167,13 +167,15 @@ impl Ramcast {
     fn shared_with(&self, group: GroupId) -> Vec<MessageId> {
         let goes = |destinations: GroupSet| destinations.contains(group);
         let pending = self.order.iter().filter(|p| goes(p.destinations)).map(|p| p.message);
-        let afloat = self.log.uncommitted().filter_map(|entry| match entry.record {
+        let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Local { message, destinations, .. } if goes(destinations) => Some(message),
             _ => None,
         });
-        let owed = self.shared.iter();
-        let owed = owed.filter(|o| goes(o.destinations) && self.shared.unsettled_in(group, o));
-        let mut all: Vec<_> = pending.chain(afloat).chain(owed.map(|o| o.message)).collect();
+        let retained = self.retained.iter();
+        let retained =
+            retained.filter(|o| goes(o.destinations) && self.retained.unsettled_in(group, o));
+        let mut all: Vec<_> =
+            pending.chain(uncommitted).chain(retained.map(|o| o.message)).collect();
         all.sort_unstable();
         all
     }

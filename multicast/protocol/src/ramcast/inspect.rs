@@ -35,7 +35,7 @@ impl Inspect for Inspection<'_> {
     /// Our own clock, and what groups have told us that they were done with or had delivered. What a group said before it
     /// was lost stands in the memory of others, and a proposal at or below that would be taken for one of the past.
     fn highest_clock(&self) -> u64 {
-        self.0.clock.max(self.0.shared.highest_clock()).max(self.0.passed.highest_clock())
+        self.0.clock.max(self.0.retained.highest_clock()).max(self.0.passed.highest_clock())
     }
 
     fn counter_known_of(&self, group: GroupId) -> u32 {
@@ -51,7 +51,7 @@ impl Inspect for Inspection<'_> {
     }
 
     fn settled_clock_of(&self, group: GroupId) -> u64 {
-        self.0.shared.settled_by(group).clock()
+        self.0.retained.settled_by(group).clock()
     }
 
     /// We may have been evicted while we stood still, and not have read so: then the others were done without us, and
@@ -78,21 +78,21 @@ impl Inspect for Inspection<'_> {
         self.0.order.oldest()
     }
 
-    fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
+    fn blocked(&self) -> Option<(u64, MessageId, GroupSet)> {
         let several = self.0.order.iter().filter(|pending| pending.destinations.has_several());
         let pending = several.min_by_key(|pending| pending.bound())?;
         Some((pending.since_ms, pending.message, self.0.lacking(pending)))
     }
 
-    fn describe_stuck(&self) -> String {
-        let Some((_, message, lacks)) = self.stuck() else { return String::new() };
-        let settled = self.0.shared.settled_by(self.0.group());
+    fn describe_blocked(&self) -> String {
+        let Some((_, message, lacks)) = self.blocked() else { return String::new() };
+        let settled = self.0.retained.settled_by(self.0.group());
         let pending = self.0.order.get(message).expect("it waits");
         format!("{message} lacks {lacks}, of all that is settled up to {settled}: {pending:?}")
     }
 
-    fn owes(&self) -> usize {
-        self.0.shared.len()
+    fn retained(&self) -> usize {
+        self.0.retained.len()
     }
 
     fn passed(&self) -> Rank {

@@ -7,6 +7,7 @@ use super::announcement::{Announcement, Proposed};
 use super::delivery::Proposal;
 use super::log::{Decision, REMOTES_MAX, Remote};
 use super::{Effect, PeerEffect, Record};
+use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::group::GroupRecord;
 use crate::group::on_log::OnLog as _;
@@ -15,7 +16,6 @@ use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ordering::{MessageStage, OrderingProtocol};
-use crate::patience::longer;
 use crate::timestamp::Timestamp;
 
 /// Pending messages about which other groups are asked at one time.
@@ -35,7 +35,7 @@ pub(super) struct Asking {
 }
 
 /// A message that other groups have announced and we have not received.
-pub(super) struct Early {
+pub(super) struct Unreceived {
     announced: Vec<Proposal>,
     /// Who can give it to us.
     from: ReplicaId,
@@ -59,7 +59,7 @@ impl Ramcast {
         inline: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let new = self.known.insert(message, low_water);
+        let new = self.logged.insert(message, low_water);
         let awaits_delivery = |this: &Self| this.stage_of(message) != MessageStage::Delivered;
         // Duplicate of a delivered message, for one mutant; the other logs twice what is not delivered yet.
         let done_again = planted(Mutant::DuplicateExecuted)
@@ -84,14 +84,14 @@ impl Ramcast {
         if !destinations.has_several() {
             return;
         }
-        self.afloat.insert(message);
+        self.uncommitted_multi_group.insert(message);
         let (ballot, again) = (self.log.ballot(), None);
         let announcement =
             Announcement { message, low_water, destinations, timestamp, ballot, index, again };
         effects.push(Effect::Tell(PeerEffect::Propose { announcement }));
-        if let Some(early) = self.early.remove(&message) {
-            self.remotes.extend(early.announced.iter().map(|it| it.of(message)));
-            self.lists.keep(early.announced);
+        if let Some(unreceived) = self.unreceived.remove(&message) {
+            self.remotes.extend(unreceived.announced.iter().map(|it| it.of(message)));
+            self.lists.keep(unreceived.announced);
         }
     }
 
@@ -111,7 +111,7 @@ impl Ramcast {
         }
         let remote = Remote { message, timestamp, ballot, index };
         let pending = self.order.get(message);
-        if pending.is_some() || self.afloat.contains(&message) {
+        if pending.is_some() || self.uncommitted_multi_group.contains(&message) {
             // What comes twice in one turn is logged twice, and folded in once.
             if !pending.is_some_and(|pending| pending.has_remote(&remote)) {
                 self.remotes.push(remote);
@@ -121,7 +121,7 @@ impl Ramcast {
             }
             return;
         }
-        if self.known.contains(message) {
+        if self.logged.contains(message) {
             self.hear_of_delivered(announcement, from, effects);
             return;
         }
@@ -131,14 +131,14 @@ impl Ramcast {
         self.paths.announced_early += 1;
         let now_ms = self.log.now_ms();
         let lists = &mut self.lists;
-        let early = self.early.entry(message).or_insert_with(|| Early {
+        let unreceived = self.unreceived.entry(message).or_insert_with(|| Unreceived {
             announced: lists.take(),
             from,
             since_ms: now_ms,
         });
-        early.from = from;
-        early.announced.retain(|known| known.group() != remote.group());
-        early.announced.push((&remote).into());
+        unreceived.from = from;
+        unreceived.announced.retain(|known| known.group() != remote.group());
+        unreceived.announced.push((&remote).into());
     }
 
     /// Takes in what leaders of one engine propose together for a message, as
@@ -162,7 +162,7 @@ impl Ramcast {
         let heard = &self.remotes[before..];
         let known = match self.order.hear(message, heard) {
             Some(pending) => heard.iter().any(|it| pending.has_remote(it)),
-            None => !self.afloat.contains(&message),
+            None => !self.uncommitted_multi_group.contains(&message),
         };
         if known {
             // One after the other, then.
@@ -207,13 +207,13 @@ impl Ramcast {
         effects: &mut Vec<Effect>,
     ) {
         let &Announcement { message, again, .. } = announcement;
-        let Some(owed) = self.shared.get(message).copied() else {
+        let Some(retained) = self.retained.get(message).copied() else {
             // All were done with it, and what we had proposed is forgotten. Whoever asks all the same
             // belongs to a group that was recreated since, or lags behind one that has applied it. In the
             // latter the group is done with whatever ends where this message does. A recreated one is not: it
             // cannot deliver beyond this message, though it may beyond what it proposes for it, and begins
             // above all that its former self was done with.
-            let begins_anew = |bound| self.shared.settled_by(from.group) < bound;
+            let begins_anew = |bound| self.retained.settled_by(from.group) < bound;
             if again.is_some_and(begins_anew) && !planted(Mutant::OverNotTold) {
                 self.paths.told_over += 1;
                 let (ballot, index) = (self.log.ballot(), self.log.first_index());
@@ -223,8 +223,8 @@ impl Ramcast {
             }
             return;
         };
-        if self.shared.unsettled_in(self.group(), &owed) {
-            self.decisions.extend(self.shared.decide(message));
+        if self.retained.unsettled_in(self.group(), &retained) {
+            self.decisions.extend(self.retained.decide(message));
         }
         if again.is_some() {
             self.tell(message, from, false, effects);
@@ -246,7 +246,7 @@ impl Ramcast {
         if let Some(announcement) = self.announcement(message, again) {
             effects.push(Effect::Tell(PeerEffect::Announce { to, announcement }));
         }
-        if self.shared.get(message).is_some() {
+        if self.retained.get(message).is_some() {
             effects.push(Effect::Resend { message, to: to.group });
         }
     }
@@ -256,10 +256,14 @@ impl Ramcast {
     pub(super) fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
         let (low_water, destinations, timestamp, index, bound) = match self.order.get(message) {
             Some(p) => (p.low_water, p.destinations, p.local, p.index, p.bound()),
-            None => match self.shared.get(message) {
-                Some(owed) => {
-                    (owed.low_water, owed.destinations, owed.local, owed.index, owed.last)
-                }
+            None => match self.retained.get(message) {
+                Some(retained) => (
+                    retained.low_water,
+                    retained.destinations,
+                    retained.local,
+                    retained.index,
+                    retained.last,
+                ),
                 None => self.log.uncommitted().find_map(|entry| match entry.record {
                     Record::Local { message: m, low_water, timestamp, destinations, .. } => {
                         let found = (low_water, destinations, timestamp, entry.index, timestamp);
@@ -279,16 +283,16 @@ impl Ramcast {
     /// Asks other groups, whoever leads them, for what pending messages have lacked for too long:
     /// their leader may have died with what it was told, or with what it had told us.
     pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
-        let (now, patience) = (self.log.now_ms(), self.config.group.patience_ms);
+        let (now, timeout) = (self.log.now_ms(), self.config.group.timeout_ms);
         let delivered = self.delivered();
         if self.asking.delivered != delivered {
             self.asking = Asking { delivered, in_vain: 0 };
         }
-        if now < self.asked_ms + longer(patience, self.asking.in_vain) {
+        if now < self.asked_ms + longer(timeout, self.asking.in_vain) {
             return;
         }
         self.asked_ms = now;
-        let late = self.order.iter().filter(|pending| now >= pending.since_ms + patience);
+        let late = self.order.iter().filter(|pending| now >= pending.since_ms + timeout);
         let late: Vec<_> = late
             .map(|pending| (pending.message, self.lacking(pending)))
             .filter(|(_, lacking)| !lacking.is_empty())
@@ -304,13 +308,13 @@ impl Ramcast {
     /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
     /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
     pub(super) fn lacks_for_long(&mut self) -> Vec<MessageId> {
-        let (now, patience) = (self.log.now_ms(), self.config.group.patience_ms);
+        let (now, timeout) = (self.log.now_ms(), self.config.group.timeout_ms);
         let answered = core::mem::take(&mut self.answered);
-        if self.log.leads() || !answered && now < self.asked_ms + patience {
+        if self.log.leads() || !answered && now < self.asked_ms + timeout {
             return Vec::new();
         }
         self.asked_ms = now;
-        let waits = |since: u64| answered || now >= since + FOLLOWERS_PATIENCE * patience;
+        let waits = |since: u64| answered || now >= since + FOLLOWERS_PATIENCE * timeout;
         let late = self.order.iter().take_while(|pending| waits(pending.since_ms));
         let late = late.filter(|pending| !self.lacking(pending).is_empty());
         let late: Vec<_> = late.take(LACKING_MAX).map(|pending| pending.message).collect();
@@ -324,7 +328,7 @@ impl Ramcast {
         if !self.log.leads() {
             return;
         }
-        if let Some(decision) = self.shared.decide(message) {
+        if let Some(decision) = self.retained.decide(message) {
             self.paths.decided_for_follower += 1;
             self.decisions.push(decision);
         }
@@ -337,7 +341,7 @@ impl Ramcast {
         heard: GroupSet,
         effects: &mut Vec<Effect>,
     ) {
-        let groups = self.shared.get(message).map(|owed| owed.destinations);
+        let groups = self.retained.get(message).map(|retained| retained.destinations);
         if let Some(groups) = groups.filter(|_| self.log.leads()) {
             self.ask_everybody(message, groups.without(self.group()).minus(heard), effects);
         }
@@ -411,21 +415,21 @@ impl Ramcast {
     /// Asks again for what has been missing for too long: our followers' stalled entry, or what
     /// other groups announced to us as leader.
     pub(super) fn fetch_missing(&mut self, effects: &mut Vec<Effect>) {
-        let (now_ms, patience) = (self.log.now_ms(), self.config.fetch_after_ms);
+        let (now_ms, timeout) = (self.log.now_ms(), self.config.fetch_after_ms);
         let ballots = &self.ballots;
         // What a deposed leader announced and its successor does not is in no log.
-        self.early.retain(|_, early| {
+        self.unreceived.retain(|_, unreceived| {
             let lives = |remote: &Proposal| remote.ballot == ballots[remote.group().index()];
-            early.announced.iter().any(lives)
+            unreceived.announced.iter().any(lives)
         });
-        for (message, early) in &mut self.early {
-            if now_ms >= early.since_ms + patience && !planted(Mutant::NeverFetched) {
-                early.since_ms = now_ms;
+        for (message, unreceived) in &mut self.unreceived {
+            if now_ms >= unreceived.since_ms + timeout && !planted(Mutant::NeverFetched) {
+                unreceived.since_ms = now_ms;
                 self.paths.fetched_as_leader += 1;
-                effects.push(Effect::Fetch { message: *message, from: early.from });
+                effects.push(Effect::Fetch { message: *message, from: unreceived.from });
             }
         }
-        if let Some(message) = self.log.payloads.ask_for_stalled(now_ms, patience) {
+        if let Some(message) = self.log.payloads.ask_for_stalled(now_ms, timeout) {
             self.paths.fetched_as_follower += 1;
             let from = self.leader_of(self.group());
             effects.push(Effect::Fetch { message, from });

@@ -40,9 +40,9 @@ mod paths;
 mod quorums;
 mod reads;
 mod record;
+mod retained;
 mod revival;
 mod saved;
-mod shared;
 #[cfg(test)]
 mod testing;
 
@@ -51,14 +51,14 @@ use alloc::vec::Vec;
 
 use hashbrown::HashSet;
 
-use self::delivery::{Lists, Order};
+use self::delivery::{DeliveryQueue, Lists};
 pub use self::inspect::Inspection;
-use self::leader::Early;
+use self::leader::Unreceived;
 use self::passed::Passed;
 pub use self::paths::Paths;
 use self::quorums::Quorums;
 pub use self::record::{Effect, Event, PeerEffect, PeerEvent, Record};
-use self::shared::Shared;
+use self::retained::Retained;
 use crate::ballot::Ballot;
 use crate::group::GroupLog;
 use crate::group::on_log::OnLog as _;
@@ -66,7 +66,7 @@ use crate::group::uncommitted::Uncommitted;
 pub use crate::group::{Cause, Role};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet, MessageId};
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::mutants::Mutant;
 pub use crate::ordering::Config;
 use crate::ordering::OrderingProtocol;
@@ -84,25 +84,25 @@ pub struct Ramcast {
     clock: u64,
     /// What other groups' replicas hold.
     quorums: Quorums,
-    known: Known,
-    order: Order,
+    logged: LoggedSet,
+    order: DeliveryQueue,
     /// Multi-group messages that we have logged as leader and not committed.
-    afloat: HashSet<MessageId>,
+    uncommitted_multi_group: HashSet<MessageId>,
     /// Multi-group messages that we have delivered and some destination may not be done with.
-    shared: Shared,
+    retained: Retained,
     /// What replies may rest on.
     passed: Passed,
     /// As leader: the last entry of our log that others than we may have answered, or may answer: of a
     /// former ballot, or of a message to several groups.
     last_shared: u64,
     /// Messages announced to us that we have not received: leaders only.
-    early: BTreeMap<MessageId, Early>,
+    unreceived: BTreeMap<MessageId, Unreceived>,
     /// Announcements of this turn, to be logged together.
     remotes: Vec<Remote>,
     /// Those of the last one, and the first entry that has some.
     logged_remotes: Vec<Remote>,
     logged_from: u64,
-    /// For pending and early messages.
+    /// For pending and unreceived messages.
     lists: Lists,
     /// Decisions of this turn, to be logged together.
     decisions: Vec<Decision>,
@@ -115,8 +115,8 @@ pub struct Ramcast {
     /// As follower: our leader was asked last, and has not answered; and whether it has since.
     asked: bool,
     answered: bool,
-    /// Groups owed our acceptance word at the end of this turn.
-    owed: GroupSet,
+    /// Groups to which we write our acceptance word at the end of this turn.
+    acceptance_due: GroupSet,
     paths: Paths,
 }
 
@@ -130,7 +130,7 @@ impl Ramcast {
             self.settle_passed(effects);
             self.log_due_changes(effects);
         }
-        self.shared.trim(effects);
+        self.retained.trim(effects);
     }
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {
@@ -190,7 +190,7 @@ impl Ramcast {
         self.paths.delivered_on_decision += u64::from(pending.is_decided());
         self.paths.final_above_local += u64::from(timestamp.group() != self.group());
         if next.destinations.has_several() {
-            self.shared.push(&next, pending, timestamp);
+            self.retained.push(&next, pending, timestamp);
             self.passed.deliver(&next);
         }
         self.lists.keep(self.order.remove(&candidate));

@@ -42,7 +42,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::delivery::Pending;
-use super::shared::LastWith;
+use super::retained::LastWith;
 use super::{Effect, PeerEffect, Ramcast, Record, Uncommitted};
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
@@ -114,7 +114,7 @@ pub(super) struct Passed {
     /// Nothing that is committed behind what is now ends at or below this.
     raised: Timestamp,
     /// Rows that each group has not been told since they changed.
-    owed: Vec<GroupSet>,
+    due: Vec<GroupSet>,
     /// Those of them that it may wait for.
     awaited: Vec<GroupSet>,
     /// Up to where each group was told that we have passed.
@@ -140,7 +140,7 @@ impl Passed {
             newest: None,
             before: Timestamp::ZERO,
             raised: Timestamp::ZERO,
-            owed: vec![GroupSet::EMPTY; usize::from(groups)],
+            due: vec![GroupSet::EMPTY; usize::from(groups)],
             awaited: vec![GroupSet::EMPTY; usize::from(groups)],
             told: zero,
             told_members: Timestamp::ZERO,
@@ -174,7 +174,7 @@ impl Passed {
 
     /// Up to where everything must be [passed](Self::has_passed) before an answer may go out: a reply to a message that was
     /// just delivered, or before, or a read that was just made.
-    pub(super) fn rests_on(&self, to: AnswerTo) -> Timestamp {
+    pub(super) fn reply_dependency(&self, to: AnswerTo) -> Timestamp {
         // Answers of all its groups say that the last one was delivered by all.
         let newest = matches!(to, AnswerTo::Message(message) if self.newest == Some(message));
         if newest { self.before } else { self.row(self.own).delivered }
@@ -229,9 +229,9 @@ impl Passed {
 
     /// A row has changed in a way that others may wait for, as told by group `by`.
     fn changed(&mut self, row: GroupId, by: GroupId) {
-        self.owe(row, by);
-        for (awaited, owed) in self.awaited.iter_mut().zip(&self.owed) {
-            if owed.contains(row) {
+        self.mark_due(row, by);
+        for (awaited, due) in self.awaited.iter_mut().zip(&self.due) {
+            if due.contains(row) {
                 *awaited = awaited.with(row);
             }
         }
@@ -239,17 +239,17 @@ impl Passed {
         self.dirty = true;
     }
 
-    /// Whatever is owed is told now.
+    /// Whatever is due is told now.
     fn hurry(&mut self) {
-        self.urgent |= self.owed.iter().any(|owed| !owed.is_empty());
-        self.awaited.copy_from_slice(&self.owed);
+        self.urgent |= self.due.iter().any(|due| !due.is_empty());
+        self.awaited.copy_from_slice(&self.due);
     }
 
-    fn owe(&mut self, row: GroupId, by: GroupId) {
-        for (group, owed) in self.owed.iter_mut().enumerate() {
+    fn mark_due(&mut self, row: GroupId, by: GroupId) {
+        for (group, due) in self.due.iter_mut().enumerate() {
             let group = GroupId(group as u16);
             if ![self.own, by, row].contains(&group) {
-                *owed = owed.with(row);
+                *due = due.with(row);
             }
         }
     }
@@ -306,7 +306,7 @@ impl Passed {
                 row.pass(bound.min(row.delivered));
             }
             self.pass_own(bound);
-            self.owe(self.own, self.own);
+            self.mark_due(self.own, self.own);
         }
     }
 
@@ -348,15 +348,15 @@ impl Passed {
             let last = theirs == of.delivered && theirs == ours.get(group);
             *row != self.own && (of.shares.contains(group) || last)
         };
-        let (owed, awaited) = (self.owed[group.index()], self.awaited[group.index()]);
-        let rows = owed.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
+        let (due, awaited) = (self.due[group.index()], self.awaited[group.index()]);
+        let rows = due.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
         self.awaited[group.index()] = GroupSet::EMPTY;
         if !rows.iter().any(|row| awaited.contains(row)) {
             // Nobody waits for them: they go with what somebody waits for, or in the next tick.
-            self.owed[group.index()] = rows;
+            self.due[group.index()] = rows;
             return GroupSet::EMPTY;
         }
-        self.owed[group.index()] = GroupSet::EMPTY;
+        self.due[group.index()] = GroupSet::EMPTY;
         if rows.contains(self.own) {
             self.told[group.index()] = self.row(self.own).passed;
         }
@@ -407,7 +407,7 @@ impl Passed {
             if news {
                 self.changed(group, by);
             } else if passes {
-                self.owe(group, by);
+                self.mark_due(group, by);
                 self.dirty = true;
             }
         }
@@ -471,7 +471,7 @@ impl Ramcast {
         self.passed.note_delivered();
         if core::mem::take(&mut self.passed.urgent) {
             for group in (0..self.config.groups).map(GroupId).filter(|group| *group != own) {
-                if self.passed.owed[group.index()].is_empty() || !self.passed.concerns(group) {
+                if self.passed.due[group.index()].is_empty() || !self.passed.concerns(group) {
                     continue;
                 }
                 let rows = self.passed.take_owed(group);
@@ -577,7 +577,7 @@ impl Ramcast {
             self.passed.stands = (passed, now);
             return;
         }
-        if now < self.passed.stands.1 + self.config.group.patience_ms {
+        if now < self.passed.stands.1 + self.config.group.timeout_ms {
             return;
         }
         self.passed.stands.1 = now;

@@ -77,7 +77,7 @@ impl LogRecord for Record {
         matches!(self, Self::Exchange)
     }
 
-    fn rests_on_others(&self) -> bool {
+    fn depends_on_others(&self) -> bool {
         matches!(self, Self::Local { destinations, .. } if destinations.has_several())
     }
 

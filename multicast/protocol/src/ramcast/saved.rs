@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::delivery::Order;
+use super::delivery::DeliveryQueue;
 use super::passed::Passed;
-use super::shared::Shared;
+use super::retained::Retained;
 use super::{Ramcast, Role};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, MessageId};
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::mutants::{Mutant, planted};
 use crate::ordering::OrderingProtocol;
 use crate::ramcast::Record;
@@ -35,7 +35,7 @@ impl Ramcast {
             out.u64(self.ballot_of(group).to_word());
         }
         self.order.save(&mut out);
-        self.shared.save(&mut out);
+        self.retained.save(&mut out);
         self.passed.save(&mut out);
         // What stands behind the commit index may be lost, and then it must not be known.
         let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
@@ -45,11 +45,11 @@ impl Ramcast {
         });
         let uncommitted: Vec<(MessageId, u64)> = uncommitted.collect();
         for (message, _) in &uncommitted {
-            self.known.remove(*message);
+            self.logged.remove(*message);
         }
-        self.known.save(&mut out);
+        self.logged.save(&mut out);
         for (message, low_water) in uncommitted {
-            self.known.insert(message, low_water);
+            self.logged.insert(message, low_water);
         }
         self.paths.saved += 1;
     }
@@ -76,10 +76,10 @@ impl Ramcast {
         for _ in 0..self.config.groups {
             ballots.push(Ballot::from_word(from.u64()?));
         }
-        let order = Order::restore(&mut from, self.log.now_ms())?;
-        let shared = Shared::restore(&mut from, self.config.groups)?;
+        let order = DeliveryQueue::restore(&mut from, self.log.now_ms())?;
+        let shared = Retained::restore(&mut from, self.config.groups)?;
         let passed = Passed::restore(&mut from, self.group(), self.config.groups)?;
-        let known = Known::restore(&mut from)?;
+        let known = LoggedSet::restore(&mut from)?;
         if !from.0.is_empty() {
             return None;
         }
@@ -89,10 +89,10 @@ impl Ramcast {
             self.ballots[i] = ballot.max(self.ballots[i]);
         }
         self.clock = if planted(Mutant::ClockNotTaken) { self.clock } else { clock };
-        (self.order, self.known) = (order, known);
+        (self.order, self.logged) = (order, known);
         self.passed = passed;
-        if !planted(Mutant::OwedNotTaken) {
-            self.shared = shared;
+        if !planted(Mutant::RetainedNotTaken) {
+            self.retained = shared;
         }
         self.paths.restored += 1;
         Some(())

@@ -15,7 +15,7 @@ use crate::group::ordering::NoOthers;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
 use crate::step::Deliver;
@@ -36,12 +36,12 @@ impl OrderingProtocol for Single {
         Self {
             config,
             log: GroupLog::new(config.group, view),
-            known: Known::default(),
+            logged: LoggedSet::default(),
             pending: VecDeque::new(),
             delivered: 0,
             base: 0,
             last_shared: 0,
-            owed: false,
+            acceptance_due: false,
         }
     }
 
@@ -88,7 +88,7 @@ impl OrderingProtocol for Single {
             Event::Completed { slot, index } => self.log.complete(slot, index),
             Event::Heartbeat { slot, pulse } => self.log.saw_pulse(slot, pulse),
             Event::Applied { slot, rank } => self.log.hear_applied(slot, rank),
-            Event::SessionEnded { session } => self.known.end(session),
+            Event::SessionEnded { session } => self.logged.end(session),
             Event::Denied => self.step_down(),
             Event::Group(event) => self.happens(event, effects),
             Event::TurnEnd => self.end_turn(effects),
@@ -147,7 +147,7 @@ impl OrderingProtocol for Single {
     }
 
     /// What this group has delivered it alone has.
-    fn rests_on(&self, _: AnswerTo) -> Rank {
+    fn reply_dependency(&self, _: AnswerTo) -> Rank {
         Rank::NOTHING
     }
 
@@ -177,22 +177,22 @@ impl OrderingProtocol for Single {
         ReplicaId::new(group, self.log.ballot().slot())
     }
 
-    fn is_known(&self, message: MessageId) -> bool {
-        self.known.contains(message)
+    fn is_logged(&self, message: MessageId) -> bool {
+        self.logged.contains(message)
     }
 
     fn stage_of(&self, message: MessageId) -> MessageStage {
         let logs = |entry: &Uncommitted<Record>| matches!(entry.record, Record::Message { message: logged, .. } if logged == message);
         match () {
             () if self.pending.iter().any(|it| it.message == message) => MessageStage::Pending,
-            () if !self.known.contains(message) => MessageStage::Unknown,
+            () if !self.logged.contains(message) => MessageStage::Unknown,
             () if self.log.uncommitted().any(logs) => MessageStage::Logged,
             () => MessageStage::Delivered,
         }
     }
 
     fn has_ended(&self, session: SessionId) -> bool {
-        self.known.has_ended(session)
+        self.logged.has_ended(session)
     }
 
     fn delivered(&self) -> u64 {

@@ -57,7 +57,7 @@ impl LogRecord for Record {
         false
     }
 
-    fn rests_on_others(&self) -> bool {
+    fn depends_on_others(&self) -> bool {
         false
     }
 

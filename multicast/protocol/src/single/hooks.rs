@@ -50,7 +50,7 @@ impl OnLog for Single {
     }
 
     fn truncate(&mut self, index: u64) {
-        let known = &mut self.known;
+        let known = &mut self.logged;
         self.log.truncate(index, |record| {
             if let Record::Message { message, .. } = record {
                 known.remove(*message);
@@ -63,7 +63,7 @@ impl OnLog for Single {
         assert!(granted, "only whom we let in writes our log");
         self.truncate(base);
         self.log.follow(ballot, first);
-        self.owed = true;
+        self.acceptance_due = true;
     }
 
     /// Every reply that a session may have missed is repeated.
@@ -85,7 +85,7 @@ impl OnLog for Single {
         self.log.payloads.rebuild(large);
         self.last_shared = self.append(Record::Group(GroupRecord::NewBallot), effects);
         self.log.led_from(self.last_shared);
-        let missed = self.known.recent().into_iter().filter(|it| !undelivered.contains(it));
+        let missed = self.logged.recent().into_iter().filter(|it| !undelivered.contains(it));
         effects.extend(missed.map(|message| Effect::Repeat { message }));
     }
 

@@ -49,15 +49,15 @@ impl Inspect for Inspection<'_> {
         self.0.pending.front().map(|it| (it.since_ms, it.message))
     }
 
-    fn stuck(&self) -> Option<(u64, MessageId, GroupSet)> {
+    fn blocked(&self) -> Option<(u64, MessageId, GroupSet)> {
         None
     }
 
-    fn describe_stuck(&self) -> String {
+    fn describe_blocked(&self) -> String {
         String::new()
     }
 
-    fn owes(&self) -> usize {
+    fn retained(&self) -> usize {
         0
     }
 

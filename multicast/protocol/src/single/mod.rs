@@ -26,7 +26,7 @@ use crate::group::GroupLog;
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupSet, MessageId};
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::step::Deliver;
@@ -57,7 +57,7 @@ struct Pending {
 pub struct Single {
     config: Config,
     log: GroupLog<Record>,
-    known: Known,
+    logged: LoggedSet,
     pending: VecDeque<Pending>,
     /// Messages delivered.
     delivered: u64,
@@ -68,7 +68,7 @@ pub struct Single {
     /// Index of our ballot's first entry. Other leaders may have answered what stands before it.
     last_shared: u64,
     /// As follower: our acceptance word is owed at the end of this turn.
-    owed: bool,
+    acceptance_due: bool,
 }
 
 impl Single {
@@ -96,7 +96,7 @@ impl Single {
         inline: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.known.insert(message, low_water) {
+        if !self.logged.insert(message, low_water) {
             if self.stage_of(message) == MessageStage::Delivered {
                 effects.push(Effect::Repeat { message });
             }
@@ -116,11 +116,11 @@ impl Single {
                 let now_ms = self.log.now_ms();
                 return self.log.payloads.stall(message, now_ms, entry, last);
             }
-            self.known.insert(message, low_water);
+            self.logged.insert(message, low_water);
         }
         self.log.push(entry);
         self.log.note_accepted(index, time_ms, last);
-        self.owed = true;
+        self.acceptance_due = true;
     }
 
     /// As follower: the payload of a message is here, for which the log may wait.
@@ -148,7 +148,7 @@ impl Single {
     /// One word covers everything accepted in this turn.
     fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         let Some(acceptance) = self.log.acceptance() else { return };
-        if core::mem::take(&mut self.owed) {
+        if core::mem::take(&mut self.acceptance_due) {
             let groups = GroupSet::single(self.config.group.me.group);
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(acknowledges(&reads(&mut core, 1, 5, true)), Some(1), "it is held");
         assert_eq!(acknowledges(&reads(&mut core, 2, 6, false)), None);
         assert_eq!((core.log.stalled_on(), core.log.last_index()), (Some(message(6)), 1));
-        assert!(!core.is_known(message(6)) && core.may_need(message(6)));
+        assert!(!core.is_logged(message(6)) && core.may_need(message(6)));
         let mut fetched = vec![];
         for now_ms in 1_001..1_050 {
             for effect in step(&mut core, Event::Tick { now_ms }) {

@@ -7,7 +7,7 @@ use super::{Pending, Record, Single};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::MessageId;
-use crate::known::Known;
+use crate::logged_set::LoggedSet;
 use crate::ordering::{NotRestored, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
@@ -40,11 +40,11 @@ impl Single {
         });
         let uncommitted: Vec<(MessageId, u64)> = uncommitted.collect();
         for (message, _) in &uncommitted {
-            self.known.remove(*message);
+            self.logged.remove(*message);
         }
-        self.known.save(&mut out);
+        self.logged.save(&mut out);
         for (message, low_water) in uncommitted {
-            self.known.insert(message, low_water);
+            self.logged.insert(message, low_water);
         }
     }
 
@@ -85,13 +85,13 @@ impl Single {
                 inline,
             });
         }
-        let known = Known::restore(from)?;
+        let logged = LoggedSet::restore(from)?;
         if !from.0.is_empty() {
             return None;
         }
         let mut log = self.log.blank();
         log.restore(commit, Ballot::from_word(birth), time_ms, view.clone(), ballot);
-        Some(Self { log, known, pending, delivered, base, ..Self::new(self.config, view) })
+        Some(Self { log, logged, pending, delivered, base, ..Self::new(self.config, view) })
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     fn whoever_takes_a_state_goes_on_where_it_was_saved() {
         let mut core = busy();
         let bytes = saved(&mut core);
-        assert!(core.is_known(message(9)), "who saves forgets nothing");
+        assert!(core.is_logged(message(9)), "who saves forgets nothing");
         let mut learner = blank().restored(&bytes).expect("what was saved");
         assert_eq!(learner.log.role(), Role::Follower);
         assert_eq!((learner.log.last_index(), learner.log.last_birth()), (6, core.log.ballot()));

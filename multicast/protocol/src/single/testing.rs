@@ -42,7 +42,7 @@ pub(super) fn step(core: &mut Single, event: Event) -> Vec<Effect> {
 
 /// Sets out to lead and is elected by another slot, whose log ends where ours does.
 pub(super) fn elect(core: &mut Single, by: u8) -> Vec<Effect> {
-    let then = Closing::SetOut(Cause::Transfer);
+    let then = Closing::SetOut(Cause::Operator);
     step(core, Event::Group(GroupEvent::LogClosed { then }));
     let (ballot, last) = (core.log.promised(), (core.log.last_birth(), core.log.last_index()));
     let (named, applied) = (core.log.named(), Rank::NOTHING);

@@ -27,7 +27,7 @@ fn join_unseen<O: Played>(count: u8) -> Stage<O> {
     for slot in 2..count {
         stage.lose_writes(leader, replica(0, slot));
     }
-    stage.let_in(leader, joiner);
+    stage.admitted(leader, joiner);
     stage.turn(other);
     stage.turn(leader);
     stage.told();
@@ -68,7 +68,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot<O: Played>
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
-    stage.let_in(leader, joiner);
+    stage.admitted(leader, joiner);
     stage.turn(joiner);
     let core = stage.core(joiner);
     let (old, join) = (core.log().ballot(), core.log().last_index());
@@ -102,7 +102,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted<O: Played>() {
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
-    stage.let_in(leader, joiner);
+    stage.admitted(leader, joiner);
     assert!(!stage.core(leader).tells_admitted(joiner.slot), "it is not committed");
     // The other's words do not reach the joiner, and then the other dies.
     stage.lose_words(replica(0, 1), joiner);
@@ -126,7 +126,7 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted<O: Played>() {
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
-    stage.let_in(leader, joiner);
+    stage.admitted(leader, joiner);
     stage.lose_words(replica(0, 1), joiner);
     for id in [replica(0, 1), leader, joiner] {
         stage.turn(id);
@@ -134,9 +134,9 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted<O: Played>() {
     stage.restart(replica(0, 1));
     let core = stage.core(leader);
     let life = core.log().view().member(joiner.slot).incarnation;
-    core.feeds_no_more(joiner.slot);
+    core.remove_follower(joiner.slot);
     assert!(!core.tells_admitted(joiner.slot), "it does not listen");
-    core.feeds(joiner.slot, life);
+    core.add_follower(joiner.slot, life);
     assert!(core.tells_admitted(joiner.slot), "or it would be silent for ever");
     let ballot = core.log().ballot();
     assert!(stage.core(joiner).log().is_silent());
@@ -152,7 +152,7 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits<O: Played>() {
     stage.restart(joiner);
     stage.teach(leader, joiner);
     stage.turn(joiner);
-    stage.let_in(leader, joiner);
+    stage.admitted(leader, joiner);
     assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has not read it");
     // The follower's words reach nobody, so it alone sees that the `Join` is committed.
     stage.lose_words(follower, leader);

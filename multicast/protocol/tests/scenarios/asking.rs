@@ -301,7 +301,7 @@ fn whoever_leads_again_asks_as_soon_as_the_first_time() {
     logs(&mut core);
     commit(&mut core);
     assert_eq!(asks(&mut core, 1, 1_001..1_100), [1_021, 1_061], "the next would be 1,141");
-    core.campaign(Cause::Succession);
+    core.campaign(Cause::Transfer);
     let last = (core.log().ballot(), core.log().last_index());
     core.granted(1, 0, last, vec![0; 3]);
     core.begin_to_lead(&mut Vec::new());
@@ -337,7 +337,7 @@ fn a_follower_waits_longer_than_a_leader_and_lacks_nothing_of_what_is_decided() 
         core.step(Event::Tick { now_ms }, &mut Vec::new());
         lacked.extend(core.lacks().into_iter().map(|message| (now_ms, message.sequence)));
     }
-    assert_eq!(lacked, [(1_061, 1), (1_081, 1)], "three patiences, at its next question");
+    assert_eq!(lacked, [(1_061, 1), (1_081, 1)], "three timeouts, at its next question");
 }
 
 #[test]

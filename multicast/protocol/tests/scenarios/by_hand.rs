@@ -191,9 +191,9 @@ pub(crate) trait ByHand: OrderingProtocol {
     }
 
     /// Whom it asks to lead instead.
-    fn heir(&mut self) -> Option<u8> {
+    fn transferee(&mut self) -> Option<u8> {
         self.looks().iter().find_map(|effect| match effect {
-            GroupEffect::Succeed { to, .. } => Some(*to),
+            GroupEffect::TimeoutNow { to, .. } => Some(*to),
             _ => None,
         })
     }
@@ -207,12 +207,12 @@ pub(crate) trait ByHand: OrderingProtocol {
         self.step(Event::Group(GroupEvent::CaughtUp { slot, incarnation }), effects);
     }
 
-    fn feeds(&mut self, slot: u8, incarnation: u32) {
-        self.happens(GroupEvent::Feeds { slot, incarnation, held_from: 0 });
+    fn add_follower(&mut self, slot: u8, incarnation: u32) {
+        self.happens(GroupEvent::FollowerAdded { slot, incarnation, held_from: 0 });
     }
 
-    fn feeds_no_more(&mut self, slot: u8) {
-        self.happens(GroupEvent::FeedsNoMore { slot });
+    fn remove_follower(&mut self, slot: u8) {
+        self.happens(GroupEvent::FollowerRemoved { slot });
     }
 }
 

@@ -171,7 +171,7 @@ fn whoever_is_not_first_gives_a_first_leader_time_from_its_own_first_tick_on<O: 
         }
         now_ms += 10;
     };
-    assert_eq!((wanted, now_ms - began), (Cause::Start, 40 * config.group.patience_ms));
+    assert_eq!((wanted, now_ms - began), (Cause::Start, 40 * config.group.timeout_ms));
 }
 
 #[test]

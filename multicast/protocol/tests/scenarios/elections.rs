@@ -142,7 +142,7 @@ fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before<O: Played>() 
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
     let core = stage.core(leader);
-    core.feeds_no_more(learner.slot);
+    core.remove_follower(learner.slot);
     let ballot = core.log().ballot();
     let question = Question { ballot, leads: true, forced: false };
     let ask = GroupEffect::Ask { to: learner.slot, question };
@@ -193,7 +193,7 @@ fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard<O: Played>()
         assert_eq!(!effects.is_empty(), answers, "it is a ballot of slot 0");
     }
     for (of, sets_out) in [(Ballot::new(9, 0, 0), false), (ballot, true)] {
-        let effects = core.told(0, Control::Succeed { ballot: of });
+        let effects = core.told(0, Control::TimeoutNow { ballot: of });
         assert_eq!(!effects.is_empty(), sets_out, "it has granted {ballot}");
     }
     let mut blank = O::new(config(replica(0, 3), 1, 1, 5), View::first(5));
@@ -234,7 +234,7 @@ fn an_evicted_life_keeps_its_vote_and_joins_again<O: Played>() {
     }
     assert!(stage.core(leader).log().view().member(2).evicted);
     assert!(!stage.core(evicted).log().is_silent(), "its memory is what it was");
-    stage.let_in(leader, evicted);
+    stage.admitted(leader, evicted);
     stage.turn(replica(0, 1));
     stage.turn(leader);
     assert!(!stage.core(leader).log().view().member(2).evicted);
@@ -251,12 +251,12 @@ fn what_a_deposed_leader_logged_alone_is_not_remembered_and_its_time_does_not_fa
     stage.lose_writes(old, replica(0, 2));
     stage.land(old, message(2), GroupSet::first(1));
     stage.turn(old);
-    assert!(stage.core(old).is_known(message(2)));
+    assert!(stage.core(old).is_logged(message(2)));
     stage.run(new, &[replica(0, 2)]);
     stage.ask(new, old);
     stage.turn(old);
-    assert!(!stage.core(old).is_known(message(2)), "it may be proposed again");
-    assert!(stage.core(old).is_known(message(1)));
+    assert!(!stage.core(old).is_logged(message(2)), "it may be proposed again");
+    assert!(stage.core(old).is_logged(message(1)));
 }
 
 fn a_change_of_the_view_that_was_cut_off_stands_in_nobodys_way<O: Played>() {
@@ -333,7 +333,7 @@ fn a_leader_outbids_whoever_has_the_same_counter_and_a_higher_slot<O: Played>() 
     }
     assert!(stage.core(leader).log().leads() && stage.core(leader).wants_to_lead().is_none());
     stage.ask(leader, loser);
-    assert!(stage.core(leader).wants_to_lead() == Some(Cause::Outbid), "{}", stage.told());
+    assert!(stage.core(leader).wants_to_lead() == Some(Cause::Preempted), "{}", stage.told());
     stage.run(leader, &[loser]);
     assert_eq!(stage.core(loser).log().promised(), stage.core(leader).log().promised());
 }

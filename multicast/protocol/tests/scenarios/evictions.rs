@@ -84,7 +84,7 @@ fn who_does_not_lead_waits_for_nobody<O: Played>() {
 }
 
 fn who_is_dead_for_long_is_waited_for_no_more<O: Played>() {
-    let (dead, for_ms) = (replica(0, 2), 4 * config(replica(0, 0), 0, 1, 3).group.patience_ms);
+    let (dead, for_ms) = (replica(0, 2), 4 * config(replica(0, 0), 0, 1, 3).group.timeout_ms);
     let mut stage = Stage::<O>::new(1, 3);
     stage.pass(5, &[]);
     stage.pass(5, &[dead]);

@@ -64,11 +64,11 @@ fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed<O: Played>()
     stage.restart(learner);
     stage.run(new, &[old]);
     let last = stage.core(new).log().last_index();
-    stage.let_in(new, learner);
+    stage.admitted(new, learner);
     assert_eq!(stage.core(new).log().last_index(), last, "another may lead in its place still");
     stage.turn(old);
     stage.turn(new);
-    stage.let_in(new, learner);
+    stage.admitted(new, learner);
     assert_eq!(stage.core(new).log().last_index(), last + 1);
 }
 
@@ -200,6 +200,6 @@ fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with<O: Played>(
     let record = O::record(message(9), 8, GroupSet::first(1), true);
     let (held, last) = (true, true);
     core.step(Event::Logged { index, birth, time_ms: 0, record, held, last }, &mut Vec::new());
-    assert!(core.is_known(message(7)), "it will never be proposed again");
-    assert!(!core.is_known(message(8)));
+    assert!(core.is_logged(message(7)), "it will never be proposed again");
+    assert!(!core.is_logged(message(8)));
 }

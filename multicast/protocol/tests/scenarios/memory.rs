@@ -141,7 +141,7 @@ fn who_has_just_taken_a_state_gives_its_leader_time_to_write<O: Played>() {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
     // Slot 1 would come first.
-    assert_eq!((now_ms - 7_000) / config.group.patience_ms, 16 + 1);
+    assert_eq!((now_ms - 7_000) / config.group.timeout_ms, 16 + 1);
 }
 
 fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> EventOf<Ramcast> {
@@ -227,7 +227,7 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     let other = Ballot::new(2, 1, 0);
     core.let_lead(other);
     core.begin_to_follow(other, core.log().commit_index(), core.log().commit_index() + 1);
-    assert!(!core.is_known(message));
+    assert!(!core.is_logged(message));
     core.campaign(Cause::Silence);
     let last = (core.log().inspect().last_birth(), core.log().last_index());
     core.granted(1, 0, last, vec![0; 3]);
@@ -260,7 +260,7 @@ fn who_has_stepped_down_lets_others_go_first<O: Played>() {
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
-    // Four patiences, and one for each of the two others that seem well.
+    // Four timeouts, and one for each of the two others that seem well.
     assert_eq!(core.log().now_ms() - began, 6 * 20);
 }
 

@@ -47,7 +47,7 @@ fn a_candidacy_that_was_put_off_is_over_when_another_ballot_is_granted<O: Played
             core.let_lead(Ballot::new(ballot.counter() + 1, 2, 0));
         }
         core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-        assert_eq!(core.wants_to_lead(), (!grants).then_some(Cause::Transfer));
+        assert_eq!(core.wants_to_lead(), (!grants).then_some(Cause::Operator));
     }
 }
 
@@ -55,7 +55,7 @@ fn a_candidacy_that_was_put_off_is_over_when_the_replica_sets_out<O: Played>() {
     let (mut stage, _) = put_off::<O>();
     let core = stage.core(replica(0, 1));
     core.step(Event::Tick { now_ms: 1_060 }, &mut Vec::new());
-    let cause = Cause::Transfer;
+    let cause = Cause::Operator;
     core.happens(GroupEvent::WantedToLead);
     let then = Closing::SetOut(cause);
     assert_eq!(core.happens(WISH_TICK), [GroupEffect::CloseLog { then }]);
@@ -68,7 +68,7 @@ fn what_is_put_off_for_an_operator_is_not_taken_for_a_handover<O: Played>() {
     for waits in [false, true] {
         let (mut stage, ballot) = put_off::<O>();
         let core = stage.core(replica(0, 1));
-        let (succeed, cause) = (Control::Succeed { ballot }, Cause::Transfer);
+        let (succeed, cause) = (Control::TimeoutNow { ballot }, Cause::Operator);
         if waits {
             assert_eq!(core.told(0, succeed), [], "its leader has a lease");
         }
@@ -82,7 +82,7 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time<O: Played>() {
     let config = config(replica(0, 1), 0, 1, 3);
     let mut core = O::new(config, View::first(3));
     let (mut now_ms, mut counter) = (1, 0);
-    let mut patiences = |core: &mut O, comes_to_something: bool| {
+    let mut timeouts = |core: &mut O, comes_to_something: bool| {
         counter += 1;
         let ballot = Ballot::new(counter, 2, 0);
         core.let_lead(ballot);
@@ -98,22 +98,22 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time<O: Played>() {
             }
             core.step(Event::Tick { now_ms }, &mut Vec::new());
         }
-        (now_ms - began) / config.group.patience_ms
+        (now_ms - began) / config.group.timeout_ms
     };
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
     // One more than that, since g0.0 would be first.
     for expected in [12, 24, 48, 96, 96] {
-        assert_eq!(patiences(&mut core, false), expected + 1);
+        assert_eq!(timeouts(&mut core, false), expected + 1);
     }
-    patiences(&mut core, true);
-    assert_eq!(patiences(&mut core, false), 12 + 1, "somebody led in between");
+    timeouts(&mut core, true);
+    assert_eq!(timeouts(&mut core, false), 12 + 1, "somebody led in between");
 }
 
 /// Words of slot 2 come, and its heartbeats do not.
 fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes<O: Played>() {
     #[rustfmt::skip]
     let cases = [
-        // suspected  leads  pulse          patiences
+        // suspected  leads  pulse          timeouts
         (true,        false, Pulse::Missed, 12 + 1),
         (true,        true,  Pulse::Missed, 12 + 1),
         (true,        true,  Pulse::Dead,   1),
@@ -148,7 +148,7 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes<O: 
         }
         // Slot 0 would be first, and has one patience.
         assert_eq!(
-            waited.div_ceil(config.group.patience_ms),
+            waited.div_ceil(config.group.timeout_ms),
             expected,
             "{suspected} {leads} {pulse:?}"
         );
@@ -175,14 +175,14 @@ fn who_is_given_a_state_does_not_set_out_meanwhile<O: Played>() {
     }
     // But whoever gives it may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
-    core.step(Event::Tick { now_ms: 1000 + config.group.patience_ms }, &mut Vec::new());
+    core.step(Event::Tick { now_ms: 1000 + config.group.timeout_ms }, &mut Vec::new());
     assert_eq!(core.wants_to_lead(), Some(Cause::Death));
 }
 
 fn whoever_is_kept_from_running_has_not_waited<O: Played>() {
     let config = config(replica(0, 1), 0, 1, 3);
     let ballot = Ballot::new(1, 2, 0);
-    let waits = 12 * config.group.patience_ms;
+    let waits = 12 * config.group.timeout_ms;
     let mut core = O::new(config, View::first(3));
     let tick = |core: &mut O, now_ms| {
         for slot in [0, 2] {
@@ -198,7 +198,7 @@ fn whoever_is_kept_from_running_has_not_waited<O: Played>() {
     assert_eq!(core.judge(ballot, true, false), Vote::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
     while tick(&mut core, now_ms).is_none() {
-        now_ms += config.group.patience_ms;
+        now_ms += config.group.timeout_ms;
         assert!(now_ms < 100 * waits, "it never sets out");
     }
     assert!(now_ms > 1 + 11 * waits, "its leader has just said that it leads");
@@ -228,5 +228,5 @@ fn who_has_led_waits_no_longer_for_others_than_whoever_has_not<O: Played>() {
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
     // One more than it stands back, since g0.0 would be first.
-    assert_eq!((now_ms - 1) / config.group.patience_ms, 12 + 1);
+    assert_eq!((now_ms - 1) / config.group.timeout_ms, 12 + 1);
 }

@@ -34,7 +34,7 @@ fn leader<O: Played>(replicas: u8) -> O {
     }
     leader.begin_to_lead(&mut Vec::new());
     for slot in 1..replicas {
-        leader.feeds(slot, 0);
+        leader.add_follower(slot, 0);
         leader.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut Vec::new());
         holds(&mut leader, slot, 1);
     }
@@ -73,7 +73,7 @@ fn a_new_life_counts_by_no_word_of_its_former_one<O: Played>() {
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
     holds(&mut leader, slot, last);
-    leader.feeds(slot, life);
+    leader.add_follower(slot, life);
     leader.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut Vec::new());
     leader.caught_up(slot, life, &mut Vec::new());
     assert_eq!(leader.log().last_index(), last + 1);
@@ -181,7 +181,7 @@ fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
     assert!(leader.log().view().member(slot).evicted);
     // It lets us write its log again, and waits for a payload that we may have let go of.
-    leader.feeds(slot, 0);
+    leader.add_follower(slot, 0);
     for (acknowledged, counts) in [(last - 1, false), (last, true)] {
         holds(&mut leader, slot, acknowledged);
         leader.caught_up(slot, 0, &mut Vec::new());

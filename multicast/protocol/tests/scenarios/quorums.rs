@@ -42,7 +42,7 @@ fn leader<O: Played>(groups: u16) -> O {
         leader.granted(slot, 0, (Ballot::ZERO, 0), vec![0; 3]);
     }
     leader.begin_to_lead(&mut effects);
-    leader.feeds(1, 0);
+    leader.add_follower(1, 0);
     leader.step(acknowledged(replica(0, 1), ballot, 1), &mut effects);
     assert_eq!(ballot, Ballot::new(1, 0, 0));
     leader
@@ -139,7 +139,7 @@ fn completions_count_only_for_whoever_has_caught_up<O: Played>() {
     let ballot = core.campaign(Cause::Death);
     assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
     core.begin_to_lead(&mut effects);
-    core.feeds(2, 0);
+    core.add_follower(2, 0);
     core.step(Event::Completed { slot: 2, index: 3 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(core.log().commit_index(), 2, "g0.2 can report nothing behind what it lacks");
@@ -228,7 +228,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word<O: Played
     let mut effects = Vec::new();
     let mut leader = self::leader::<O>(1);
     let ballot = leader.log().ballot();
-    leader.feeds(2, 0);
+    leader.add_follower(2, 0);
     let all = |leader: &mut O, slot, effects: &mut Vec<_>| {
         leader.step(acknowledged(replica(0, slot), ballot, leader.log().last_index()), effects);
         leader.step(Event::TurnEnd, effects);
@@ -277,20 +277,20 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     assert_eq!(leader.log().commit_index(), leader.log().last_index());
-    assert_eq!(leader.heir(), None, "what is pending may be delivered yet");
+    assert_eq!(leader.transferee(), None, "what is pending may be delivered yet");
     // An earlier leader, which did not wait for this one, had settled it.
     let settled = Timestamp::new(9, GroupId(1));
     leader.step(Event::Settled { group: GroupId(0), rank: settled.into() }, &mut effects);
     assert!(!sends_state(&mut leader, 1, 0, Rank::NOTHING), "it lacks what nobody tells");
-    assert_eq!(leader.heir(), None, "nobody is known to be better off");
-    leader.feeds(2, 0);
+    assert_eq!(leader.transferee(), None, "nobody is known to be better off");
+    leader.add_follower(2, 0);
     leader.step(Event::Applied { slot: 2, rank: settled.into() }, &mut effects);
-    assert_eq!(leader.heir(), Some(2));
+    assert_eq!(leader.transferee(), Some(2));
     // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
     leader.hear_refusal(Ballot::new(2, 2, 0));
     assert!(leader.wants_to_lead().is_none(), "it was asked to lead");
     leader.hear_refusal(Ballot::new(2, 1, 0));
-    assert_eq!(leader.wants_to_lead(), Some(Cause::Outbid));
+    assert_eq!(leader.wants_to_lead(), Some(Cause::Preempted));
 }
 
 /// A leader at one second, with a message to two groups that is committed and pending.
@@ -309,11 +309,11 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
-    leader.feeds(2, 0);
+    leader.add_follower(2, 0);
     leader.step(Event::Applied { slot: 2, rank: applied.into() }, &mut effects);
-    assert_eq!(leader.heir(), None, "a follower is ahead for a moment");
+    assert_eq!(leader.transferee(), None, "a follower is ahead for a moment");
     leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
-    assert_eq!(leader.heir(), Some(2));
+    assert_eq!(leader.transferee(), Some(2));
 }
 
 /// It cannot lead. If the leader waited for that, and gave its state to nobody meanwhile, a group of which too few are let
@@ -323,13 +323,13 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
-    for (life, heir) in [(1 << 10, None), (0, Some(2))] {
-        leader.feeds(2, life);
+    for (life, transferee) in [(1 << 10, None), (0, Some(2))] {
+        leader.add_follower(2, life);
         leader.step(Event::Applied { slot: 2, rank: applied.into() }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
-        assert_eq!(leader.heir(), heir, "life {life}");
+        assert_eq!(leader.transferee(), transferee, "life {life}");
         let sends = sends_state(&mut leader, 1, 0, Rank::NOTHING);
-        assert_eq!(sends, heir.is_none(), "life {life}");
+        assert_eq!(sends, transferee.is_none(), "life {life}");
     }
 }
 
@@ -370,12 +370,12 @@ fn a_leader_is_left_behind_by_who_has_applied_its_next_message_and_nothing_behin
     leader.step(Event::Completed { slot: 1, index: leader.log().last_index() }, &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
     let next = Timestamp::new(leader.inspect().clock(), GroupId(0));
-    leader.feeds(2, 0);
+    leader.add_follower(2, 0);
     for (up_to, behind) in [(next.below(), false), (next, true)] {
         leader.step(Event::Settled { group: GroupId(0), rank: up_to.into() }, &mut effects);
         leader.step(Event::Applied { slot: 2, rank: up_to.into() }, &mut effects);
         let sends = sends_state(&mut leader, 1, 0, Rank::NOTHING);
         assert_eq!(sends, !behind, "{up_to}");
-        assert_eq!(leader.heir(), behind.then_some(2), "{up_to}");
+        assert_eq!(leader.transferee(), behind.then_some(2), "{up_to}");
     }
 }

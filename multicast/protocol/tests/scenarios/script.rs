@@ -91,7 +91,7 @@ fn act<'a, O: Played>(
         "asks" => words.for_each(|whom| stage.ask(id, replica(whom))),
         "teaches" => words.for_each(|whom| stage.teach(id, replica(whom))),
         "lets" => {
-            words.filter(|word| *word != "in").for_each(|whom| stage.let_in(id, replica(whom)));
+            words.filter(|word| *word != "in").for_each(|whom| stage.admitted(id, replica(whom)));
         }
         "evicts" => words.for_each(|whom| assert!(stage.evict(id, replica(whom).slot))),
         other => panic!("how does {id} do {other}?"),

@@ -41,7 +41,7 @@ fn take_over<O: Played>(stage: &mut Stage<O>) {
 fn give_back(stage: &mut Stage) {
     let (preferred, leader, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
     stage.core(leader).happens(GroupEvent::HandsOver { to: 0 });
-    stage.campaign(preferred, Cause::Succession);
+    stage.campaign(preferred, Cause::Transfer);
     stage.ask(preferred, other);
     stage.ask(preferred, leader);
     settle(stage);
@@ -104,7 +104,7 @@ fn a_leader_that_an_operator_asked_for_stays() {
     stage.run(replica(0, 1), &[replica(0, 0), replica(0, 2)]);
     settle(&mut stage);
     // In a higher ballot, which it needs because of somebody else, it is still the one that was asked for.
-    stage.campaign(replica(0, 1), Cause::Outbid);
+    stage.campaign(replica(0, 1), Cause::Preempted);
     stage.ask(replica(0, 1), replica(0, 2));
     stage.ask(replica(0, 1), replica(0, 0));
     settle(&mut stage);

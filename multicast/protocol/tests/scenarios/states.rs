@@ -60,7 +60,7 @@ fn a_state_is_what_is_committed_and_nothing_else<O: Played>() {
     let core = stage.core(replica(0, 0));
     assert!(core.log().last_index() > core.log().commit_index());
     let bytes = saved(core);
-    assert!(core.is_known(message(3)), "who saves forgets nothing");
+    assert!(core.is_logged(message(3)), "who saves forgets nothing");
     let mut learner = blank::<O>();
     learner.takes(&bytes);
     assert_eq!((learner.log().role(), learner.log().is_silent()), (Role::Follower, true));
@@ -70,7 +70,7 @@ fn a_state_is_what_is_committed_and_nothing_else<O: Played>() {
     for (number, stage) in [(1, MessageStage::Delivered), (2, second)] {
         assert_eq!(learner.stage_of(message(number)), stage);
     }
-    assert!(!learner.is_known(message(3)), "its entry may be lost, and it is proposed again then");
+    assert!(!learner.is_logged(message(3)), "its entry may be lost, and it is proposed again then");
     learner.begin_to_follow(
         core.log().ballot(),
         learner.log().last_index(),
@@ -251,7 +251,7 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
             core.step(Event::Applied { slot, rank }, &mut Vec::new());
         }
         core.step(Event::Applied { slot: leader.slot, rank }, &mut Vec::new());
-        core.feeds(slot, 1);
+        core.add_follower(slot, 1);
         if applied {
             core.step(Event::Applied { slot, rank }, &mut Vec::new());
         }
@@ -287,7 +287,7 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         if let Some(timestamp) = told {
             core.step(Event::Applied { slot: old.slot, rank: timestamp.into() }, &mut effects);
         }
-        core.feeds(slot, life);
+        core.add_follower(slot, life);
         core.step(Event::Applied { slot, rank: has.into() }, &mut effects);
         effects.clear();
         core.caught_up(slot, life, &mut effects);
@@ -307,7 +307,7 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same<O: P
     stage.turn(old);
     stage.teach(old, restarted);
     turns(&mut stage, &[restarted, old]);
-    stage.let_in(old, restarted);
+    stage.admitted(old, restarted);
     // Whoever leads next does not hear that it counts, and those who do are lost but for itself.
     stage.lose_writes(old, new);
     turns(&mut stage, &[old, restarted, other, lost]);
@@ -336,7 +336,7 @@ fn who_may_count_by_what_is_logged_is_waited_for_before_anything_is_settled() {
         assert!(stage.evict(leader, slow.slot));
         turns_without(&mut stage, slow);
         if joins {
-            stage.let_in(leader, slow);
+            stage.admitted(leader, slow);
         }
         stage.told();
         stage.pass(5, &[]);
@@ -371,7 +371,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         if taught {
             stage.teach(leader, learner);
         } else {
-            stage.core(leader).feeds(learner.slot, life);
+            stage.core(leader).add_follower(learner.slot, life);
         }
         stage.pass(5, &[]);
         // What comes later reaches it late.
@@ -413,7 +413,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     stage.turn(first);
     stage.turn(second);
     stage.teach(second, restarted);
-    stage.let_in(second, restarted);
+    stage.admitted(second, restarted);
     for id in [first, second, first] {
         stage.turn(id);
     }
@@ -452,7 +452,7 @@ fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
         }
         stage.teach(leader, other);
         assert_eq!(tells(&mut stage), !dies, "one that has lost its memory is to be let in first");
-        stage.let_in(leader, other);
+        stage.admitted(leader, other);
         for id in [replica(0, 1), leader] {
             stage.turn(id);
         }
@@ -502,7 +502,7 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     assert!(before.is_some(), "nobody waits for one that is evicted");
     // Others may have let go by now of what the slow one needs; and its successor in the lead must
     // tell again what was told.
-    stage.let_in(leader, slow);
+    stage.admitted(leader, slow);
     turns_without(&mut stage, slow);
     stage.run(next, &[leader]);
     turns_without(&mut stage, slow);
@@ -519,7 +519,7 @@ fn nobody_is_evicted_for_whom_only_a_replica_that_is_left_behind_would_stay() {
     assert!(stage.evict(leader, slow.slot), "the two others have it all");
     turns_without(&mut stage, slow);
     stage.pass(5, &[]);
-    stage.let_in(leader, slow);
+    stage.admitted(leader, slow);
     turns_without(&mut stage, slow);
     assert!(!stage.core(leader).log().view().member(slow.slot).evicted);
     assert!(
@@ -576,7 +576,7 @@ fn who_is_evicted_succeeds_nobody_for_it_may_lack_the_log() {
         stage.pass(5, &[old]);
         assert!(sends_state(stage.core(slow), old.slot, 0, Rank::NOTHING) || !evicted);
         stage.pass(500, &[old]);
-        assert_eq!(stage.core(slow).heir(), (!evicted).then_some(ahead.slot));
+        assert_eq!(stage.core(slow).transferee(), (!evicted).then_some(ahead.slot));
     }
 }
 
@@ -639,14 +639,14 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         // The leader's memory does not reach back to where the other's log ends.
         let core = stage.core(slow);
-        core.feeds_no_more(ahead.slot);
+        core.remove_follower(ahead.slot);
         let (last, named) = ((Ballot::ZERO, 0), vec![0; 3]);
         core.granted_having_applied(applied, ahead.slot, 0, last, &named);
         core.happens(GroupEvent::OutOfReach { slot: ahead.slot, end: Some(64) });
         stage.pass(500, &[old]);
         let core = stage.core(slow);
         assert_eq!(
-            core.heir(),
+            core.transferee(),
             None,
             "it cannot take over the leader's log, and would ask it to lead"
         );
@@ -658,8 +658,8 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         // Another comes back whose memory does.
         core.step(Event::Heartbeat { slot: old.slot, pulse: Pulse::Beat }, &mut Vec::new());
         for (held_from, reaches_back) in [(65, false), (64, true)] {
-            core.happens(GroupEvent::Feeds { slot: old.slot, incarnation: 0, held_from });
-            assert_eq!(core.heir(), (evicted && reaches_back).then_some(old.slot));
+            core.happens(GroupEvent::FollowerAdded { slot: old.slot, incarnation: 0, held_from });
+            assert_eq!(core.transferee(), (evicted && reaches_back).then_some(old.slot));
         }
         assert!(
             sends_state(core, old.slot, 0, Rank::NOTHING),
@@ -688,8 +688,8 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed<O: Playe
         let ballot = core.campaign(Cause::Death);
         assert_eq!(core.granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
         core.begin_to_lead(&mut effects);
-        core.feeds(other, life);
-        core.feeds(learner, 9);
+        core.add_follower(other, life);
+        core.add_follower(learner, 9);
         for slot in [other, learner] {
             core.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut effects);
         }

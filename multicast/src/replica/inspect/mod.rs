@@ -52,11 +52,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         let message = |message: &MessageId| {
             let core = &self.core;
             let (known, pending) =
-                (core.is_known(*message), core.stage_of(*message) == MessageStage::Pending);
+                (core.is_logged(*message), core.stage_of(*message) == MessageStage::Pending);
             format!("{message} (known: {known}, pending: {pending})")
         };
         let exchange = self.exchange.describe();
-        let stuck = self.core.inspect().describe_stuck();
+        let stuck = self.core.inspect().describe_blocked();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();

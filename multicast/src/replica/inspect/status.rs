@@ -39,7 +39,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
         let oldest = core.inspect().oldest_pending().map_or(now, |(since, _)| since);
-        let stuck = core.inspect().stuck().map(|(since, message, groups)| StuckStatus {
+        let stuck = core.inspect().blocked().map(|(since, message, groups)| StuckStatus {
             message: message.to_string(),
             age_ms: now.saturating_sub(since),
             held_up_by: groups.iter().map(|group| group.0).collect(),
@@ -144,8 +144,8 @@ fn cause(cause: group::Cause) -> Cause {
     match cause {
         group::Cause::Start => Cause::Start,
         group::Cause::Death => Cause::Death,
-        group::Cause::Transfer => Cause::Transfer,
-        group::Cause::Succession => Cause::HandedOver,
-        group::Cause::Silence | group::Cause::Outbid => Cause::Silence,
+        group::Cause::Operator => Cause::Transfer,
+        group::Cause::Transfer => Cause::HandedOver,
+        group::Cause::Silence | group::Cause::Preempted => Cause::Silence,
     }
 }

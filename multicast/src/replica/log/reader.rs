@@ -150,7 +150,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
         let (core, id) = (&self.core, self.id);
         self.payloads.retain_all(|message| {
-            core.is_known(message) || wiring.has_session(message.session, id)
+            core.is_logged(message) || wiring.has_session(message.session, id)
         });
     }
 

@@ -70,7 +70,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Nothing more is written to a follower until it lets us in again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.writer.followers[usize::from(slot)].lose();
-        self.core.step(Event::Group(GroupEvent::FeedsNoMore { slot }), &mut self.effects);
+        self.core.step(Event::Group(GroupEvent::FollowerRemoved { slot }), &mut self.effects);
     }
 
     /// Detaches from logs of followers that are not written any more: their memory is kept for as long as

@@ -130,7 +130,7 @@ fn a_grant_that_was_lost_is_told_again() {
         scene.hear(1, &Election::Prepare(prepare), &[]);
         scene.told(1)
     };
-    let (patience, told) = (scene.replica.config.group.patience_ms, scene.told(1));
+    let (patience, told) = (scene.replica.config.group.timeout_ms, scene.told(1));
     assert_eq!(asks(&mut scene), told, "it was told a moment ago");
     scene.pass(1 + patience);
     assert_eq!(asks(&mut scene), told, "it waits for room");
@@ -179,7 +179,7 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
 /// Leadership would go back to slot 0 otherwise, and a leader that is well would refuse.
 #[test]
 fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
-    for (wished, cause) in [(false, Cause::Silence), (true, Cause::Transfer)] {
+    for (wished, cause) in [(false, Cause::Silence), (true, Cause::Operator)] {
         let mut scene = Scene::new();
         let leader = scene.let_lead(1);
         scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);

@@ -80,7 +80,7 @@ fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
             scene.is_sending()
         };
         assert!(asks(&mut scene, None));
-        scene.replica.set_out(Cause::Outbid, &mut scene.wiring);
+        scene.replica.set_out(Cause::Preempted, &mut scene.wiring);
         assert!(!asks(&mut scene, taken), "who does not lead gives nothing");
         scene.grant(1, 0, true);
         assert!(!scene.is_sending(), "who takes it may take another's by now");

@@ -124,7 +124,7 @@ fn a_session_has_no_more_under_way_than_its_window() {
     for (sequence, taken) in [(7 + window, false), (6 + window, true)] {
         let head = Head { sequence, low_water: 7, destinations: GroupSet::first(1) };
         scene.replica.receive(session, head, b"1", &mut scene.wiring);
-        let known = scene.replica.core.is_known(MessageId::new(session, sequence));
+        let known = scene.replica.core.is_logged(MessageId::new(session, sequence));
         assert_eq!(known, taken, "{sequence}");
     }
 }

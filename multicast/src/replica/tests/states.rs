@@ -159,7 +159,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     scene.happens(GroupEvent::OutOfReach { slot: 3, end: Some(end) });
     let mut server = |held_from: u64| {
         for (slot, held_from) in [(1, held_from), (2, u64::MAX)] {
-            scene.happens(GroupEvent::Feeds { slot, incarnation: 0, held_from });
+            scene.happens(GroupEvent::FollowerAdded { slot, incarnation: 0, held_from });
         }
         scene.asks_to_lead()
     };
@@ -329,7 +329,7 @@ fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
     assert_eq!(replica.exchange.save(), saved);
     let message = MessageId::new(SessionId(9), 1);
     assert_eq!(
-        replica.exchange.rests_on(message),
+        replica.exchange.reply_dependency(message),
         Some(rests_on.into()),
         "its machine is not done with it"
     );

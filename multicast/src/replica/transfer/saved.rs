@@ -130,7 +130,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.restore(order.exchange, self.core.log().now_ms());
         let core = &self.core;
         self.payloads.retain_all(|message| {
-            !core.is_known(message) || core.stage_of(message) == MessageStage::Pending
+            !core.is_logged(message) || core.stage_of(message) == MessageStage::Pending
         });
         self.forget_unsent(wiring);
         wiring.note_restored(self.id, self.core.delivered());

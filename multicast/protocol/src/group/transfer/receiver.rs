@@ -7,8 +7,8 @@ use crate::ballot::Ballot;
 
 /// How long a receiver waits for the next part before it asks anew.
 const PART_WAIT_MS: u64 = 300;
-/// How long a follower waits for what the others have applied before it asks for their state, in patiences.
-const LAGGING_PATIENCE: u64 = 10;
+/// How long a follower waits for what the others have applied before it asks for their state, in timeouts.
+const LAGGING_TIMEOUTS: u64 = 10;
 
 /// What is asked of every other replica of our group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl<R: LogRecord> GroupLog<R> {
         let lacks = lacks && self.may_lag();
         let since = self.transfer.receiver.stands_since(lacks, delivered, self.now_ms);
         let follows = self.leader().is_some() && !awaits_leader;
-        let wait_ms = LAGGING_PATIENCE * self.config.patience_ms;
+        let wait_ms = LAGGING_TIMEOUTS * self.config.timeout_ms;
         let lags = since.is_some_and(|since| follows && self.now_ms >= since + wait_ms);
         if lags {
             self.lags_behind(self.election.promised);

@@ -11,9 +11,9 @@ use super::super::GroupLog;
 use super::super::ordering::{Next, Ordering};
 use super::super::record::LogRecord;
 use super::{ASK_EVERY_MS, CopyId, Extent, Part, Request};
+use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::mutants::{Mutant, planted};
-use crate::patience::longer;
 
 /// How long a receiver may take nothing of a state, or of the log behind it, before it is given up.
 const UNANSWERED_MS: u64 = 1_000;
@@ -174,7 +174,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.saw_learner(slot, incarnation);
         let takes = needs.is_some_and(|by| by == Ballot::ZERO || by == self.ballot());
         let sends = self.seeds(slot, incarnation)
-            || self.leads() && self.may_teach(applied, next, ordering);
+            || self.leads() && self.may_send_state(applied, next, ordering);
         if !takes || !sends || !trusted || self.transfer.sender.serves_another(slot) {
             return Answer::Nothing;
         }

@@ -13,7 +13,7 @@ use core::slice;
 
 use hashbrown::HashMap;
 
-use super::{Order, Pending, Proposal};
+use super::{DeliveryQueue, Pending, Proposal};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
@@ -69,7 +69,7 @@ impl Ballots {
     }
 }
 
-impl Order {
+impl DeliveryQueue {
     /// The highest ballot in which a group has proposed something that is committed here.
     pub(in crate::ramcast) const fn highest_ballot_of(&self, group: GroupId) -> Ballot {
         self.ballots.highest[group.index()]

@@ -16,8 +16,8 @@ fn remote(number: u64, clock: u64) -> Remote {
 }
 
 /// Messages 1 to `count`, to groups 0, 1 and 2, as group 0 has logged them.
-fn order(count: u64) -> Order {
-    let mut order = Order::default();
+fn order(count: u64) -> DeliveryQueue {
+    let mut order = DeliveryQueue::default();
     for number in 1..=count {
         let (destinations, local) = (GroupSet::first(3), at(number, 0));
         let (index, time_ms, inline) = (number, 0, number % 2 == 0);
@@ -28,7 +28,7 @@ fn order(count: u64) -> Order {
 }
 
 /// Message `number` to group 0 alone.
-fn log_alone(order: &mut Order, number: u64) {
+fn log_alone(order: &mut DeliveryQueue, number: u64) {
     let (destinations, local) = (GroupSet::single(GroupId(0)), at(number, 0));
     let (message, remotes) = (message(number), Vec::new());
     order.local(Pending::new(message, 1, destinations, local, number, 0, true, remotes));
@@ -36,7 +36,7 @@ fn log_alone(order: &mut Order, number: u64) {
 
 #[test]
 fn a_message_to_one_group_waits_for_those_before_it_and_for_nothing_else() {
-    let mut order = Order::default();
+    let mut order = DeliveryQueue::default();
     log_alone(&mut order, 1);
     order.queue.extend(self::order(2).queue.pop_back());
     order.len += 1;
@@ -55,7 +55,7 @@ fn a_message_to_one_group_waits_for_those_before_it_and_for_nothing_else() {
 #[test]
 fn a_message_to_one_group_is_found_as_long_as_it_is_pending() {
     for looked_for_before in [false, true] {
-        let mut order = Order::default();
+        let mut order = DeliveryQueue::default();
         (1..=3).for_each(|number| log_alone(&mut order, number));
         assert!(!looked_for_before || order.contains(message(1)) && !order.contains(message(4)));
         order.deliver_alone().expect("1 is next");
@@ -113,7 +113,7 @@ fn a_message_is_found_among_few_and_among_many() {
     for count in [FEW as u64, 3 * FEW as u64] {
         let mut order = order(count);
         log_alone(&mut order, count + 1);
-        let find = |order: &Order, number| order.get(message(number)).map(|it| it.message);
+        let find = |order: &DeliveryQueue, number| order.get(message(number)).map(|it| it.message);
         assert_eq!(find(&order, count), Some(message(count)));
         assert_eq!((find(&order, count + 1), find(&order, count + 2)), (None, None));
         for number in 1..=count {
@@ -185,7 +185,7 @@ fn anew() -> Ballot {
     Ballot::new(Ballot::recreated(1).unwrap() + 1, 0, 0)
 }
 
-fn first(order: &Order) -> &Pending {
+fn first(order: &DeliveryQueue) -> &Pending {
     order.get(message(1)).expect("it is pending")
 }
 
@@ -200,7 +200,7 @@ fn what_a_group_proposed_before_it_was_recreated_stays_whatever_it_proposes_sinc
     // Its next leader says the same again, and so does a state that is given away.
     let mut bytes = Vec::new();
     order.save(&mut Writer(&mut bytes));
-    let restored = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+    let restored = DeliveryQueue::restore(&mut Reader(&bytes), 0).expect("what was saved");
     for mut order in [order, restored] {
         assert_eq!(order.len(), 1);
         let later = Ballot::new(anew().counter() + 1, 1, 0);
@@ -305,7 +305,7 @@ fn a_proposal_is_void_when_a_later_ballot_proposes_another_message_at_its_timest
                 if saved {
                     let mut bytes = Vec::new();
                     order.save(&mut Writer(&mut bytes));
-                    order = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+                    order = DeliveryQueue::restore(&mut Reader(&bytes), 0).expect("what was saved");
                 }
             }
             let known = order.iter().flat_map(|it| it.remotes().iter().map(|r| r.of(it.message)));
@@ -393,7 +393,7 @@ fn what_rises_while_it_waits_in_the_heap_is_found_at_its_new_place() {
 
 #[test]
 fn what_was_taken_out_of_the_middle_is_not_looked_for_any_more() {
-    let mut order = Order::default();
+    let mut order = DeliveryQueue::default();
     order.local(self::order(1).queue.pop_back().flatten().expect("it is there"));
     (2..=4).for_each(|number| log_alone(&mut order, number));
     assert!(order.contains(message(3)), "somebody looks for one");
@@ -425,7 +425,7 @@ fn a_state_says_how_many_were_delivered_and_begins_to_wait_when_it_is_taken() {
     order.delivered = 1 << 40;
     let mut bytes = Vec::new();
     order.save(&mut Writer(&mut bytes));
-    let restored = Order::restore(&mut Reader(&bytes), 77).expect("what was saved");
+    let restored = DeliveryQueue::restore(&mut Reader(&bytes), 77).expect("what was saved");
     assert_eq!((restored.delivered(), restored.oldest()), (1 << 40, Some((77, message(1)))));
 }
 
@@ -440,7 +440,7 @@ fn a_state_has_all_that_is_known_of_a_pending_message() {
     order.decide(Decision { message: message(3), timestamp: at(60, 2) });
     let mut bytes = Vec::new();
     order.save(&mut Writer(&mut bytes));
-    let restored = Order::restore(&mut Reader(&bytes), 0).expect("what was saved");
+    let restored = DeliveryQueue::restore(&mut Reader(&bytes), 0).expect("what was saved");
     for number in 1..=3 {
         let (is, was) = (restored.get(message(number)), order.get(message(number)));
         assert_eq!(is, was, "what a quorum was seen to hold may be told nobody any more");

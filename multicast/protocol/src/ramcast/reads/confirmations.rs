@@ -24,7 +24,7 @@ fn leader(replicas: u8) -> Ramcast {
     core.lead(&mut Vec::new());
     let timestamp = Timestamp::ZERO;
     for slot in 1..replicas {
-        core.log_mut().feeds(slot, 0, 0);
+        core.log_mut().add_follower(slot, 0, 0);
         core.step(Event::Applied { slot, rank: timestamp.into() }, &mut Vec::new());
     }
     core
@@ -56,7 +56,7 @@ fn what_landed_behind_the_question_in_f_other_memories_confirms() {
     assert!(core.log().is_confirmed(6), "what completes late takes nothing back");
     core.log_mut().landed(4, 9);
     assert!(core.log().is_confirmed(7));
-    core.log_mut().feeds_no_more(4);
+    core.log_mut().remove_follower(4);
     assert!(!core.log().is_confirmed(7), "that one's log is closed to us");
     core.log_mut().landed(4, 10);
     assert!(!core.log().is_confirmed(7), "of a grant that is over");
@@ -86,7 +86,7 @@ fn nobody_is_confirmed_before_the_first_entry_of_the_ballot_is_committed() {
 #[test]
 fn a_life_confirms_from_when_its_join_is_committed_and_until_another_one_is_logged() {
     let mut core = ready(3);
-    core.log_mut().feeds(1, 1_024, 0);
+    core.log_mut().add_follower(1, 1_024, 0);
     core.log_mut().landed(1, 1);
     assert!(!core.log().is_confirmed(0), "its former life may have let another lead");
     core.join(1, 1_024, &mut Vec::new());

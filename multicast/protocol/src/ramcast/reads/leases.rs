@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ballot::{Acceptance, Ballot};
-use crate::group::election::Verdict;
+use crate::group::election::GrantDecision;
 use crate::group::lease::{ASKED_MAX, RENEW_AT};
 use crate::group::on_log::OnLog as _;
 use crate::group::{GroupConfig, Question};
@@ -47,7 +47,7 @@ fn leader(replicas: u8) -> Ramcast {
         let by = ReplicaId::new(GroupId(0), slot);
         let acceptance = Acceptance { tag: ballot.tag(), index: core.log().last_index() };
         core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
-        core.log_mut().feeds(slot, 0, 0);
+        core.log_mut().add_follower(slot, 0, 0);
         core.step(Event::Applied { slot, rank: Timestamp::ZERO.into() }, &mut Vec::new());
     }
     core.step(Event::TurnEnd, &mut Vec::new());
@@ -172,12 +172,12 @@ fn a_promise_is_to_one_life_of_a_slot_and_to_the_ballot_that_is_followed() {
     assert!(core.log_mut().promise_lease(ballot, at(1_000)));
     assert_eq!(
         core.log_mut().judge(Ballot::new(2, 0, 7), false, true),
-        Verdict::Wait,
+        GrantDecision::Wait,
         "its next life"
     );
     assert_eq!(
         core.log_mut().judge(Ballot::new(3, 0, 0), false, true),
-        Verdict::Grant,
+        GrantDecision::Grant,
         "the same one"
     );
     let mut granted = replica(1, 3);
@@ -220,27 +220,31 @@ fn who_has_promised_supports_nobody_else_until_it_is_over() {
     let other = Ballot::new(2, 2, 0);
     assert!(core.log_mut().promise_lease(ballot, at(1_000)));
     assert!(core.log().is_bound());
-    assert_eq!(core.log_mut().judge(other, false, true), Verdict::Wait);
+    assert_eq!(core.log_mut().judge(other, false, true), GrantDecision::Wait);
     assert!(!core.log_mut().promise_lease(ballot, at(1_001)), "somebody waits for it to be over");
     assert_eq!(
         core.log_mut().judge(Ballot::new(3, 0, 0), false, true),
-        Verdict::Grant,
+        GrantDecision::Grant,
         "to the same one"
     );
-    assert_eq!(core.log_mut().judge(other, true, false), Verdict::Grant, "who is elected already");
+    assert_eq!(
+        core.log_mut().judge(other, true, false),
+        GrantDecision::Grant,
+        "who is elected already"
+    );
     core.step(Event::Tick { now_ms: 1_000 + LEASE }, &mut Vec::new());
-    assert_eq!(core.log_mut().judge(other, false, true), Verdict::Wait);
+    assert_eq!(core.log_mut().judge(other, false, true), GrantDecision::Wait);
     core.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
-    assert_eq!(core.log_mut().judge(other, false, true), Verdict::Grant);
+    assert_eq!(core.log_mut().judge(other, false, true), GrantDecision::Grant);
 }
 
 #[test]
 fn a_candidacy_that_a_promise_puts_off_is_due_once_when_it_is_over() {
     for forgotten in [false, true] {
         let (mut core, ballot) = follower();
-        assert!(!core.log_mut().puts_off(Cause::Transfer), "nothing is promised");
+        assert!(!core.log_mut().puts_off(Cause::Operator), "nothing is promised");
         assert!(core.log_mut().promise_lease(ballot, at(1_000)));
-        assert!(core.log_mut().puts_off(Cause::Transfer));
+        assert!(core.log_mut().puts_off(Cause::Operator));
         assert!(!core.log_mut().promise_lease(ballot, at(1_001)), "it must not go on for ever");
         assert_eq!(core.log_mut().is_due(), None);
         if forgotten {
@@ -249,7 +253,7 @@ fn a_candidacy_that_a_promise_puts_off_is_due_once_when_it_is_over() {
         core.step(Event::Tick { now_ms: 1_001 + LEASE }, &mut Vec::new());
         let mut blank = core.blank();
         for core in [&mut core, &mut blank] {
-            assert_eq!(core.log_mut().is_due(), (!forgotten).then_some(Cause::Transfer));
+            assert_eq!(core.log_mut().is_due(), (!forgotten).then_some(Cause::Operator));
             assert_eq!(core.log_mut().is_due(), None, "once");
         }
     }
@@ -283,7 +287,7 @@ fn who_has_not_granted_is_asked_again_every_other_heartbeat_and_by_who_may_ask_a
     core.step(Event::Denied, &mut Vec::new());
     core.log_mut().ask_soon();
     assert_eq!(core.log_mut().asks_now(), None, "who has stepped down does not ask");
-    let ballot = core.log_mut().campaign(Cause::Transfer);
+    let ballot = core.log_mut().campaign(Cause::Operator);
     let question = Question { ballot, leads: false, forced: true };
     assert_eq!(core.log_mut().asks_now(), Some(question), "a new ballot is asked for at once");
 }

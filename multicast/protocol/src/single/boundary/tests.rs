@@ -142,7 +142,7 @@ fn whoever_leads_repeats_what_was_delivered_and_nothing_else() {
 fn a_leader_that_cannot_deliver_for_long_what_a_follower_has_applied_asks_that_one_to_lead() {
     let mut core = leader();
     let slot = 2;
-    step(&mut core, Event::Group(GroupEvent::Feeds { slot, incarnation: 0, held_from: 0 }));
+    step(&mut core, Event::Group(GroupEvent::FollowerAdded { slot, incarnation: 0, held_from: 0 }));
     step(&mut core, Event::Tick { now_ms: 1_000 });
     step(&mut core, received(1, true));
     hold(&mut core, 1);
@@ -152,7 +152,7 @@ fn a_leader_that_cannot_deliver_for_long_what_a_follower_has_applied_asks_that_o
         step(core, Event::Group(GroupEvent::Watched { trusted: true }))
     };
     let ballot = core.log().promised();
-    let succeed = Effect::Group(GroupEffect::Succeed { to: slot, ballot });
+    let succeed = Effect::Group(GroupEffect::TimeoutNow { to: slot, ballot });
     assert!(!watched(&mut core, 1, 2_000).contains(&succeed), "nobody has applied it");
     assert!(watched(&mut core, 2, 3_000).contains(&succeed));
     assert!(core.deliver().is_some());

@@ -18,7 +18,7 @@ impl<O: Played> Stage<O> {
         self.say(format_args!("{id} sets out to lead in {ballot}"));
         let node = self.node(id);
         node.feeding.clear();
-        node.forced = matches!(cause, Cause::Transfer | Cause::Succession | Cause::Outbid);
+        node.forced = matches!(cause, Cause::Operator | Cause::Transfer | Cause::Preempted);
         node.writer = Some(ballot);
         let (life, last) =
             (node.life, (node.core.log().inspect().last_birth(), node.core.log().last_index()));
@@ -33,7 +33,7 @@ impl<O: Played> Stage<O> {
             let promised = self.core(*other).log().promised();
             self.core(id).hear_refusal(promised);
         }
-        self.campaign(id, Cause::Transfer);
+        self.campaign(id, Cause::Operator);
         for other in asking {
             self.ask(id, *other);
         }
@@ -128,7 +128,7 @@ impl<O: Played> Stage<O> {
         let node = self.node(leader);
         let base = node.runs.shared(&runs).expect("few leaders");
         let (ballot, first) = (node.core.log().ballot(), node.core.log().first_index());
-        node.core.feeds(follower.slot, life);
+        node.core.add_follower(follower.slot, life);
         node.feeding.insert(follower.slot, base.index - 1);
         if !self.lost_writes.contains(&(leader, follower)) {
             let node = self.node(follower);

@@ -46,7 +46,7 @@ impl<O: Played> Stage<O> {
     }
 
     /// A leader logs that a life of a follower counts from here on.
-    pub(crate) fn let_in(&mut self, leader: ReplicaId, follower: ReplicaId) {
+    pub(crate) fn admitted(&mut self, leader: ReplicaId, follower: ReplicaId) {
         let (mut effects, life) = (Vec::new(), self.node(follower).life);
         self.core(leader).caught_up(follower.slot, life, &mut effects);
         self.carry_out(leader, effects);

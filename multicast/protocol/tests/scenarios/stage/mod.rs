@@ -67,7 +67,7 @@ pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Con
         me,
         incarnation: life,
         replicas,
-        patience_ms: 20,
+        timeout_ms: 20,
         beat_ms: 5,
         missed_max: 20,
         lease_ms: 40,
@@ -205,7 +205,7 @@ impl<O: Played> Stage<O> {
             node.core.step(received, &mut effects);
         }
         for (message, destinations) in node.held.clone() {
-            if node.core.log().leads() && !node.core.is_known(message) {
+            if node.core.log().leads() && !node.core.is_logged(message) {
                 let received =
                     Event::Received { message, low_water: 1, destinations, inline: true };
                 node.core.step(received, &mut effects);

@@ -55,7 +55,7 @@ fn one_receiver_is_served_at_a_time() {
 #[test]
 fn a_slot_that_is_sent_a_state_may_have_applied_less_than_it_said() {
     let mut log = leader();
-    log.feeds(2, 0, 0);
+    log.add_follower(2, 0, 0);
     for slot in [1, 2] {
         log.hear_applied(slot, Rank::new(9));
         log.granter_has_applied(slot, Rank::new(9));

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::followers::Fed;
+use super::followers::FollowerProgress;
 use super::ordering::{Next, Ordering};
 use super::record::{GroupRecord, LogRecord};
-use super::spread::HEIR_PATIENCE;
+use super::spread::TRANSFER_TIMEOUTS;
 use super::{GroupEffect, GroupLog};
 use crate::divergence::Slots;
 use crate::guard;
@@ -14,7 +14,7 @@ use crate::rank::Rank;
 
 /// Whether all of our group that counted have applied what we have not even delivered: what it rests on may be told
 /// nobody any more. Only a state helps then.
-pub(crate) fn is_left_behind(next: Option<Next>, ordering: &impl Ordering) -> bool {
+pub(crate) fn is_lagging(next: Option<Next>, ordering: &impl Ordering) -> bool {
     next.is_some_and(|next| next.least <= ordering.done())
 }
 
@@ -28,7 +28,7 @@ impl<R: LogRecord> GroupLog<R> {
         let evicted = uncommitted.any(|entry| entry.record.of_group() == Some(evict));
         let until = if evicted { u64::MAX } else { self.members.recovery_barrier };
         let until = until.min(self.entries.first);
-        let lacks = |index: u64, record: &R| index < until && record.rests_on_others();
+        let lacks = |index: u64, record: &R| index < until && record.depends_on_others();
         until == 0
             || !ordering.waits_for_others_below(until)
                 && !self.uncommitted().any(|entry| lacks(entry.index, &entry.record))
@@ -38,7 +38,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// others tell nobody any more, and somebody can lead who does not. If we cannot tell whether we lack
     /// something, we give our state to nobody who has applied more: it may be the last to have that. If we can,
     /// what it has applied and we have not is not settled, and is delivered again.
-    pub(super) fn may_teach(
+    pub(super) fn may_send_state(
         &mut self,
         applied: Rank,
         next: Option<Next>,
@@ -47,44 +47,48 @@ impl<R: LogRecord> GroupLog<R> {
         let ours = self.applied_by(self.config.me.slot);
         let whole = self.is_whole(ordering) || self.has_led_for_long() && applied <= ours;
         self.paths.not_whole += u64::from(!whole);
-        guard!(Mutant::LeftBehindTeaches, whole)
-            && !is_left_behind(next, ordering)
-            && self.heir(next, ordering).is_none()
+        guard!(Mutant::LaggingSendsState, whole)
+            && !is_lagging(next, ordering)
+            && self.transferee(next, ordering).is_none()
     }
 
     /// As leader that is left behind: we were elected for our log, having been evicted before, and
     /// cannot be given a state while we lead. The slot that shall lead instead is the one that has
     /// applied most. Who settled what we lack may have died before we were told; then what tells is
-    /// that we cannot deliver for long what somebody has applied. One that is evicted is no heir: it may
+    /// that we cannot deliver for long what somebody has applied. One that is evicted is no transferee: it may
     /// lack what our log has let go of, and then neither can lead without the state of the other. Those
-    /// that count have all that our group is done with; what it is not, others still tell. Nor is one an heir
+    /// that count have all that our group is done with; what it is not, others still tell. Nor is one a transferee
     /// whose log we cannot write, since ours does not reach back to its end: it could not take over our log
-    /// either, and would ask us to lead. That one [takes our state](Self::may_teach), or is
+    /// either, and would ask us to lead. That one [takes our state](Self::may_send_state), or is
     /// [served by another](Self::needs_another_to_serve).
-    pub(crate) fn heir(&self, next: Option<Next>, ordering: &impl Ordering) -> Option<u8> {
-        if !self.leads() || planted(Mutant::LeftBehindLeads) {
+    pub(crate) fn transferee(&self, next: Option<Next>, ordering: &impl Ordering) -> Option<u8> {
+        if !self.leads() || planted(Mutant::LaggingLeads) {
             return None;
         }
         let counts =
             |slot: &u8| !self.members.view.member(*slot).evicted && !self.is_changing(*slot);
         // An incarnation that is not let in cannot lead, whatever the state holds that it was given.
-        let let_in = |slot: &u8| {
-            let fed = self.follower(*slot);
-            fed.is_some_and(|fed| {
-                guard!(Mutant::HeirNotLetIn, self.members.view.names(*slot, fed.incarnation))
+        let admitted = |slot: &u8| {
+            let follower = self.follower(*slot);
+            follower.is_some_and(|follower| {
+                guard!(
+                    Mutant::TransfereeNotAdmitted,
+                    self.members.view.names(*slot, follower.incarnation)
+                )
             })
         };
-        let counted = self.others().filter(counts).filter(let_in);
+        let counted = self.others().filter(counts).filter(admitted);
         let well = counted.filter(|slot| !self.detector.suspects(*slot));
-        let heir = well.max_by_key(|slot| self.applied_by(*slot))?;
-        let applied = self.applied_by(heir);
-        let stuck = next.is_some_and(|Next { least, since_ms }| {
+        let transferee = well.max_by_key(|slot| self.applied_by(*slot))?;
+        let applied = self.applied_by(transferee);
+        let blocked = next.is_some_and(|Next { least, since_ms }| {
             let done = least <= ordering.done();
-            let for_long = self.now_ms >= since_ms + HEIR_PATIENCE * self.config.patience_ms;
+            let for_long = self.now_ms >= since_ms + TRANSFER_TIMEOUTS * self.config.timeout_ms;
             applied >= least && (done || for_long)
         });
         let ahead = applied > self.applied_by(self.config.me.slot);
-        (stuck || ahead && self.has_led_for_long() && !self.is_whole(ordering)).then_some(heir)
+        (blocked || ahead && self.has_led_for_long() && !self.is_whole(ordering))
+            .then_some(transferee)
     }
 
     /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
@@ -93,9 +97,11 @@ impl<R: LogRecord> GroupLog<R> {
         let behind = self.others().find(|slot| self.needs_another_to_serve(*slot, ordering))?;
         let end = self.followers.out_of_reach[usize::from(behind)]?;
         self.others().find(|slot| {
-            let counts = |fed: &Fed| {
+            let counts = |follower: &FollowerProgress| {
                 let member = self.members.view.member(*slot);
-                fed.held_from <= end && fed.incarnation == member.incarnation && !member.evicted
+                follower.held_from <= end
+                    && follower.incarnation == member.incarnation
+                    && !member.evicted
             };
             self.follower(*slot).is_some_and(counts) && !self.detector.suspects(*slot)
         })
@@ -115,8 +121,8 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: asks another to lead.
-    pub(crate) fn asks_to_succeed(&self, to: u8) -> GroupEffect {
-        GroupEffect::Succeed { to, ballot: self.ballot() }
+    pub(crate) fn timeout_now(&self, to: u8) -> GroupEffect {
+        GroupEffect::TimeoutNow { to, ballot: self.ballot() }
     }
 
     /// As candidate that is elected for the log of another, which it cannot adopt: that one shall lead, and give us its state.
@@ -124,7 +130,7 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn cannot_adopt<E: From<GroupEffect>>(&mut self, of: u8, effects: &mut Vec<E>) {
         let ballot = self.promised();
         self.lags_behind(ballot);
-        effects.push(GroupEffect::Succeed { to: of, ballot }.into());
+        effects.push(GroupEffect::TimeoutNow { to: of, ballot }.into());
     }
 
     /// Our state is not the group's: as leader, has one of those lead who hold that; then needs the leader's.
@@ -137,8 +143,8 @@ impl<R: LogRecord> GroupLog<R> {
             let well = |slot: &u8| {
                 !self.detector.suspects(*slot) && !self.members.view.member(*slot).evicted
             };
-            let heir = held_by.iter().find(well);
-            effects.extend(heir.map(|to| self.asks_to_succeed(to).into()));
+            let transferee = held_by.iter().find(well);
+            effects.extend(transferee.map(|to| self.timeout_now(to).into()));
         } else if self.leader().is_some() {
             self.lags_behind(self.promised());
         }
@@ -181,11 +187,11 @@ mod tests {
     fn a_leader_that_has_diverged_asks_the_first_that_is_well_and_counts() {
         let mut log = leader();
         let ballot = log.ballot();
-        assert_eq!(diverged(&mut log, &[2, 3]), [GroupEffect::Succeed { to: 2, ballot }]);
+        assert_eq!(diverged(&mut log, &[2, 3]), [GroupEffect::TimeoutNow { to: 2, ballot }]);
         log.saw_pulse(2, Pulse::Dead);
         log.members.view.evict(3);
         assert_eq!(diverged(&mut log, &[2, 3]), []);
-        assert_eq!(diverged(&mut log, &[2, 3, 4]), [GroupEffect::Succeed { to: 4, ballot }]);
+        assert_eq!(diverged(&mut log, &[2, 3, 4]), [GroupEffect::TimeoutNow { to: 4, ballot }]);
         assert_eq!(log.lagging(), None, "it takes no state while it leads");
     }
 
@@ -217,7 +223,7 @@ mod tests {
         let ballot = log.campaign(Cause::Silence);
         let mut effects: Vec<GroupEffect> = Vec::new();
         log.cannot_adopt(3, &mut effects);
-        assert_eq!(effects, [GroupEffect::Succeed { to: 3, ballot }]);
+        assert_eq!(effects, [GroupEffect::TimeoutNow { to: 3, ballot }]);
         assert_eq!(log.lagging(), Some(ballot));
     }
 }

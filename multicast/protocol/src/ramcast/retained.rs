@@ -1,4 +1,4 @@
-//! What is owed to other groups about messages that are delivered here.
+//! Delivered messages that are retained for other groups.
 //!
 //! A group that changes its leader may have lost sight of another group's quorum: its words name a
 //! ballot that is over. So every replica keeps what its group proposed for a message, beyond
@@ -24,7 +24,7 @@ use crate::timestamp::Timestamp;
 
 /// A delivered message that another group, or a slow replica of ours, may still need something for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owed {
+pub(super) struct RetainedMessage {
     pub(super) message: MessageId,
     pub(super) low_water: u64,
     pub(super) destinations: GroupSet,
@@ -37,8 +37,8 @@ pub(super) struct Owed {
 
 /// Delivered messages to several groups, in the order of delivery, which is that of their final
 /// timestamps.
-pub(super) struct Shared {
-    owed: VecDeque<Owed>,
+pub(super) struct Retained {
+    messages: VecDeque<RetainedMessage>,
     ended: RefCell<Ended>,
     /// Those whose decision this leader has logged: once is enough, however often somebody asks.
     decided: HashSet<MessageId>,
@@ -104,11 +104,11 @@ impl LastWith {
     }
 }
 
-impl Shared {
+impl Retained {
     pub(super) fn new(groups: u16) -> Self {
         let zero = vec![Timestamp::ZERO; usize::from(groups)];
         Self {
-            owed: VecDeque::new(),
+            messages: VecDeque::new(),
             ended: RefCell::default(),
             decided: HashSet::new(),
             settled: zero.clone(),
@@ -122,7 +122,7 @@ impl Shared {
         self.last_with.deliver(next.destinations, at);
         // Who is slow may deliver last what the others have said that they are done with.
         self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= at);
-        self.keep(Owed {
+        self.keep(RetainedMessage {
             message: next.message,
             low_water: next.low_water,
             destinations: next.destinations,
@@ -132,9 +132,9 @@ impl Shared {
         });
     }
 
-    fn keep(&mut self, owed: Owed) {
-        debug_assert!(self.owed.back().is_none_or(|before| before.last < owed.last));
-        self.owed.push_back(owed);
+    fn keep(&mut self, retained: RetainedMessage) {
+        debug_assert!(self.messages.back().is_none_or(|before| before.last < retained.last));
+        self.messages.push_back(retained);
     }
 
     pub(super) fn settled(&mut self, group: GroupId, timestamp: Timestamp) {
@@ -148,9 +148,9 @@ impl Shared {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        let Self { owed, ended, decided, settled, .. } = self;
+        let Self { messages, ended, decided, settled, .. } = self;
         let last = &mut ended.get_mut().last;
-        owed.retain(|message| {
+        messages.retain(|message| {
             let done = |group: GroupId| settled[group.index()] >= message.last;
             let over = message.destinations.iter().all(done);
             if over {
@@ -186,42 +186,42 @@ impl Shared {
     }
 
     /// Whether some replica of `group` may not have applied the message.
-    pub(super) fn unsettled_in(&self, group: GroupId, owed: &Owed) -> bool {
-        self.settled[group.index()] < owed.last
+    pub(super) fn unsettled_in(&self, group: GroupId, retained: &RetainedMessage) -> bool {
+        self.settled[group.index()] < retained.last
     }
 
-    pub(super) fn get(&self, message: MessageId) -> Option<&Owed> {
+    pub(super) fn get(&self, message: MessageId) -> Option<&RetainedMessage> {
         let last = self.ended_at(message)?;
-        let at = self.owed.binary_search_by_key(&last, |owed| owed.last).ok()?;
-        self.owed.get(at)
+        let at = self.messages.binary_search_by_key(&last, |retained| retained.last).ok()?;
+        self.messages.get(at)
     }
 
     /// What a message that is kept ended at.
     fn ended_at(&self, message: MessageId) -> Option<Timestamp> {
         let Ended { last, until } = &mut *self.ended.borrow_mut();
-        let new = self.owed.partition_point(|owed| owed.last <= *until);
-        last.extend(self.owed.range(new..).map(|owed| (owed.message, owed.last)));
-        *until = self.owed.back().map_or(*until, |owed| owed.last.max(*until));
+        let new = self.messages.partition_point(|retained| retained.last <= *until);
+        last.extend(self.messages.range(new..).map(|retained| (retained.message, retained.last)));
+        *until = self.messages.back().map_or(*until, |retained| retained.last.max(*until));
         last.get(&message).copied()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.owed.len()
+        self.messages.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Owed> {
-        self.owed.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RetainedMessage> {
+        self.messages.iter()
     }
 
     pub(super) fn save(&self, out: &mut Writer<'_>) {
-        out.u64(self.owed.len() as u64);
-        for owed in &self.owed {
-            out.message(owed.message);
-            out.u64(owed.low_water);
-            out.groups(owed.destinations);
-            out.u64(owed.local.to_word());
-            out.u64(owed.index);
-            out.u64(owed.last.to_word());
+        out.u64(self.messages.len() as u64);
+        for retained in &self.messages {
+            out.message(retained.message);
+            out.u64(retained.low_water);
+            out.groups(retained.destinations);
+            out.u64(retained.local.to_word());
+            out.u64(retained.index);
+            out.u64(retained.last.to_word());
         }
         for timestamp in self.settled.iter().copied().chain(self.last_with.iter()) {
             out.u64(timestamp.to_word());
@@ -229,9 +229,9 @@ impl Shared {
     }
 
     pub(super) fn restore(from: &mut Reader<'_>, groups: u16) -> Option<Self> {
-        let mut shared = Self::new(groups);
+        let mut retained = Self::new(groups);
         for _ in 0..from.u64()? {
-            shared.keep(Owed {
+            retained.keep(RetainedMessage {
                 message: from.message()?,
                 low_water: from.u64()?,
                 destinations: from.groups()?,
@@ -240,14 +240,14 @@ impl Shared {
                 last: Timestamp::from_word(from.u64()?),
             });
         }
-        for timestamp in &mut shared.settled {
+        for timestamp in &mut retained.settled {
             *timestamp = Timestamp::from_word(from.u64()?);
         }
         for group in (0..groups).map(GroupId) {
-            shared.last_with.raise(group, Timestamp::from_word(from.u64()?));
+            retained.last_with.raise(group, Timestamp::from_word(from.u64()?));
         }
-        shared.dirty = true;
-        Some(shared)
+        retained.dirty = true;
+        Some(retained)
     }
 }
 
@@ -256,16 +256,16 @@ impl Ramcast {
     /// once stays so, though a replica may count again that did not when it was.
     pub(super) fn settle_own(&mut self, effects: &mut Vec<Effect>) {
         let own = self.group();
-        let all = Timestamp::from(self.log.applied_by_all()).max(self.shared.settled_by(own));
+        let all = Timestamp::from(self.log.applied_by_all()).max(self.retained.settled_by(own));
         for group in (0..self.config.groups).map(GroupId) {
-            let told = self.shared.told[group.index()];
-            if self.shared.last_with.get(group) > told && all > told {
-                self.shared.told[group.index()] = all;
+            let told = self.retained.told[group.index()];
+            if self.retained.last_with.get(group) > told && all > told {
+                self.retained.told[group.index()] = all;
                 effects.push(Effect::Settle { group, rank: all.into() });
             }
         }
-        if self.shared.last_with.get(own) > self.shared.settled[own.index()] {
-            self.shared.settled(own, all);
+        if self.retained.last_with.get(own) > self.retained.settled[own.index()] {
+            self.retained.settled(own, all);
         }
     }
 }
@@ -304,29 +304,36 @@ mod tests {
     fn what_is_owed_is_found_until_everybody_is_done_with_it() {
         let message = |number| MessageId::new(SessionId(9 - number), number);
         let at = |clock| Timestamp::new(clock, GroupId(0));
-        let mut shared = Shared::new(3);
+        let mut retained = Retained::new(3);
         for number in 1..=6 {
             let destinations = GroupSet::single(GroupId(0)).with(GroupId(1 + (number % 2) as u16));
             let (local, last) = (at(number), at(10 * number));
             let message = message(number);
-            shared.keep(Owed { message, low_water: 1, destinations, local, index: number, last });
+            retained.keep(RetainedMessage {
+                message,
+                low_water: 1,
+                destinations,
+                local,
+                index: number,
+                last,
+            });
         }
         let mut effects = Vec::new();
-        shared.settled(GroupId(0), at(60));
-        shared.settled(GroupId(1), at(45));
-        shared.trim(&mut effects);
+        retained.settled(GroupId(0), at(60));
+        retained.settled(GroupId(1), at(45));
+        retained.trim(&mut effects);
         // The even ones go to g1, which is done with 2 and 4.
-        let left: Vec<_> = (1..=6).filter(|n| shared.get(message(*n)).is_some()).collect();
+        let left: Vec<_> = (1..=6).filter(|n| retained.get(message(*n)).is_some()).collect();
         assert_eq!(left, [1, 3, 5, 6]);
-        assert!(left.iter().all(|n| shared.get(message(*n)).unwrap().index == *n));
+        assert!(left.iter().all(|n| retained.get(message(*n)).unwrap().index == *n));
         let six = Decision { message: message(6), timestamp: at(60) };
-        assert_eq!((shared.decide(message(6)), shared.decide(message(6))), (Some(six), None));
-        assert_eq!(shared.decide(message(4)), None, "nobody needs it any more");
-        shared.forget_told();
-        assert_eq!(shared.decide(message(6)), Some(six), "the entry may be lost with its leader");
+        assert_eq!((retained.decide(message(6)), retained.decide(message(6))), (Some(six), None));
+        assert_eq!(retained.decide(message(4)), None, "nobody needs it any more");
+        retained.forget_told();
+        assert_eq!(retained.decide(message(6)), Some(six), "the entry may be lost with its leader");
         let mut bytes = Vec::new();
-        shared.save(&mut Writer(&mut bytes));
-        let restored = Shared::restore(&mut Reader(&bytes), 3).unwrap();
-        assert!((1..=6).all(|n| restored.get(message(n)) == shared.get(message(n))));
+        retained.save(&mut Writer(&mut bytes));
+        let restored = Retained::restore(&mut Reader(&bytes), 3).unwrap();
+        assert!((1..=6).all(|n| restored.get(message(n)) == retained.get(message(n))));
     }
 }

@@ -19,7 +19,7 @@ const ENDED_MAX: usize = 1 << 16;
 
 /// The sequence numbers of each session that this group has logged.
 #[derive(Default)]
-pub struct Known {
+pub struct LoggedSet {
     sessions: BySession<Window>,
     ended: VecDeque<SessionId>,
 }
@@ -32,7 +32,7 @@ struct Window {
     ended: bool,
 }
 
-impl Known {
+impl LoggedSet {
     /// Whether the message was logged before.
     pub fn contains(&self, message: MessageId) -> bool {
         self.sessions.get(message.session).is_some_and(|window| window.contains(message.sequence))
@@ -83,21 +83,21 @@ impl Known {
     }
 
     pub(crate) fn restore(from: &mut Reader<'_>) -> Option<Self> {
-        let mut known = Self::default();
+        let mut logged = Self::default();
         for _ in 0..from.u64()? {
             let session = SessionId(from.u64()?);
             let mut window = Window { low: from.u64()?, ..Window::default() };
             for _ in 0..from.u64()? {
                 window.bits.push_back(from.u64()?);
             }
-            *known.sessions.or_default(session) = window;
+            *logged.sessions.or_default(session) = window;
         }
         for _ in 0..from.u64()? {
             let session = SessionId(from.u64()?);
-            known.sessions.get_mut(session)?.ended = true;
-            known.ended.push_back(session);
+            logged.sessions.get_mut(session)?.ended = true;
+            logged.ended.push_back(session);
         }
-        Some(known)
+        Some(logged)
     }
 
     /// The session has ended: its record is dropped when enough others have ended after it.
@@ -195,57 +195,59 @@ mod tests {
 
     #[test]
     fn a_message_is_new_once_in_any_order() {
-        let mut known = Known::default();
+        let mut logged = LoggedSet::default();
         for sequence in [6, 5, 200, 64, 63] {
-            assert!(!known.contains(id(sequence)));
-            assert!(known.insert(id(sequence), 1));
-            assert!(!known.insert(id(sequence), 1));
+            assert!(!logged.contains(id(sequence)));
+            assert!(logged.insert(id(sequence), 1));
+            assert!(!logged.insert(id(sequence), 1));
         }
-        assert!(!known.contains(id(7)) && !known.contains(id(65)));
+        assert!(!logged.contains(id(7)) && !logged.contains(id(65)));
     }
 
     #[test]
     fn a_session_that_begins_with_a_high_number_costs_no_more_than_another() {
-        let mut known = Known::default();
-        assert!(known.insert(id(u64::MAX - 1), u64::MAX - 9));
-        assert!(known.insert(id(u64::MAX - 2), u64::MAX - 9));
-        assert!(!known.insert(id(u64::MAX - 1), u64::MAX - 9));
-        assert!(known.sessions.get(SessionId(7)).unwrap().bits.len() <= 2);
-        assert!(known.contains(id(1)) && !known.contains(id(u64::MAX)));
+        let mut logged = LoggedSet::default();
+        assert!(logged.insert(id(u64::MAX - 1), u64::MAX - 9));
+        assert!(logged.insert(id(u64::MAX - 2), u64::MAX - 9));
+        assert!(!logged.insert(id(u64::MAX - 1), u64::MAX - 9));
+        assert!(logged.sessions.get(SessionId(7)).unwrap().bits.len() <= 2);
+        assert!(logged.contains(id(1)) && !logged.contains(id(u64::MAX)));
     }
 
     #[test]
     fn everything_below_the_mark_is_known_and_costs_nothing() {
-        let mut known = Known::default();
+        let mut logged = LoggedSet::default();
         for sequence in 1..10_000 {
-            assert!(known.insert(id(sequence), sequence.saturating_sub(10)));
+            assert!(logged.insert(id(sequence), sequence.saturating_sub(10)));
         }
-        let window = known.sessions.get(SessionId(7)).unwrap();
+        let window = logged.sessions.get(SessionId(7)).unwrap();
         assert!(window.bits.len() <= 2, "{}", window.bits.len());
-        assert!(known.contains(id(3)) && known.contains(id(9_999)) && !known.contains(id(10_000)));
+        assert!(
+            logged.contains(id(3)) && logged.contains(id(9_999)) && !logged.contains(id(10_000))
+        );
     }
 
     #[test]
     fn a_state_holds_all_that_is_known() {
-        let mut known = Known::default();
+        let mut logged = LoggedSet::default();
         let of = |session, sequence| MessageId::new(SessionId(session), sequence);
         for (session, numbers) in [(1, &[70, 71, 99, 127, 300][..]), (2, &[1]), (3, &[64, 65])] {
             for sequence in numbers {
-                known.insert(of(session, *sequence), numbers[0]);
+                logged.insert(of(session, *sequence), numbers[0]);
             }
         }
-        known.end(SessionId(3));
-        known.end(SessionId(2));
-        let saved = |known: &Known| {
+        logged.end(SessionId(3));
+        logged.end(SessionId(2));
+        let saved = |logged: &LoggedSet| {
             let mut bytes = Vec::new();
-            known.save(&mut Writer(&mut bytes));
+            logged.save(&mut Writer(&mut bytes));
             bytes
         };
-        let bytes = saved(&known);
-        let mut restored = Known::restore(&mut Reader(&bytes)).expect("what was saved");
+        let bytes = saved(&logged);
+        let mut restored = LoggedSet::restore(&mut Reader(&bytes)).expect("what was saved");
         assert_eq!(saved(&restored), bytes);
         for sequence in [69, 70, 71, 72, 98, 99, 127, 128, 299, 300, 301] {
-            let (is, was) = (restored.contains(of(1, sequence)), known.contains(of(1, sequence)));
+            let (is, was) = (restored.contains(of(1, sequence)), logged.contains(of(1, sequence)));
             assert_eq!(is, was, "{sequence}");
         }
         // The one that ended first is forgotten first, whoever remembers it.
@@ -258,24 +260,24 @@ mod tests {
 
     #[test]
     fn whoever_has_ended_is_owed_nothing() {
-        let mut known = Known::default();
+        let mut logged = LoggedSet::default();
         for session in [7, 8] {
-            known.insert(MessageId::new(SessionId(session), 5), 5);
+            logged.insert(MessageId::new(SessionId(session), 5), 5);
         }
-        known.end(SessionId(7));
-        assert_eq!(known.recent(), [MessageId::new(SessionId(8), 5)]);
+        logged.end(SessionId(7));
+        assert_eq!(logged.recent(), [MessageId::new(SessionId(8), 5)]);
     }
 
     #[test]
     fn ended_sessions_are_forgotten_oldest_first() {
-        let mut known = Known::default();
+        let mut logged = LoggedSet::default();
         for session in 0..ENDED_MAX as u64 + 2 {
-            known.insert(MessageId::new(SessionId(session), 1), 0);
-            known.end(SessionId(session));
-            known.end(SessionId(session));
+            logged.insert(MessageId::new(SessionId(session), 1), 0);
+            logged.end(SessionId(session));
+            logged.end(SessionId(session));
         }
-        assert_eq!(known.sessions(), ENDED_MAX);
-        assert!(!known.contains(MessageId::new(SessionId(1), 1)));
-        assert!(known.contains(MessageId::new(SessionId(2), 1)));
+        assert_eq!(logged.sessions(), ENDED_MAX);
+        assert!(!logged.contains(MessageId::new(SessionId(1), 1)));
+        assert!(logged.contains(MessageId::new(SessionId(2), 1)));
     }
 }

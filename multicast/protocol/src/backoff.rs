@@ -5,6 +5,6 @@
 const DOUBLINGS_MAX: u32 = 4;
 
 /// How long to wait before a question is asked again that was asked so many times.
-pub fn longer(patience_ms: u64, asked: u32) -> u64 {
-    patience_ms << asked.min(DOUBLINGS_MAX)
+pub fn longer(timeout_ms: u64, asked: u32) -> u64 {
+    timeout_ms << asked.min(DOUBLINGS_MAX)
 }
