@@ -11,11 +11,11 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::access::{Access, GroupReply, Of, Presence, WindowFull};
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::session_transport::{GroupReply, Of, Presence, SessionTransport, WindowFull};
 use skein_protocol::ids::SessionId;
 
-pub use skein_multicast::access::SessionKey;
+pub use skein_multicast::session_transport::SessionKey;
 
 use crate::error::{Error, Unavailability};
 use crate::ledger::{Counts, Farewell, Ledger};
@@ -95,7 +95,7 @@ impl Shape {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Driver<F: Fabric> {
-    access: Access<F>,
+    access: SessionTransport<F>,
     /// The one that speaks for the sessions.
     process: Process,
     shape: Shape,
@@ -123,7 +123,7 @@ impl<F: Fabric> Driver<F> {
     pub fn new(fabric: F, shape: Shape) -> Self {
         let waiter = Waiter::new(shape.waiting);
         Self {
-            access: Access::new(fabric, shape.topology, shape.tuning),
+            access: SessionTransport::new(fabric, shape.topology, shape.tuning),
             process: Process::current(),
             shape,
             waiter,

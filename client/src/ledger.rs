@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
-use skein_multicast::access::SessionKey;
+use skein_multicast::session_transport::SessionKey;
 use skein_protocol::ids::{GroupId, GroupSet};
 
 use crate::driver::Ticket;

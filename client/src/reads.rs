@@ -14,8 +14,8 @@ use std::time::Duration;
 use skein_kvstore::look;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
-use skein_multicast::access::{Of, QueryKey, SessionKey};
-use skein_multicast::ascending::Ascending;
+use skein_multicast::ordered_window::OrderedWindow;
+use skein_multicast::session_transport::{Of, QueryKey, SessionKey};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::mutants::{Mutant, planted};
 
@@ -73,9 +73,9 @@ pub(crate) struct Reads {
 #[derive(Default)]
 struct Session {
     /// By the numbers of their tickets.
-    under_way: Ascending<Read>,
+    under_way: OrderedWindow<Read>,
     /// What each query is for: the number of a ticket, and of what group.
-    queries: Ascending<(u64, GroupId)>,
+    queries: OrderedWindow<(u64, GroupId)>,
 }
 
 struct Read {

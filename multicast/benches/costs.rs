@@ -4,13 +4,13 @@
 //! What they took is recorded in `costs.txt`.
 
 mod counting;
-#[path = "../tests/crew/mod.rs"]
-mod crew;
+#[path = "../tests/harness/mod.rs"]
+mod harness;
 
 use std::process::ExitCode;
 
 use self::counting::Case;
-use self::crew::Crew;
+use self::harness::Harness;
 
 /// By case: groups, sessions, those of them that are busy, messages that each of those has under way, and bursts
 /// of them.
@@ -33,10 +33,10 @@ fn main() -> ExitCode {
     let package = env!("CARGO_MANIFEST_DIR");
     counting::count("a message", &LOADS.map(case), package, "benches/costs.txt", |case, bursts| {
         let (_, groups, sessions, busy, depth, _) = LOADS[case];
-        let mut crew = Crew::start(groups, sessions);
+        let mut harness = Harness::start(groups, sessions);
         // Everybody says something once, so that everybody is known.
-        crew.multicast(1, 1, &mut |turn| turn(), &mut |turn| turn());
-        crew.keep_busy(busy);
-        crew.multicast(bursts, depth, &mut |turn| turn(), &mut |turn| turn());
+        harness.multicast(1, 1, &mut |turn| turn(), &mut |turn| turn());
+        harness.keep_busy(busy);
+        harness.multicast(bursts, depth, &mut |turn| turn(), &mut |turn| turn());
     })
 }

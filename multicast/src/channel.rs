@@ -26,7 +26,7 @@ use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::{Incoming, Nonsense, Outgoing, offset, spans};
 
-use crate::mail::Purpose;
+use crate::introductions::Purpose;
 
 /// The last credit word that a side writes.
 pub(crate) const GOODBYE: u64 = u64::MAX;

@@ -6,16 +6,16 @@ use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::runs::Runs;
 
 use crate::application::Digest;
-use crate::mail::Key;
+use crate::introductions::Key;
 
 /// A place in the log, as sent: index of the next entry, and position.
-pub(crate) type Place = (u64, u64);
+pub(crate) type SentCursor = (u64, u64);
 
-pub(crate) fn place(cursor: Cursor) -> Place {
+pub(crate) fn place(cursor: Cursor) -> SentCursor {
     (cursor.index, cursor.position)
 }
 
-pub(crate) fn cursor((index, position): Place) -> Cursor {
+pub(crate) fn cursor((index, position): SentCursor) -> Cursor {
     Cursor { index, position }
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Election {
     Lacks { messages: Vec<(u64, u64)> },
     /// Lead instead of me, whose ballot this is: I lack what nobody tells any more, or the log that is
     /// to be taken over.
-    Succeed { ballot: u64 },
+    TimeoutNow { ballot: u64 },
     /// A part of the state. Followed by its bytes.
     State(Part),
     /// I lead in this ballot, and am asked to read: promise me a lease.
@@ -67,7 +67,7 @@ pub(crate) struct Prepare {
     /// Raised when what was granted was lost: a question asked twice is answered once.
     pub attempt: u32,
     /// Up to where the asking one knows the log to be committed.
-    pub commit: Place,
+    pub commit: SentCursor,
     /// The incarnations of its committed view, by slot: who is among them grants, though it may not have read
     /// that its `Join` is committed.
     pub admitted: Vec<u32>,
@@ -85,8 +85,8 @@ pub(crate) struct Granted {
     /// The lives that count, at the end of the granter's log.
     pub named: Vec<u32>,
     /// The births of its entries.
-    pub runs: Vec<(u64, Place)>,
-    pub end: Place,
+    pub runs: Vec<(u64, SentCursor)>,
+    pub end: SentCursor,
     /// Up to which position it needs the log no more.
     pub freed: u64,
     /// Whether what follows goes on where the asking one's log is committed.
@@ -99,7 +99,7 @@ pub(crate) struct Granted {
 
 impl Granted {
     pub(crate) fn runs(&self) -> Runs {
-        let run = |(birth, first): &(u64, Place)| (Ballot::from_word(*birth), cursor(*first));
+        let run = |(birth, first): &(u64, SentCursor)| (Ballot::from_word(*birth), cursor(*first));
         Runs::new(self.runs.iter().map(run), cursor(self.end))
     }
 }

@@ -23,13 +23,13 @@ use self::pace::Pace;
 use crate::application::Application;
 use crate::batches::{Batches, Sizes};
 use crate::config::{Topology, Tuning, endpoint_name};
-use crate::mail::{Mail, Name, Purpose, WIRE_VERSION, replica};
+use crate::endpoint::{Endpoint, Opening, RingSizes};
+use crate::introductions::{Introduction, Name, Purpose, WIRE_VERSION, replica};
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::ordering::Links;
-use crate::port::{Opening, Port, RingSizes};
 use crate::replica::{Replica, untag};
+use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks};
 use crate::roster::Roster;
-use crate::wiring::{Meaning, Note, PULSE_TAG, Wiring};
 
 /// A turn that takes longer is worth a line when somebody looks for what holds others up.
 const LONG_TURN: Duration = Duration::from_millis(10);
@@ -46,7 +46,7 @@ const READ_PER_TURN: usize = 1 << 20;
 
 /// One engine thread's replicas and the fabric they share.
 pub struct Engine<F, A, O: Links = Ramcast> {
-    wiring: Wiring<F, O>,
+    links: ReplicaLinks<F, O>,
     replicas: Vec<Replica<A, O>>,
     me: Identity,
     /// Makes a replica's state machine, empty.
@@ -54,7 +54,7 @@ pub struct Engine<F, A, O: Links = Ramcast> {
     reading: Reading,
     dead_sessions: BTreeSet<SessionId>,
     /// A peer's process has ended since this was last asked for.
-    bereaved: bool,
+    peer_died: bool,
     originated: u32,
     /// The last message of our own, and which replica of ours multicast it.
     own: Option<(ReplicaId, MessageId)>,
@@ -102,28 +102,32 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             replica: tuning.peer_ring_bytes as u64,
             total_max: tuning.rings_bytes_max as u64,
         };
-        let mut wiring =
-            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (me.node, me.engine))?;
-        wiring.roster = roster;
-        wiring.constants = wiring.constants.and(tuning.constants());
+        let mut links = ReplicaLinks::new(
+            Endpoint::new(fabric, sizes),
+            topology,
+            tuning.window,
+            (me.node, me.engine),
+        )?;
+        links.roster = roster;
+        links.constants = links.constants.and(tuning.constants());
         let mut replicas = Vec::new();
-        for id in wiring.local.clone() {
+        for id in links.local.clone() {
             let incarnation = me.life << RESETS_BITS;
-            replicas.push(Replica::new(id, incarnation, application(id), &mut wiring, tuning)?);
+            replicas.push(Replica::new(id, incarnation, application(id), &mut links, tuning)?);
         }
         let of_machines =
             replicas.first().map(|replica: &Replica<A, O>| replica.application.constants());
-        wiring.constants = wiring.constants.and(of_machines.unwrap_or_default());
-        let now = wiring.port.fabric.now();
-        wiring.greet();
+        links.constants = links.constants.and(of_machines.unwrap_or_default());
+        let now = links.endpoint.fabric.now();
+        links.handshake();
         Ok(Self {
-            wiring,
+            links,
             replicas,
             me,
             application,
             reading: Reading::default(),
             dead_sessions: BTreeSet::new(),
-            bereaved: false,
+            peer_died: false,
             // No life gives a message a name that an earlier one has given.
             originated: me.life << ORIGINATED_BITS,
             own: None,
@@ -138,55 +142,55 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Looks at everything once and does what follows. Returns whether there was anything to do.
     pub fn turn(&mut self) -> bool {
-        self.wiring.began = self.keep_time();
+        self.links.began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
         worked |= self.look_at_words();
         for replica in &mut self.replicas {
-            worked |= replica.log_has_more(&self.wiring.port.fabric)
-                && replica.read_log(&mut self.wiring, READ_PER_TURN);
+            worked |= replica.log_has_more(&self.links.endpoint.fabric)
+                && replica.read_log(&mut self.links, READ_PER_TURN);
         }
         worked |= self.read_channels();
-        let kept_waiting = self.wiring.loopback.len();
+        let kept_waiting = self.links.loopback.len();
         let mut announced = false;
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
-            announced |= replica.end_turn(&mut self.wiring);
+            announced |= replica.end_turn(&mut self.links);
         }
-        announced |= O::tell_together(&mut self.wiring);
+        announced |= O::tell_together(&mut self.links);
         for replica in &mut self.replicas {
-            replica.seek_confirmation(&mut self.wiring);
+            replica.seek_confirmation(&mut self.links);
         }
         if announced {
             // It is in the followers' logs by now, and others wait for it.
-            self.wiring.port.tell();
+            self.links.endpoint.tell();
         } else {
-            self.wiring.port.fabric.flush();
+            self.links.endpoint.fabric.flush();
         }
         // Where writes complete at once, what was just logged is committed by now; and what replicas here
         // say to each other was said.
         self.take_completions();
-        if self.wiring.take_told_here() {
+        if self.links.take_told_here() {
             worked |= self.look_at_words();
         }
         // Sessions wait for what leaders have to say, and for nothing else.
         worked |= self.deliver(|replica| replica.core.log().leads());
         if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.log().leads()) {
-            self.wiring.port.tell();
+            self.links.endpoint.tell();
         }
         worked |= self.deliver(|replica| !replica.core.log().leads());
         self.replicas.iter_mut().for_each(Replica::rest);
-        worked |= self.wiring.loopback.len() > kept_waiting;
+        worked |= self.links.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
-            if replica.send_state(&mut self.wiring) {
+            if replica.send_state(&mut self.links) {
                 replica.stir();
                 worked = true;
             }
         }
-        self.wiring.port.tell();
+        self.links.endpoint.tell();
         if worked {
-            let now = self.wiring.port.fabric.now();
+            let now = self.links.endpoint.fabric.now();
             self.pace.has_worked(now);
-            let took = now.saturating_sub(self.wiring.began);
+            let took = now.saturating_sub(self.links.began);
             if took >= LONG_TURN {
                 // Others wait meanwhile, and some take us for dead if there are many of these.
                 tracing::debug!(?took, "a turn took long");
@@ -198,11 +202,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// Hands to the state machines of some replicas what is their turn, and lets their answers out.
     /// Returns whether there was anything.
     fn deliver(&mut self, whose: impl Fn(&Replica<A, O>) -> bool) -> bool {
-        let Self { replicas, wiring, .. } = self;
+        let Self { replicas, links, .. } = self;
         let some = replicas.iter_mut().filter(|replica| whose(replica));
         some.fold(false, |any, replica| {
-            let delivered = replica.is_stirred() && replica.deliver(wiring);
-            let answered = replica.reads_waiting() > 0 && replica.answer_reads(wiring);
+            let delivered = replica.is_stirred() && replica.deliver(links);
+            let answered = replica.reads_waiting() > 0 && replica.answer_reads(links);
             answered | delivered | any
         })
     }
@@ -211,10 +215,10 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// or the fabric is woken, and never for so long that others take this engine for dead.
     /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
-        let none_to_wake = self.wiring.port.wakes.by_tick().is_empty();
-        let longest = self.pace.longest_wait(self.wiring.port.fabric.now(), none_to_wake);
-        let Self { wiring, replicas, .. } = self;
-        let (fabric, quiet) = wiring.parking();
+        let none_to_wake = self.links.endpoint.wakes.by_tick().is_empty();
+        let longest = self.pace.longest_wait(self.links.endpoint.fabric.now(), none_to_wake);
+        let Self { links, replicas, .. } = self;
+        let (fabric, quiet) = links.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
             undisturbed()
                 && quiet(fabric)
@@ -224,17 +228,17 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Whether all the engines that this one's replicas talk to have been met: ready to serve.
     pub fn connected(&self) -> bool {
-        self.wiring.connected()
+        self.links.connected()
     }
 
     /// Other nodes whose engines were refused since they last introduced themselves, and why.
     pub fn refusals(&self) -> impl Iterator<Item = (u16, &str)> {
-        self.wiring.refusals.iter().map(|((node, _), why)| (*node, why.as_str()))
+        self.links.refusals.iter().map(|((node, _), why)| (*node, why.as_str()))
     }
 
     /// The fabric.
     pub fn fabric(&mut self) -> &mut F {
-        &mut self.wiring.port.fabric
+        &mut self.links.endpoint.fabric
     }
 
     /// The state machines, with the replicas they belong to.
@@ -257,8 +261,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// What an operator sees of the replicas.
     pub fn status(&self) -> Vec<ReplicaStatus> {
-        let rings = |i| if i == 0 { self.wiring.port.rings_bytes() } else { 0 };
-        let sessions = |id| self.wiring.sessions_of(id) as u64;
+        let rings = |i| if i == 0 { self.links.endpoint.rings_bytes() } else { 0 };
+        let sessions = |id| self.links.sessions_of(id) as u64;
         let replicas = self.replicas.iter().enumerate();
         replicas.map(|(i, replica)| replica.status(sessions(replica.id), rings(i))).collect()
     }
@@ -271,15 +275,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             | Command::Recreate { group, .. } => *group,
             Command::Evict(replica) => replica.group,
         };
-        let Self { replicas, wiring, application, .. } = self;
+        let Self { replicas, links, application, .. } = self;
         let replica = replicas.iter_mut().find(|replica| replica.id.group == group);
         let replica = replica.ok_or(CommandError::NotHere(group))?;
         replica.stir();
         match command {
-            Command::Lead(_) => replica.transfer_here(wiring),
-            Command::Evict(whom) => replica.evict(*whom, wiring),
+            Command::Lead(_) => replica.transfer_here(links),
+            Command::Evict(whom) => replica.evict(*whom, links),
             Command::PrepareRecreate { token, plan, .. } => replica.prepare_recreate(*token, plan),
-            Command::Recreate { token, .. } => replica.recreate(*token, wiring, application),
+            Command::Recreate { token, .. } => replica.recreate(*token, links, application),
         }
     }
 
@@ -309,8 +313,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Whether the process of any peer has ended since the last call, or another one was met: one that was
     /// killed has left its memory behind, which somebody has to remove, and whom we met is to be remembered.
-    pub fn take_bereaved(&mut self) -> bool {
-        std::mem::take(&mut self.bereaved)
+    pub fn take_peer_died(&mut self) -> bool {
+        std::mem::take(&mut self.peer_died)
     }
 
     /// Multicasts a small message of the node's own to all groups, from a replica that leads its
@@ -322,16 +326,16 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let Some(replica) = self.replicas.iter_mut().find(can) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
-        let destinations = self.wiring.topology.all_groups();
+        let destinations = self.links.topology.all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
         self.own = Some((replica.id, MessageId::new(session, head.sequence)));
-        replica.receive(session, head, payload, &mut self.wiring);
+        replica.receive(session, head, payload, &mut self.links);
     }
 
     /// Whether a peer has written something that a turn would find.
     pub(crate) fn has_news(&self) -> bool {
-        let fabric = &self.wiring.port.fabric;
-        !self.wiring.is_quiet() || self.replicas.iter().any(|replica| replica.log_has_more(fabric))
+        let fabric = &self.links.endpoint.fabric;
+        !self.links.is_quiet() || self.replicas.iter().any(|replica| replica.log_has_more(fabric))
     }
 
     /// As if somebody had refused a replica of ours, because its group has held so many elections since
@@ -348,28 +352,28 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Notes for an onlooker what happens from here on.
     pub(crate) fn look_on(&mut self) {
-        self.wiring.journal = Some(Vec::new());
+        self.links.journal = Some(Vec::new());
     }
 
     /// What an onlooker saw since it last asked.
     pub(crate) fn take_journal(&mut self) -> Vec<Note<O::Record>> {
-        self.wiring.journal.as_mut().map(std::mem::take).unwrap_or_default()
+        self.links.journal.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The replicas, and the port they share, for an onlooker.
-    pub(crate) fn inside(&self) -> (&[Replica<A, O>], &Port<F>) {
-        (&self.replicas, &self.wiring.port)
+    /// The replicas, and the endpoint they share, for an onlooker.
+    pub(crate) fn inside(&self) -> (&[Replica<A, O>], &Endpoint<F>) {
+        (&self.replicas, &self.links.endpoint)
     }
 
     /// The last life of a node that we have met or heard of.
     pub(crate) fn life_of(&self, node: u16) -> Option<u32> {
-        self.wiring.roster.known(node).map(|seen| seen.life)
+        self.links.roster.known(node).map(|seen| seen.life)
     }
 
     /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
     pub(crate) fn taken_for_gone(&self) -> Option<(ReplicaId, SessionId)> {
         let gone = |it: &Replica<A, O>| {
-            let heard = it.orphans.keys().find(|session| self.wiring.hears(**session, it.id));
+            let heard = it.dead_sessions.keys().find(|session| self.links.hears(**session, it.id));
             heard.map(|session| (it.id, *session))
         };
         self.replicas.iter().find_map(gone).filter(|_| self.peers_may_return())
@@ -377,33 +381,33 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Does what is to be done once a tick, if it is time. Returns the time.
     fn keep_time(&mut self) -> Duration {
-        let now = self.wiring.port.fabric.now();
+        let now = self.links.endpoint.fabric.now();
         if !self.pace.ticks(now) {
             if planted(Mutant::BeatsWithoutTime) {
-                self.wiring.show_life();
+                self.links.show_life();
             }
             return now;
         }
-        self.wiring.port.wakes.tick();
+        self.links.endpoint.wakes.tick();
         self.reading.leaves_none = true;
-        self.wiring.beat();
+        self.links.beat();
         self.look_after_leaders();
         for replica in &mut self.replicas {
-            replica.tick(now.as_millis() as u64, &mut self.wiring);
+            replica.tick(now.as_millis() as u64, &mut self.links);
         }
         self.spread_leaders(now);
-        if !self.wiring.connected() {
-            self.greet();
+        if !self.links.connected() {
+            self.handshake();
         }
-        (0..self.pace.roll_calls_due(now)).for_each(|_| self.call_roll());
+        (0..self.pace.probes_due(now)).for_each(|_| self.probe_peers());
         now
     }
 
     /// One leader at a time, if it is time, hands over to the replica that led its group at the start.
     fn spread_leaders(&mut self, now: Duration) {
         if self.pace.may_hand_over(now) {
-            let Self { replicas, wiring, .. } = self;
-            if replicas.iter_mut().any(|replica| replica.hand_over(wiring)) {
+            let Self { replicas, links, .. } = self;
+            if replicas.iter_mut().any(|replica| replica.hand_over(links)) {
                 self.pace.has_handed_over(now);
             }
         }
@@ -412,10 +416,10 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// Looks at the words that peers write. Returns whether any has changed.
     fn look_at_words(&mut self) -> bool {
         let mut news = std::mem::take(&mut self.news);
-        self.wiring.look_at_words(&mut news);
+        self.links.look_at_words(&mut news);
         let changed = news.len();
         for (at, word) in news.drain(..) {
-            let Meaning { column, by, to } = self.wiring.meaning(at);
+            let Meaning { column, by, to } = self.links.meaning(at);
             match to {
                 Some(row) => self.replicas[row].told(column, by, word),
                 None => {
@@ -434,10 +438,10 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let mut any = false;
         let mut bytes = std::mem::take(&mut self.mail);
         for _ in 0..LETTERS_PER_TURN {
-            let Some(from) = self.wiring.port.fabric.recv(&mut bytes) else { break };
+            let Some(from) = self.links.endpoint.fabric.recv(&mut bytes) else { break };
             any = true;
-            self.wiring.port.met(from);
-            let Some(mail) = Mail::decode(&bytes) else {
+            self.links.endpoint.met(from);
+            let Some(mail) = Introduction::decode(&bytes) else {
                 tracing::warn!(len = bytes.len(), "dropped mail that makes no sense");
                 continue;
             };
@@ -457,31 +461,31 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let Some((theirs, [])) = Constants::decode(constants) else {
             return Some("what it says of its configuration makes no sense".to_owned());
         };
-        self.wiring.constants.difference(&theirs).map(|difference| difference.to_string())
+        self.links.constants.difference(&theirs).map(|difference| difference.to_string())
     }
 
     /// Says once that an engine is refused; it introduces itself again and again.
     fn refuse(&mut self, (node, engine): (u16, u16), why: String) {
-        let topology = self.wiring.topology;
+        let topology = self.links.topology;
         if node >= topology.nodes || engine >= topology.engines {
             tracing::debug!(node, engine, why, "refused an engine that the cluster does not have");
-        } else if self.wiring.refusals.get(&(node, engine)) != Some(&why) {
+        } else if self.links.refusals.get(&(node, engine)) != Some(&why) {
             tracing::error!(
                 node,
                 engine,
                 why,
                 "refused an engine: all nodes of a cluster must have the same configuration"
             );
-            self.wiring.refusals.insert((node, engine), why);
+            self.links.refusals.insert((node, engine), why);
         }
     }
 
-    fn take_mail(&mut self, from: Peer, mail: Mail) {
+    fn take_mail(&mut self, from: Peer, mail: Introduction) {
         // Whoever was let in may be anybody's session; who speaks for an engine must be that.
-        let sender = self.wiring.port.fabric.name_of(from);
+        let sender = self.links.endpoint.fabric.name_of(from);
         let goes_by = |name: String| sender == Some(name);
         match mail {
-            Mail::Hello { version, constants, node, engine, who } => {
+            Introduction::Hello { version, constants, node, engine, who } => {
                 if !goes_by(endpoint_name(node, engine)) {
                     tracing::warn!(
                         node,
@@ -494,35 +498,35 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     self.refuse((node, engine), why);
                     return;
                 }
-                self.wiring.refusals.remove(&(node, engine));
-                if !self.wiring.meet(from, (node, engine), &who) {
+                self.links.refusals.remove(&(node, engine));
+                if !self.links.meet(from, (node, engine), &who) {
                     return self.learn_of_peers();
                 }
                 // The one that we knew is of another life, or behind a connection that broke.
-                if let Some(former) = self.wiring.welcome(from, (node, engine)) {
+                if let Some(former) = self.links.welcome(from, (node, engine)) {
                     self.lose(former);
                 }
-                self.greet();
+                self.handshake();
                 self.learn_of_peers();
             }
-            Mail::Welcome { words, pulse, who } => {
-                if let Some(engine) = self.wiring.engine_of(from)
-                    && self.wiring.meet(from, engine, &who)
+            Introduction::Welcome { words, pulse, who } => {
+                if let Some(engine) = self.links.engine_of(from)
+                    && self.links.meet(from, engine, &who)
                 {
-                    self.wiring.welcomed(from, words, pulse);
+                    self.links.welcomed(from, words, pulse);
                 }
                 self.learn_of_peers();
             }
-            Mail::Unwelcome { known } => {
-                if self.wiring.engine_of(from).is_some() {
-                    self.wiring.roster.refused(known);
+            Introduction::Unwelcome { known } => {
+                if self.links.engine_of(from).is_some() {
+                    self.links.roster.refused(known);
                     self.learn_of_peers();
                 }
             }
             mail => {
-                let (ours, topology) = (&self.replicas, self.wiring.topology);
+                let (ours, topology) = (&self.replicas, self.links.topology);
                 let runs = |theirs| topology.has(theirs) && goes_by(topology.endpoint_of(theirs));
-                let speaks_for = self.wiring.met_as(from);
+                let speaks_for = self.links.met_as(from);
                 let met = |theirs: ReplicaId| {
                     let engine = (topology.node_of(theirs), topology.engine_of(theirs.group));
                     speaks_for == Some(engine)
@@ -537,29 +541,29 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                         here(to) && runs(replica(theirs)) && met(replica(theirs))
                     }
                 };
-                match self.wiring.port.receive_mail(from, mail, admit) {
+                match self.links.endpoint.receive_mail(from, mail, admit) {
                     Opening::Accepted(channel) => {
-                        let purpose = self.wiring.port.channel(channel).purpose;
+                        let purpose = self.links.endpoint.channel(channel).purpose;
                         if let Purpose::Session { session, replica: to } = purpose {
                             let (session, to) = (SessionId(session), replica(to));
-                            self.wiring.session_opened(session, to, channel);
-                            if self.wiring.port.fabric.may_return()
+                            self.links.session_opened(session, to, channel);
+                            if self.links.endpoint.fabric.may_return()
                                 && !planted(Mutant::ReturnNotNoticed)
                                 && let Some(ours) = self.replicas.iter_mut().find(|r| r.id == to)
                             {
-                                ours.orphans.remove(&session);
+                                ours.dead_sessions.remove(&session);
                             }
                         }
                     }
                     Opening::Refused(channel) => {
-                        let engine = self.wiring.engine_of(from);
+                        let engine = self.links.engine_of(from);
                         // Why it has nothing to do with us was said when we refused it.
-                        if !engine.is_some_and(|it| self.wiring.refusals.contains_key(&it)) {
-                            tracing::warn!(purpose = ?self.wiring.port.channel(channel).purpose,
+                        if !engine.is_some_and(|it| self.links.refusals.contains_key(&it)) {
+                            tracing::warn!(purpose = ?self.links.endpoint.channel(channel).purpose,
                                 "another engine refused a channel: it has no memory for it, or has not \
                                  met this one yet; what is sent next asks for another");
                         }
-                        self.wiring.refused(channel);
+                        self.links.refused(channel);
                     }
                     Opening::Nothing => {}
                 }
@@ -568,7 +572,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     }
 
     fn take_completions(&mut self) -> bool {
-        self.wiring.port.fabric.poll(&mut self.completions);
+        self.links.endpoint.fabric.poll(&mut self.completions);
         let mut any = false;
         for Completion { tag, outcome } in self.completions.drain(..) {
             if tag & PULSE_TAG != 0 {

@@ -8,35 +8,35 @@
 //! | what delivery does | [`application`], which somebody else implements |
 //! | what an operator sees and may ask | [`operate`] |
 //! | how many things are done together | [`batches`] |
-//! | how two processes share rings | `channel`, `port` |
+//! | how two processes share rings | `channel`, `endpoint` |
 //! | what holds under every schedule | [`simulate`] |
-//! | how replicas reach each other | `wiring`, `mail`, `election` |
+//! | how replicas reach each other | `replica_links`, `introductions`, `election` |
 //! | what is done for one ordering alone | `ordering`, `ramcast`, `single` |
 
-pub mod access;
 pub mod application;
-pub mod ascending;
 pub mod batches;
 mod buffers;
 mod channel;
 pub mod config;
 mod election;
+mod endpoint;
 pub mod engine;
-mod mail;
+mod introductions;
 pub mod operate;
+pub mod ordered_window;
 mod ordering;
 mod payloads;
-mod port;
 mod ramcast;
 mod replica;
+mod replica_links;
 pub mod roster;
+pub mod session_transport;
 pub mod simulate;
 mod single;
 mod slots;
 mod wakes;
-mod wiring;
 
-pub use mail::WIRE_VERSION;
+pub use introductions::WIRE_VERSION;
 pub use ordering::Links;
 pub use skein_fabric as fabric;
 pub use skein_protocol as protocol;

@@ -7,7 +7,7 @@ use skein_protocol::ordering::OrderingProtocol;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::replica::Replica;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// An ordering that can be driven.
 ///
@@ -36,17 +36,17 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: Self::PeerEffect,
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     );
 
     /// A replica's turn ends: sends what it has to tell. Returns whether there was anything.
     fn tell_outgoing<F: Fabric>(
         outgoing: &mut Self::Outgoing,
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     ) -> bool;
 
     /// An engine's turn ends: sends what its replicas tell together. Returns whether there was anything.
-    fn tell_together<F: Fabric>(wiring: &mut Wiring<F, Self>) -> bool;
+    fn tell_together<F: Fabric>(links: &mut ReplicaLinks<F, Self>) -> bool;
 
     /// Another replica has sent a datagram of one of the ordering's kinds.
     fn hear<F: Fabric, A: Application>(
@@ -54,7 +54,7 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         from: ReplicaId,
         kind: Kind,
         datagram: &[u8],
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     );
 
     /// The engine that runs `from` tells all replicas here something.
@@ -62,6 +62,6 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         replicas: &mut [Replica<A, Self>],
         from: ReplicaId,
         datagram: &[u8],
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     );
 }

@@ -12,8 +12,8 @@ use skein_protocol::guard;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::Mutant;
 
-use crate::ascending::Ascending;
 use crate::buffers::Buffers;
+use crate::ordered_window::OrderedWindow;
 
 /// Longer ones leave no buffer for others.
 const BUFFER_BYTES_MAX: usize = 16 << 10;
@@ -29,7 +29,7 @@ pub(crate) struct Held {
 
 pub(crate) struct Payloads {
     /// Of sessions that have nothing here any more, nothing, until somebody [tidies](Self::tidy).
-    sessions: BySession<Ascending<Held>>,
+    sessions: BySession<OrderedWindow<Held>>,
     len: usize,
     buffers: Buffers,
     inline_bytes_max: usize,
@@ -154,7 +154,7 @@ impl Payloads {
 
     /// Every message that is here, sorted.
     pub(crate) fn messages(&self) -> Vec<MessageId> {
-        let of = |(session, messages): (_, &Ascending<Held>)| {
+        let of = |(session, messages): (_, &OrderedWindow<Held>)| {
             let numbers = messages.iter().map(|(number, _)| number);
             numbers.map(|number| MessageId::new(session, number)).collect::<Vec<_>>()
         };
@@ -184,7 +184,7 @@ impl Payloads {
 
     /// How many of the session's messages are here.
     pub(crate) fn of_session(&self, session: SessionId) -> usize {
-        self.sessions.get(session).map_or(0, Ascending::len)
+        self.sessions.get(session).map_or(0, OrderedWindow::len)
     }
 
     /// How many messages are here.

@@ -35,7 +35,7 @@ pub const NOBODYS: u64 = 0;
 
 /// What a process says of itself when it meets another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Introduction {
+pub(crate) struct Credentials {
     pub seen: Seen,
     /// What it remembers of the other nodes.
     pub known: Vec<(u16, Seen)>,
@@ -164,13 +164,13 @@ impl Roster {
         self.state().news
     }
 
-    pub(crate) fn introduction(&self) -> Introduction {
+    pub(crate) fn introduction(&self) -> Credentials {
         let known = self.state().others.iter().map(|(node, seen)| (*node, *seen)).collect();
-        Introduction { seen: self.own, known }
+        Credentials { seen: self.own, known }
     }
 
     /// Whether the process that introduces itself may speak for `node`. If so, what it knows is ours.
-    pub(crate) fn meet(&self, node: u16, it: &Introduction) -> Result<(), Mistrust> {
+    pub(crate) fn meet(&self, node: u16, it: &Credentials) -> Result<(), Mistrust> {
         let mut state = self.state();
         if let Some((_, known)) = it.known.iter().find(|(of, _)| *of == self.node) {
             self.hear_of_ourselves(&mut state, *known);
@@ -238,8 +238,8 @@ mod tests {
         Seen { replaced, identity, life, process: u64::from(life) + 100 * identity }
     }
 
-    fn introduction(seen: Seen) -> Introduction {
-        Introduction { seen, known: Vec::new() }
+    fn introduction(seen: Seen) -> Credentials {
+        Credentials { seen, known: Vec::new() }
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let roster = Roster::new(2, seen(0, 3, 1), BTreeMap::new());
         assert!(!roster.take_news());
         let known = vec![(1, seen(0, 7, 4)), (2, seen(0, 3, 0))];
-        roster.meet(0, &Introduction { seen: seen(0, 1, 0), known }).unwrap();
+        roster.meet(0, &Credentials { seen: seen(0, 1, 0), known }).unwrap();
         assert!(roster.take_news() && !roster.take_news());
         let back = roster.meet(1, &introduction(seen(0, 7, 0)));
         assert_eq!(back, Err(Mistrust::WentBack { node: 1, life: 0, known: 4 }));
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn of_two_starts_that_are_heard_of_the_later_is_kept() {
         let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, seen(0, 7, 4))]));
-        let knows = |known| Introduction { seen: seen(0, 3, 0), known: vec![(1, known)] };
+        let knows = |known| Credentials { seen: seen(0, 3, 0), known: vec![(1, known)] };
         #[rustfmt::skip]
         let cases = [
             // heard of         kept              because
@@ -307,7 +307,7 @@ mod tests {
         let back = Err(Mistrust::WentBack { node: 1, life: 4, known: 4 });
         let met = BTreeMap::from([(1, one), (2, seen(0, 3, 0))]);
         let roster = Roster::new(0, seen(0, 1, 0), met);
-        let witness = |known| Introduction { seen: seen(0, 3, 0), known: vec![(1, known)] };
+        let witness = |known| Credentials { seen: seen(0, 3, 0), known: vec![(1, known)] };
         roster.meet(2, &witness(one)).unwrap();
         assert!(roster.trusts(1, one) && !roster.take_news(), "it is known");
         roster.meet(2, &witness(other)).unwrap();
@@ -318,7 +318,7 @@ mod tests {
         assert!(!roster.trusts(1, one) && !roster.take_news(), "nothing undoes it");
         let told = roster.known(1).unwrap();
         let third = Roster::new(2, seen(0, 3, 0), BTreeMap::from([(1, other)]));
-        third.meet(0, &Introduction { seen: seen(0, 1, 0), known: vec![(1, told)] }).unwrap();
+        third.meet(0, &Credentials { seen: seen(0, 1, 0), known: vec![(1, told)] }).unwrap();
         assert_eq!(
             (third.trusts(1, other), third.known(1)),
             (false, Some(told)),
@@ -338,7 +338,7 @@ mod tests {
     fn two_hosts_that_count_the_same_are_both_refused_by_whoever_hears_of_both() {
         let (one, other) = (seen(1, 7, 4), seen(1, 8, 4));
         let roster = Roster::new(0, seen(0, 1, 0), BTreeMap::from([(1, one)]));
-        roster.meet(2, &Introduction { seen: seen(0, 3, 0), known: vec![(1, other)] }).unwrap();
+        roster.meet(2, &Credentials { seen: seen(0, 3, 0), known: vec![(1, other)] }).unwrap();
         for host in [one, other, seen(1, 7, 5), seen(1, 8, 5)] {
             let met = roster.meet(1, &introduction(host));
             assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }), "{host:?}");
@@ -354,7 +354,7 @@ mod tests {
     fn one_whose_place_is_taken_meets_nobody() {
         let roster = Roster::new(1, seen(0, 9, 0), BTreeMap::new());
         let known = vec![(1, seen(0, 7, 4))];
-        let met = roster.meet(0, &Introduction { seen: seen(0, 1, 0), known });
+        let met = roster.meet(0, &Credentials { seen: seen(0, 1, 0), known });
         assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }));
         roster.refused(seen(0, 7, 6));
         assert_eq!(roster.successor().map(|(seen, _)| seen.life), Some(6), "the latest is kept");

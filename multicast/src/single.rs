@@ -8,7 +8,7 @@ use crate::application::Application;
 use crate::channel::Kind;
 use crate::ordering::Links;
 use crate::replica::Replica;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 impl Links for Single {
@@ -30,16 +30,16 @@ impl Links for Single {
     fn tell<F: Fabric, A: Application>(
         _: &mut Replica<A, Self>,
         told: Never,
-        _: &mut Wiring<F, Self>,
+        _: &mut ReplicaLinks<F, Self>,
     ) {
         match told {}
     }
 
-    fn tell_outgoing<F: Fabric>((): &mut (), _: &mut Wiring<F, Self>) -> bool {
+    fn tell_outgoing<F: Fabric>((): &mut (), _: &mut ReplicaLinks<F, Self>) -> bool {
         false
     }
 
-    fn tell_together<F: Fabric>(_: &mut Wiring<F, Self>) -> bool {
+    fn tell_together<F: Fabric>(_: &mut ReplicaLinks<F, Self>) -> bool {
         false
     }
 
@@ -48,7 +48,7 @@ impl Links for Single {
         _: ReplicaId,
         _: Kind,
         _: &[u8],
-        _: &mut Wiring<F, Self>,
+        _: &mut ReplicaLinks<F, Self>,
     ) {
     }
 
@@ -56,7 +56,7 @@ impl Links for Single {
         _: &mut [Replica<A, Self>],
         _: ReplicaId,
         _: &[u8],
-        _: &mut Wiring<F, Self>,
+        _: &mut ReplicaLinks<F, Self>,
     ) {
     }
 }

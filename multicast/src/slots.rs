@@ -5,7 +5,7 @@
 //! sessions that are connected and say nothing. One of those that speaks again is heard a few looks later
 //! than at once. Whoever is about to sleep looks at all: see [`Slots::is_quiet`].
 
-use skein_fabric::{Access, Fabric, FabricError, Region, RegionKey};
+use skein_fabric::{Fabric, FabricError, Permission, Region, RegionKey};
 
 /// Slots in one region of them.
 const CHUNK: usize = 1024;
@@ -49,7 +49,7 @@ impl Slots {
         let at = id as usize;
         assert!(at <= self.len, "slots are dense");
         if at / CHUNK == self.chunks.len() {
-            let region = fabric.create(CHUNK * SLOT_BYTES, Access::Shared)?;
+            let region = fabric.create(CHUNK * SLOT_BYTES, Permission::Shared)?;
             self.chunks.push(Chunk { region, seen: Vec::new() });
         }
         let chunk = &mut self.chunks[at / CHUNK];

@@ -5,10 +5,10 @@ mod echo;
 use std::time::{Duration, Instant};
 
 use skein_fabric::shm::Host;
-use skein_multicast::access::Access;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::session_transport::SessionTransport;
 use skein_protocol::ids::{GroupSet, SessionId};
 
 use self::echo::Echo;
@@ -21,7 +21,7 @@ fn the_dead_are_told_of_no_faster_than_the_group_listens() {
     let identity = Identity::first(0, 0);
     let mut engine = Engine::new(fabric, topology, tuning, identity, |_| Echo::default()).unwrap();
     let client = host.join("c-1").unwrap();
-    let mut access = Access::new(client, topology, tuning);
+    let mut access = SessionTransport::new(client, topology, tuning);
     for session in 1..=5 {
         let key = access.open(SessionId(10 * session));
         access.multicast(key, GroupSet::first(1), &[1]).unwrap();

@@ -1,17 +1,17 @@
 //! Replicas whose states have gone apart: who notices, who answers, and who takes the state anew.
 
-#[path = "crew/clocked.rs"]
+#[path = "harness/clocked.rs"]
 mod clocked;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skein_fabric::shm::Host;
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Diverged, Identity, ReplicaStatus, Role};
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 use self::clocked::{Clock, Clocked};
@@ -96,7 +96,7 @@ struct World {
     engines: Vec<Engine<Clocked, Adder>>,
     /// Those that do no turns.
     still: Vec<usize>,
-    access: Access<Clocked>,
+    access: SessionTransport<Clocked>,
     session: SessionKey,
     clock: Clock,
     answers: BTreeMap<u64, u64>,
@@ -114,7 +114,7 @@ impl World {
             Engine::new(fabric, topology, tuning, Identity::first(node, 0), Adder::new).unwrap()
         };
         let engines = (0..3).map(engine).collect();
-        let mut access = Access::new(join("session"), topology, tuning);
+        let mut access = SessionTransport::new(join("session"), topology, tuning);
         let session = access.open(SessionId(0x9E37_79B9_7F4A_7C15));
         let mut world =
             Self { engines, still: Vec::new(), access, session, clock, answers: BTreeMap::new() };

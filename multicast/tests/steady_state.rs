@@ -2,7 +2,7 @@
 //! sessions allocate, but for a table that is hashed, which may grow once more, late, when deleted
 //! entries have filled it. And no message waits for a tick.
 
-mod crew;
+mod harness;
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use allocation_counter::measure;
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 
-use self::crew::Crew;
+use self::harness::Harness;
 
 /// Log entries, enough for every ring, table and pool to have its size; and of those that are looked
 /// at.
@@ -27,11 +27,11 @@ const CASES: [(u16, usize, usize); 5] = [(1, 1, 1), (1, 4, 32), (4, 1, 1), (4, 4
 
 /// Allocations of engines and of sessions.
 fn allocations(groups: u16, sessions: usize, depth: usize) -> [u64; 2] {
-    let mut crew = Crew::start(groups, sessions);
+    let mut harness = Harness::start(groups, sessions);
     let bursts = |entries| entries / (usize::from(groups) * sessions * depth);
-    crew.multicast(bursts(WARM_UP), depth, &mut |turn| turn(), &mut |turn| turn());
+    harness.multicast(bursts(WARM_UP), depth, &mut |turn| turn(), &mut |turn| turn());
     let (mut of_engines, mut of_sessions) = (0, 0);
-    crew.multicast(
+    harness.multicast(
         bursts(COUNTED),
         depth,
         &mut |turn| of_engines += measure(turn).count_total,
@@ -73,11 +73,11 @@ fn a_message_waits_for_no_tick() {
     for ((groups, clients, depth), overlap) in
         CASES.map(|case| (case, false)).into_iter().chain(overlapping)
     {
-        let mut crew = Crew::start(groups, clients);
+        let mut harness = Harness::start(groups, clients);
         // The first ones wait until there are leaders.
-        crew.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
-        crew.send_to(destinations(groups, overlap));
-        crew.stop_clock();
+        harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+        harness.send_to(destinations(groups, overlap));
+        harness.stop_clock();
         let bursts = WARM_UP / (usize::from(groups) * clients * depth);
         let mut turns = 0_usize;
         let mut engines = |turn: &mut dyn FnMut()| {
@@ -85,7 +85,7 @@ fn a_message_waits_for_no_tick() {
             assert!(turns < TURNS_MAX * bursts, "{groups} groups: something waits for a tick");
             turn();
         };
-        crew.multicast(bursts, depth, &mut engines, &mut |turn| turn());
+        harness.multicast(bursts, depth, &mut engines, &mut |turn| turn());
         let how = if overlap { "some of" } else { "all of" };
         println!("{how} {groups} groups, {depth} under way: {} turns a burst", turns / bursts);
     }
@@ -158,9 +158,9 @@ impl Application for Exchanges {
 #[test]
 fn what_waits_for_results_waits_for_no_tick() {
     for (groups, clients, depth) in [(2, 1, 1), (2, 4, 8), (4, 1, 1), (4, 4, 8)] {
-        let mut crew = Crew::start_with(groups, clients, Exchanges::new);
-        crew.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
-        crew.stop_clock();
+        let mut harness = Harness::start_with(groups, clients, Exchanges::new);
+        harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+        harness.stop_clock();
         let bursts = 1_000 / (clients * depth);
         let mut turns = 0_usize;
         let mut engines = |turn: &mut dyn FnMut()| {
@@ -169,6 +169,6 @@ fn what_waits_for_results_waits_for_no_tick() {
             assert!(turns < most, "{groups} groups: a result waits for a tick");
             turn();
         };
-        crew.multicast(bursts, depth, &mut engines, &mut |turn| turn());
+        harness.multicast(bursts, depth, &mut engines, &mut |turn| turn());
     }
 }

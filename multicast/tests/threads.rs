@@ -11,10 +11,10 @@ use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
 use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::wait::{Waiter, Waiting};
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use self::echo::Echo;
@@ -146,7 +146,7 @@ fn drive(
     len: impl Fn(u64) -> usize,
 ) -> Duration {
     let fabric = cluster.ground.visit(&format!("c-{:016x}", rand::random::<u64>()));
-    let mut access = Access::new(fabric, cluster.topology, tuning);
+    let mut access = SessionTransport::new(fabric, cluster.topology, tuning);
     let keys: Vec<SessionKey> =
         (0..sessions).map(|_| access.open(SessionId(rand::random()))).collect();
     let mut under_way = vec![std::collections::BTreeMap::<u64, GroupSet>::new(); sessions];

@@ -3,7 +3,7 @@
 //! Counted is all that takes part: the client library and the nodes, on one thread, where everybody takes
 //! turns and the clock passes as long in each. What they took is recorded in `costs.txt`.
 
-#[path = "../../multicast/tests/crew/clocked.rs"]
+#[path = "../../multicast/tests/harness/clocked.rs"]
 mod clocked;
 #[path = "../../multicast/benches/counting/mod.rs"]
 mod counting;

@@ -198,13 +198,13 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
 }
 
 /// Turns `engine` on a thread of its own until [stopped](Control::stop). Shared by node processes and by clusters
-/// inside other processes. `bereaved` is called when the process of a peer has ended: what it left on the
+/// inside other processes. `peer_died` is called when the process of a peer has ended: what it left on the
 /// host is not for an engine to remove, for that takes longer than a turn should.
 pub fn run<F: Fabric>(
     engine: &mut Engine<F, Machine>,
     waiting: Waiting,
     requests: &Requests,
-    bereaved: &mut dyn FnMut(),
+    peer_died: &mut dyn FnMut(),
 ) {
     ask_for_short_slices();
     let mut waiter = Waiter::new(waiting);
@@ -222,8 +222,8 @@ pub fn run<F: Fabric>(
             tracing::info!(sessions = dead.len(), "their processes have ended; they expire");
             engine.originate(&Request::Expire(dead).encode());
         }
-        if engine.take_bereaved() {
-            bereaved();
+        if engine.take_peer_died() {
+            peer_died();
         }
         if worked {
             waiter.worked(engine.fabric());

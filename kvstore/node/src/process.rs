@@ -45,7 +45,7 @@ const CLEAN_AGAIN: Duration = Duration::from_secs(10);
 
 /// What engine threads say by the alarm. Any other byte is a signal.
 const ENDED: u8 = b'e';
-const BEREAVED: u8 = b'b';
+const PEER_DIED: u8 = b'b';
 
 /// Why a node ended otherwise than by being stopped.
 #[derive(Debug, thiserror::Error)]
@@ -353,8 +353,8 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
         let thread = thread::Builder::new()
             .name(name)
             .spawn(move || {
-                let bereaved = &mut || alarm.ring(BEREAVED);
-                engine::run(&mut engine, waiting, &requests, bereaved);
+                let peer_died = &mut || alarm.ring(PEER_DIED);
+                engine::run(&mut engine, waiting, &requests, peer_died);
             })
             .map_err(failed("start a thread of", &manifest.regions))?;
         workers.push(Worker { control, thread });
@@ -403,11 +403,11 @@ impl Node {
                     Wanted::Signal => {
                         let mut bytes = [0; 64];
                         let len = alarm.read(&mut bytes).unwrap_or(0);
-                        if bytes[..len].contains(&BEREAVED) {
+                        if bytes[..len].contains(&PEER_DIED) {
                             self.look_for_gone();
                             self.clean_up();
                         }
-                        if bytes[..len].iter().all(|byte| *byte == BEREAVED) {
+                        if bytes[..len].iter().all(|byte| *byte == PEER_DIED) {
                             continue;
                         }
                         if bytes[..len].contains(&ENDED) {

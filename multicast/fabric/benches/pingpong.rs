@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use skein_fabric::shm::{Host, ShmFabric};
 use skein_fabric::wait::{Waiter, Waiting};
-use skein_fabric::{Access, Fabric, Peer, Region, RegionKey, Remote, Source};
+use skein_fabric::{Fabric, Peer, Permission, Region, RegionKey, Remote, Source};
 
 const ROUNDS: u64 = 50_000;
 const PARTNER: &str = "SKEIN_BENCH_DIR";
@@ -56,9 +56,9 @@ fn copies(host: &Host) {
     let (mut a, mut b) = (host.join("a").unwrap(), host.join("b").unwrap());
     let (to_a, to_b) = (b.dial("a").unwrap(), a.dial("b").unwrap());
     let len = 256 << 10;
-    let source = a.create(len, Access::Shared).unwrap();
+    let source = a.create(len, Permission::Shared).unwrap();
     let (shared, log) =
-        (b.create(len, Access::Shared).unwrap(), b.create(len, Access::Granted).unwrap());
+        (b.create(len, Permission::Shared).unwrap(), b.create(len, Permission::Granted).unwrap());
     let granted = b.grant(log, to_a).unwrap();
     let shared = a.attach(to_b, &b.key(shared)).unwrap();
     let granted = a.attach(to_b, &granted).unwrap();
@@ -85,7 +85,7 @@ fn grants(host: &Host) {
     let (_a, mut b) = (host.join("a").unwrap(), host.join("b").unwrap());
     let to_a = b.dial("a").unwrap();
     for len in [256 << 10, 4 << 20, 64 << 20] {
-        let log = b.create(len, Access::Granted).unwrap();
+        let log = b.create(len, Permission::Granted).unwrap();
         b.grant(log, to_a).unwrap();
         let before = Instant::now();
         b.revoke(log).unwrap();
@@ -98,7 +98,7 @@ fn grants(host: &Host) {
 }
 
 fn rally(fabric: &mut ShmFabric, peer: Peer, waiting: Waiting, serve: bool) -> Vec<Duration> {
-    let ours = fabric.create(64, Access::Shared).unwrap();
+    let ours = fabric.create(64, Permission::Shared).unwrap();
     fabric.send(peer, &fabric.key(ours).0).unwrap();
     let mut letter = Vec::new();
     while fabric.recv(&mut letter).is_none() {

@@ -7,7 +7,7 @@ use crate::shm::{ShmFabric, Waker};
 use crate::tcp::{TcpFabric, TcpWaker};
 #[cfg(feature = "verbs")]
 use crate::verbs::VerbsFabric;
-use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+use crate::{Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source};
 
 /// One of the fabrics between processes.
 #[derive(Debug)]
@@ -108,8 +108,8 @@ impl Fabric for AnyFabric {
         either!(self, fabric => fabric.hang_up(peer));
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        either!(self, fabric => fabric.create(len, access))
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        either!(self, fabric => fabric.create(len, permission))
     }
 
     fn destroy(&mut self, region: Region) {

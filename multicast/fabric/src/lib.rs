@@ -44,7 +44,7 @@ pub struct RegionKey(pub [u8; 32]);
 
 /// Who may reach a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum Permission {
     /// Every peer that has the key may write and read. Each *word* still has a single writer.
     Shared,
     /// Every peer that has the key may read; the one named by [`Fabric::grant`] may write, until
@@ -165,15 +165,15 @@ pub trait Fabric {
     fn hang_up(&mut self, peer: Peer);
 
     /// Makes `len` zeroed bytes of memory that peers can reach. `len` is a multiple of 8.
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError>;
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError>;
 
     /// Takes a region away from everyone and frees its memory.
     fn destroy(&mut self, region: Region);
 
-    /// What peers need to [`attach`](Self::attach) a [`Access::Shared`] region.
+    /// What peers need to [`attach`](Self::attach) a [`Permission::Shared`] region.
     fn key(&self, region: Region) -> RegionKey;
 
-    /// Lets `writer`, and nobody else, write to our [`Access::Granted`] region. The key is fresh:
+    /// Lets `writer`, and nobody else, write to our [`Permission::Granted`] region. The key is fresh:
     /// those of earlier grants no longer open anything. The region must not be granted already.
     fn grant(&mut self, region: Region, writer: Peer) -> Result<RegionKey, FabricError>;
 
@@ -181,7 +181,7 @@ pub trait Fabric {
     fn revoke(&mut self, region: Region) -> Result<(), FabricError>;
 
     /// Does beforehand what makes the next [`revoke`](Self::revoke) and [`grant`](Self::grant) of an
-    /// [`Access::Granted`] region take long, for others wait for these two. To be called now and
+    /// [`Permission::Granted`] region take long, for others wait for these two. To be called now and
     /// then, when nobody waits; each call takes a few milliseconds at most, and most find nothing to
     /// do.
     fn prepare(&mut self, region: Region) {

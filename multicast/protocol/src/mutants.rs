@@ -282,7 +282,7 @@ mutants! {
     PromiseFromTurnsBegin,
     /// An engine that was kept from asking who is gone makes up for it at once: by its clock, those that may
     /// come back have had their time.
-    RollCallsMadeUpFor,
+    ProbesMadeUpFor,
     /// An engine shows that it is alive in each turn, though no time passes for it.
     BeatsWithoutTime,
     /// A channel that cannot be attached for lack of memory is kept, and what is sent by it waits for ever.

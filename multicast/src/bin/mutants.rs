@@ -9,7 +9,7 @@
 //!
 //! Seeds that noticed something once are tried first. With `--fresh` they are not: seeds that nobody has run
 //! count from that number, so that a kill does not rest on a seed that somebody has kept. A mutant that
-//! `killers.txt` lists takes longer than others, and may live through a budget of such seeds: it is named then.
+//! `killing-seeds.txt` lists takes longer than others, and may live through a budget of such seeds: it is named then.
 //!
 //! A seed that fails with all guards in place too proves nothing: each that fails is run again
 //! without the mutant and must pass, or the next one is tried. A mutant that lives through all its
@@ -125,9 +125,9 @@ impl Hunt {
     }
 }
 
-/// The seed that noticed it last, if that took long to find: `multicast/tests/killers.txt`.
+/// The seed that noticed it last, if that took long to find: `multicast/tests/killing-seeds.txt`.
 fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
-    let lines = include_str!("../../tests/killers.txt").lines();
+    let lines = include_str!("../../tests/killing-seeds.txt").lines();
     lines.filter(|line| !line.starts_with('#')).find_map(|line| {
         let mut words = line.split(' ');
         let (name, seed, profile) = (words.next()?, words.next()?, words.next()?);

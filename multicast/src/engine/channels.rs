@@ -9,12 +9,12 @@ use super::{DATAGRAMS_PER_TURN, Engine, READ_PER_TURN};
 use crate::application::Application;
 use crate::batches::Sizes;
 use crate::channel::Kind;
-use crate::mail::{Purpose, replica};
+use crate::introductions::{Purpose, replica};
 use crate::ordering::Links;
 
 /// Which channels are to be read, and what of them was.
 ///
-/// **Invariant.** A channel that holds something is in `ready`, `left` or `later`, or the port's next look finds it.
+/// **Invariant.** A channel that holds something is in `ready`, `left` or `later`, or the endpoint's next look finds it.
 #[derive(Default)]
 pub(super) struct Reading {
     /// Channels with something readable: found by this turn's look, or left by the last one.
@@ -30,7 +30,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// A channel is read in the next turn, whatever the port finds there.
+    /// A channel is read in the next turn, whatever the endpoint finds there.
     pub(super) fn read_again(&mut self, channel: u32) {
         if !self.left.contains(&channel) {
             self.left.push(channel);
@@ -43,24 +43,24 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let mut ready = std::mem::take(&mut self.reading.ready);
         ready.append(&mut self.reading.left);
         let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
-        if read_on || self.wiring.port.take_asked_to_grow() || self.reading.leaves_none {
+        if read_on || self.links.endpoint.take_asked_to_grow() || self.reading.leaves_none {
             for id in self.reading.later.drain(..) {
-                self.wiring.port.read_on(id);
+                self.links.endpoint.read_on(id);
                 ready.push(id);
             }
         }
-        self.wiring.port.look(&mut ready);
+        self.links.endpoint.look(&mut ready);
         let mut any = false;
-        for _ in 0..self.wiring.loopback.len() {
-            let Some(datagram) = self.wiring.next_here() else { break };
+        for _ in 0..self.links.loopback.len() {
+            let Some(datagram) = self.links.next_here() else { break };
             let Some(to) = self.replicas.iter().position(|r| r.id == datagram.to) else { continue };
             let len = datagram.bytes.len();
             if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind, len) {
                 any = true;
                 self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
-                self.wiring.buffers.keep(datagram.bytes);
+                self.links.buffers.keep(datagram.bytes);
             } else {
-                self.wiring.keep_here(datagram);
+                self.links.keep_here(datagram);
             }
         }
         let mut room = READ_PER_TURN;
@@ -74,7 +74,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Notes that a channel holds what a follower will find in its log.
     fn leave(&mut self, id: u32) {
-        if self.wiring.port.read_later(id) {
+        if self.links.endpoint.read_later(id) {
             self.reading.later.push(id);
         }
     }
@@ -83,7 +83,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// it took anything.
     fn read_channel(&mut self, id: u32, room: &mut usize) -> bool {
         // One that was to be read later, and that we are done with since, has no ring any more.
-        let Some(channel) = self.wiring.port.get(id).filter(|channel| !channel.leaving) else {
+        let Some(channel) = self.links.endpoint.get(id).filter(|channel| !channel.leaving) else {
             return false;
         };
         let (purpose, dying) = (channel.purpose, channel.dying);
@@ -92,7 +92,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             return true;
         }
         if !channel.sent_all() && channel.out.is_some() {
-            self.wiring.port.pump(id);
+            self.links.endpoint.pump(id);
         }
         let to = match purpose {
             Purpose::Session { replica, .. } => replica,
@@ -111,15 +111,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 let core = &self.replicas[at].core;
                 let name = |sequence| MessageId::new(SessionId(session), sequence);
                 let known = |sequence| core.is_logged(name(sequence));
-                self.wiring.port.skip_known(id, len_max, known);
+                self.links.endpoint.skip_known(id, len_max, known);
                 found_in_log = Some(len_max);
             }
-            let Some(next) = self.wiring.port.next(id) else { break true };
+            let Some(next) = self.links.endpoint.next(id) else { break true };
             if next.kind == Kind::Message
                 && next.whole
                 && found_in_log.is_some_and(|len_max| next.len <= len_max)
                 && !self.reading.leaves_none
-                && !self.wiring.port.channel(id).is_crowded()
+                && !self.links.endpoint.channel(id).is_crowded()
             {
                 self.leave(id);
                 break true;
@@ -131,9 +131,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     Purpose::Session { .. } if next.kind == Kind::Query => true,
                     Purpose::Session { session, .. } => {
                         next.begun || {
-                            let Self { replicas, wiring, .. } = self;
-                            let (assembling, len) = (wiring.port.assembling(), next.len);
-                            let sequence = || wiring.port.first_word(id, next);
+                            let Self { replicas, links, .. } = self;
+                            let (assembling, len) = (links.endpoint.assembling(), next.len);
+                            let sequence = || links.endpoint.first_word(id, next);
                             replicas[at].admits(SessionId(session), len, assembling, sequence)
                         }
                     }
@@ -147,7 +147,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             if !admitted {
                 break false;
             }
-            if !self.wiring.port.take(id, next, &mut datagram) {
+            if !self.links.endpoint.take(id, next, &mut datagram) {
                 break true;
             }
             taken += 1;
@@ -156,7 +156,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 Purpose::Session { session, .. } if next.kind == Kind::Message => {
                     if let Some((head, payload)) = Head::decode(&datagram) {
                         let session = SessionId(session);
-                        self.replicas[at].receive(session, head, payload, &mut self.wiring);
+                        self.replicas[at].receive(session, head, payload, &mut self.links);
                     }
                 }
                 Purpose::Session { session, .. } if next.kind == Kind::Query => {
@@ -169,7 +169,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 Purpose::Engine { from, .. } => {
                     if next.kind == Kind::OrderTogether {
                         let from = replica(from);
-                        O::hear_engine(&mut self.replicas, from, &datagram, &mut self.wiring);
+                        O::hear_engine(&mut self.replicas, from, &datagram, &mut self.links);
                     }
                 }
             }
@@ -178,7 +178,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.reading.datagrams.note(taken);
         if !drained {
             self.reading.left.push(id);
-        } else if self.wiring.port.get(id).is_some_and(|channel| channel.dying) {
+        } else if self.links.endpoint.get(id).is_some_and(|channel| channel.dying) {
             self.remove_channel(id, purpose);
         }
         taken > 0
@@ -199,30 +199,30 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         if let Purpose::Session { session, replica: to } = purpose {
             let session = SessionId(session);
             let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
-            if self.wiring.session_closed(session, replica(to), id)
+            if self.links.session_closed(session, replica(to), id)
                 && let Some(ours) = ours
             {
                 ours.session_gone(session);
             }
         }
-        self.wiring.port.close(id);
+        self.links.endpoint.close(id);
     }
 
     fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
         let ours = &mut self.replicas[at];
         match kind {
             Kind::Order | Kind::OrderTogether | Kind::Progress => {
-                O::hear(ours, from, kind, datagram, &mut self.wiring);
+                O::hear(ours, from, kind, datagram, &mut self.links);
             }
             Kind::Fetch => {
                 if let Some((message, _)) = decode_name(datagram) {
-                    ours.fetch(message, from, &mut self.wiring);
+                    ours.fetch(message, from, &mut self.links);
                 }
             }
-            Kind::Relay => ours.relayed(datagram, &mut self.wiring),
-            Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.wiring),
+            Kind::Relay => ours.relayed(datagram, &mut self.links),
+            Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.links),
             Kind::Election => {
-                ours.election(from, datagram, &mut self.wiring, &mut self.application);
+                ours.election(from, datagram, &mut self.links, &mut self.application);
             }
             Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
         }

@@ -10,13 +10,13 @@ use crate::config::Tuning;
 /// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 const IDLE_TICKS: u32 = 10;
-/// Of an idle engine's roll calls, one in so many asks after sessions' processes, too: of a hundred of
+/// Of an idle engine's liveness probes, one in so many asks after sessions' processes, too: of a hundred of
 /// them that would be all that it does, and nobody waits for one who asked for nothing.
-const IDLE_ROLL_CALLS: u32 = 10;
+const IDLE_PROBES: u32 = 10;
 /// How often a leader of an engine hands over, at most, so that leaders spread.
 const SPREAD_EVERY: Duration = Duration::from_secs(1);
 /// How often the system is asked whether peers are alive.
-const ROLL_CALL: Duration = Duration::from_millis(100);
+const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// When what was done last.
 ///
@@ -27,8 +27,8 @@ pub(super) struct Pace {
     idle_ticks: u32,
     last_tick: Duration,
     last_work: Duration,
-    roll_calls: u32,
-    last_roll_call: Duration,
+    probes: u32,
+    last_probe: Duration,
     /// When a leader here last handed over so that leaders spread, and how often one may at most.
     last_hand_over: Duration,
     spread_every: Duration,
@@ -41,8 +41,8 @@ impl Pace {
             idle_ticks: (tuning.heartbeats_missed_max / 2).clamp(1, IDLE_TICKS),
             last_tick: now,
             last_work: now,
-            roll_calls: 0,
-            last_roll_call: now,
+            probes: 0,
+            last_probe: now,
             last_hand_over: now,
             spread_every: SPREAD_EVERY.min(Duration::from_millis(tuning.spread_after_ms)),
         }
@@ -73,26 +73,26 @@ impl Pace {
         ticks * self.tick
     }
 
-    /// How many roll calls are to follow now: one, if it is time, however late it is. Who may come back is given so many
+    /// How many liveness probes are to follow now: one, if it is time, however late it is. Who may come back is given so many
     /// calls, and not so much time.
-    pub(super) fn roll_calls_due(&mut self, now: Duration) -> u128 {
-        if now < self.last_roll_call + ROLL_CALL {
+    pub(super) fn probes_due(&mut self, now: Duration) -> u128 {
+        if now < self.last_probe + PROBE_EVERY {
             return 0;
         }
-        let late = now.saturating_sub(self.last_roll_call).as_millis() / ROLL_CALL.as_millis();
-        self.last_roll_call = now;
-        if planted(Mutant::RollCallsMadeUpFor) { late.min(200) } else { 1 }
+        let late = now.saturating_sub(self.last_probe).as_millis() / PROBE_EVERY.as_millis();
+        self.last_probe = now;
+        if planted(Mutant::ProbesMadeUpFor) { late.min(200) } else { 1 }
     }
 
-    /// Whether this roll call asks after the processes of sessions.
+    /// Whether this liveness probe asks after the processes of sessions.
     pub(super) fn calls_sessions(&self) -> bool {
-        !self.is_idle(self.last_roll_call) || self.roll_calls.is_multiple_of(IDLE_ROLL_CALLS)
+        !self.is_idle(self.last_probe) || self.probes.is_multiple_of(IDLE_PROBES)
     }
 
-    /// Counts a roll call. Whether it is one of so many.
-    pub(super) const fn counts_roll_call(&mut self, of: u32) -> bool {
-        self.roll_calls += 1;
-        self.roll_calls.is_multiple_of(of)
+    /// Counts a liveness probe. Whether it is one of so many.
+    pub(super) const fn counts_probe(&mut self, of: u32) -> bool {
+        self.probes += 1;
+        self.probes.is_multiple_of(of)
     }
 
     /// Whether a leader may hand over now so that leaders spread.

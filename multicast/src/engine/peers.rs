@@ -6,37 +6,37 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use super::Engine;
 use crate::application::Application;
-use crate::mail::{Purpose, replica};
+use crate::introductions::{Purpose, replica};
 use crate::ordering::Links;
 use crate::replica::Replica;
 
 /// How often a leader says that a session is dead, once in so many looks for dead peers, until its
 /// group has ended it, and how often at most.
-const MOURN_EVERY: u32 = 5;
-const MOURN_MAX: u8 = 20;
+const REAP_EVERY: u32 = 5;
+const REAP_MAX: u8 = 20;
 /// So many times less where who is gone may come back: 5 s to do so.
 const RETURN_WITHIN: u8 = 10;
 
 impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
-    pub(super) fn greet(&mut self) {
-        for former in self.wiring.greet() {
+    pub(super) fn handshake(&mut self) {
+        for former in self.links.handshake() {
             self.lose(former);
         }
     }
 
     /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
     /// up with them.
-    pub(super) fn call_roll(&mut self) {
+    pub(super) fn probe_peers(&mut self) {
         for replica in &self.replicas {
-            replica.prepare_log(&mut self.wiring);
+            replica.prepare_log(&mut self.links);
         }
         if self.pace.calls_sessions() {
-            self.peers.extend(self.wiring.port.correspondents());
+            self.peers.extend(self.links.endpoint.correspondents());
         }
-        self.peers.extend(self.wiring.peers());
+        self.peers.extend(self.links.peers());
         self.look_after_peers();
         self.replicas.iter_mut().for_each(Replica::drop_useless);
-        self.mourn();
+        self.reap_sessions();
     }
 
     /// A dead leader costs the more time the later it is noticed: its process is asked after in each
@@ -44,7 +44,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     pub(super) fn look_after_leaders(&mut self) {
         for replica in &self.replicas {
             let leader = replica.core.log().leader().filter(|leader| *leader != replica.id);
-            self.peers.extend(leader.and_then(|leader| self.wiring.peer_of(leader)));
+            self.peers.extend(leader.and_then(|leader| self.links.peer_of(leader)));
         }
         self.look_after_peers();
     }
@@ -55,7 +55,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         peers.sort_unstable();
         peers.dedup();
         for peer in peers.drain(..) {
-            if self.wiring.port.fabric.is_gone(peer) {
+            if self.links.endpoint.fabric.is_gone(peer) {
                 self.lose(peer);
             }
         }
@@ -64,49 +64,50 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Something was learned of who runs which node: lets go of peers that are none of them any more.
     pub(super) fn learn_of_peers(&mut self) {
-        for former in self.wiring.turn_away_former() {
+        for former in self.links.turn_away_former() {
             self.lose(former);
         }
-        self.bereaved |= self.wiring.roster.has_news();
+        self.peer_died |= self.links.roster.has_news();
     }
 
     /// A peer's process, or our connection to it, has ended.
     pub(super) fn lose(&mut self, peer: Peer) {
-        self.bereaved = true;
-        let died = self.wiring.port.fabric.has_died(peer);
-        if let Some((node, engine)) = self.wiring.engine_of(peer) {
+        self.peer_died = true;
+        let died = self.links.endpoint.fabric.has_died(peer);
+        if let Some((node, engine)) = self.links.engine_of(peer) {
             tracing::warn!(node, engine, "an engine is gone");
-            let topology = self.wiring.topology;
+            let topology = self.links.topology;
             for replica in &mut self.replicas {
                 for member in topology.replicas_of(replica.id.group) {
-                    if self.wiring.peer_of(member) == Some(peer) {
-                        replica.saw_death(member.slot, died.then_some(peer), &mut self.wiring);
+                    if self.links.peer_of(member) == Some(peer) {
+                        replica.saw_death(member.slot, died.then_some(peer), &mut self.links);
                     }
                 }
             }
         }
-        self.wiring.lost(peer);
-        for channel in self.wiring.port.lost(peer) {
+        self.links.lost(peer);
+        for channel in self.links.endpoint.lost(peer) {
             self.note_gone(channel);
         }
     }
 
     /// Whether a connection that has ended says nothing of the process behind it.
     pub(super) fn peers_may_return(&self) -> bool {
-        self.wiring.port.fabric.may_return() && !planted(Mutant::EndsWithConnection)
+        self.links.endpoint.fabric.may_return() && !planted(Mutant::EndsWithConnection)
     }
 
     /// A channel's other side is gone: it is read to its end, and then removed.
     pub(super) fn note_gone(&mut self, channel: u32) {
-        if let Purpose::Session { session, replica: to } = self.wiring.port.channel(channel).purpose
+        if let Purpose::Session { session, replica: to } =
+            self.links.endpoint.channel(channel).purpose
         {
             let session = SessionId(session);
             // A connection that has ended is not the end of a session, which may be back already.
             let over = !self.peers_may_return();
             let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
-            let back = !over && self.wiring.has_another(session, replica(to), channel);
+            let back = !over && self.links.has_another(session, replica(to), channel);
             if let Some(ours) = ours.filter(|ours| !back && !ours.core.has_ended(session)) {
-                ours.orphans.insert(session, 0);
+                ours.dead_sessions.insert(session, 0);
                 if over && ours.core.log().leads() {
                     self.dead_sessions.insert(session);
                 }
@@ -116,13 +117,13 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     }
 
     /// What a leader's predecessor may have died with: who died, and has not been ended.
-    fn mourn(&mut self) {
-        if !self.pace.counts_roll_call(MOURN_EVERY) || self.originates() {
+    fn reap_sessions(&mut self) {
+        if !self.pace.counts_probe(REAP_EVERY) || self.originates() {
             return;
         }
         let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };
         for replica in self.replicas.iter_mut().filter(|replica| replica.core.log().leads()) {
-            self.dead_sessions.extend(replica.mourn(within, MOURN_MAX, &mut self.wiring));
+            self.dead_sessions.extend(replica.reap_sessions(within, REAP_MAX, &mut self.links));
         }
     }
 }

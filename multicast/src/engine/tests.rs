@@ -9,9 +9,9 @@ use skein_protocol::ramcast::log::Remote;
 use skein_protocol::timestamp::Timestamp;
 
 use super::*;
-use crate::access::Access;
 use crate::application::Answer;
-use crate::ramcast::gathered;
+use crate::ramcast::proposal_batch;
+use crate::session_transport::SessionTransport;
 
 #[test]
 fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
@@ -37,8 +37,8 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
         bytes
     };
     let hear = |engine: &mut Engine<_, _>, bytes: &[u8]| {
-        let (from, Engine { replicas, wiring, .. }) = (ReplicaId::new(GroupId(2), 0), engine);
-        Ramcast::hear_engine(replicas, from, bytes, wiring);
+        let (from, Engine { replicas, links, .. }) = (ReplicaId::new(GroupId(2), 0), engine);
+        Ramcast::hear_engine(replicas, from, bytes, links);
     };
     let propose = |engine: &mut Engine<_, _>, number, with| {
         hear(engine, &proposed(number, with));
@@ -48,7 +48,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
         replica.core.paths().announced_early
     };
     let mut number = 0;
-    while engine.wiring.loopback.is_empty() {
+    while engine.links.loopback.is_empty() {
         number += 1;
         assert!(number < 1_000, "its log has not so much room");
         propose(&mut engine, number, 0);
@@ -60,7 +60,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
     engine.turn();
     assert_eq!(heard(&engine, 0), number, "it has room in the next turn");
     let (before, mut long) = (heard(&engine, 1), Vec::new());
-    while long.len() <= gathered::TOGETHER_MAX {
+    while long.len() <= proposal_batch::TOGETHER_MAX {
         number += 1;
         long.extend(proposed(number + 1, 1));
     }
@@ -76,10 +76,10 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
     let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
     let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
     let mut engine = Engine::new(fabric, topology, Tuning::default(), me, |_| Answer).unwrap();
-    let mut access = Access::new(world.join("client"), topology, Tuning::default());
+    let mut access = SessionTransport::new(world.join("client"), topology, Tuning::default());
     let sessions: Vec<_> = (0..SESSIONS).map(|n| access.open(SessionId(n << 8))).collect();
     let mut taken = 0;
-    let send = |access: &mut Access<_>| {
+    let send = |access: &mut SessionTransport<_>| {
         for session in &sessions {
             access.multicast(*session, GroupSet::single(GroupId(0)), &vec![7; LEN]).unwrap();
         }

@@ -1,5 +1,5 @@
 //! What a leader announces again to replicas of other groups: all that a turn brings, in a few datagrams.
-//! What it announces first goes together with what others beside it do: see [`Gathered`](super::gathered).
+//! What it announces first goes together with what others beside it do: see [`ProposalBatch`](super::proposal_batch).
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
@@ -7,7 +7,7 @@ use skein_protocol::ramcast::Ramcast;
 use skein_protocol::ramcast::announcement::Announcement;
 
 use crate::channel::Kind;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// Announcements in one datagram, at most: whoever reads it must have room in its log for all of them.
 const TOGETHER_MAX: usize = 16;
@@ -38,12 +38,12 @@ impl Announcements {
         &mut self,
         to: ReplicaId,
         announcement: &Announcement,
-        wiring: &mut Wiring<F, Ramcast>,
+        links: &mut ReplicaLinks<F, Ramcast>,
     ) {
         self.any = true;
         let batch = &self.batches[to.group.index()];
         if batch.count == TOGETHER_MAX || batch.slot != to.slot {
-            self.send_to(to.group, wiring);
+            self.send_to(to.group, links);
         }
         let batch = &mut self.batches[to.group.index()];
         announcement.encode(&mut batch.bytes);
@@ -52,21 +52,21 @@ impl Announcements {
     }
 
     /// Sends what waits. Returns whether there was anything.
-    pub(super) fn send<F: Fabric>(&mut self, wiring: &mut Wiring<F, Ramcast>) -> bool {
+    pub(super) fn send<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, Ramcast>) -> bool {
         if !std::mem::take(&mut self.any) {
             return false;
         }
         for group in (0..self.batches.len()).map(|group| GroupId(group as u16)) {
-            self.send_to(group, wiring);
+            self.send_to(group, links);
         }
         true
     }
 
-    fn send_to<F: Fabric>(&mut self, group: GroupId, wiring: &mut Wiring<F, Ramcast>) {
+    fn send_to<F: Fabric>(&mut self, group: GroupId, links: &mut ReplicaLinks<F, Ramcast>) {
         let batch = &mut self.batches[group.index()];
         if batch.count > 0 {
             let to = ReplicaId::new(group, batch.slot);
-            wiring.send(self.by, to, Kind::Order, &batch.bytes, &[]);
+            links.send(self.by, to, Kind::Order, &batch.bytes, &[]);
             batch.count = 0;
             batch.bytes.clear();
         }

@@ -7,11 +7,11 @@ use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::announcement::{Announcement, Proposals, Proposed};
 use skein_protocol::ramcast::{Event, PeerEvent, Ramcast};
 
-use super::gathered;
+use super::proposal_batch;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::replica::Replica;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application> Replica<A, Ramcast> {
     /// Another group's leader announced its proposal.
@@ -28,7 +28,7 @@ impl<A: Application> Replica<A, Ramcast> {
     }
 
     /// Leaders of one engine announced what they propose for a message; see
-    /// [`Wiring::may_propose`](crate::wiring::Wiring::may_propose).
+    /// [`ReplicaLinks::may_propose`](crate::replica_links::ReplicaLinks::may_propose).
     pub(crate) fn proposed(&mut self, proposed: &Proposed, proposals: &Proposals<'_>) {
         let own = self.id.group;
         if proposed.destinations.contains(own) {
@@ -44,14 +44,14 @@ impl<A: Application> Replica<A, Ramcast> {
         &mut self,
         from: ReplicaId,
         report: &[u8],
-        wiring: &mut Wiring<F, Ramcast>,
+        links: &mut ReplicaLinks<F, Ramcast>,
     ) {
         self.stir();
         if self.core.hear_passed(from, report, &mut self.effects) && self.log_has_room() {
             self.intake.may_log += 1; // It may need an entry. If there is no room, it asks again.
             self.step(Event::Heard(PeerEvent::Awaited { by: from.group }));
         }
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// Tells what we know of these groups.
@@ -60,18 +60,18 @@ impl<A: Application> Replica<A, Ramcast> {
         to: ReplicaId,
         rows: GroupSet,
         asks: bool,
-        wiring: &mut Wiring<F, Ramcast>,
+        links: &mut ReplicaLinks<F, Ramcast>,
     ) {
         let about = About::Passed;
-        wiring.note(|| Note::Told(Touch { by: self.id, to, about }));
-        let mut bytes = wiring.borrow();
+        links.note(|| Note::ReceivedResult(Touch { by: self.id, to, about }));
+        let mut bytes = links.borrow();
         self.core.report_passed(rows, asks, &mut bytes);
         if asks {
-            wiring.ask(self.id, to, Kind::Progress, &bytes);
+            links.ask(self.id, to, Kind::Progress, &bytes);
         } else {
-            wiring.send(self.id, to, Kind::Progress, &bytes, &[]);
+            links.send(self.id, to, Kind::Progress, &bytes, &[]);
         }
-        wiring.keep(bytes);
+        links.keep(bytes);
     }
 }
 
@@ -81,22 +81,22 @@ pub(super) fn take_proposals<F: Fabric, A: Application>(
     replicas: &mut [Replica<A, Ramcast>],
     from: ReplicaId,
     datagram: &[u8],
-    wiring: &mut Wiring<F, Ramcast>,
+    links: &mut ReplicaLinks<F, Ramcast>,
 ) {
-    if datagram.len() > gathered::TOGETHER_MAX {
+    if datagram.len() > proposal_batch::TOGETHER_MAX {
         return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
     }
-    let mut hear = std::mem::take(&mut wiring.together.hear);
+    let mut hear = std::mem::take(&mut links.together.hear);
     for (at, ours) in replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {
         if ours.admits_from_replica(from.group, Kind::OrderTogether, datagram.len()) {
             hear.push(at);
         } else {
-            wiring.keep_together_here(from, ours.id, datagram);
+            links.keep_together_here(from, ours.id, datagram);
         }
     }
     let mut rest = datagram;
     while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
-        if wiring.may_propose(from, proposed.destinations, &proposals) {
+        if links.may_propose(from, proposed.destinations, &proposals) {
             for at in &hear {
                 replicas[*at].proposed(&proposed, &proposals);
             }
@@ -104,5 +104,5 @@ pub(super) fn take_proposals<F: Fabric, A: Application>(
         rest = next;
     }
     hear.clear();
-    wiring.together.hear = hear;
+    links.together.hear = hear;
 }

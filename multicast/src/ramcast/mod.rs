@@ -1,8 +1,8 @@
 //! RamCast as it is driven: what leaders tell each other of what they propose, and replicas of what was passed.
 
 mod announcements;
-pub(crate) mod gathered;
 mod heard;
+pub(crate) mod proposal_batch;
 mod proposals;
 
 use skein_fabric::Fabric;
@@ -13,24 +13,24 @@ use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::{PeerEffect, Ramcast};
 
 use self::announcements::Announcements;
-use self::gathered::Gathered;
+use self::proposal_batch::ProposalBatch;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::ordering::Links;
 use crate::replica::Replica;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 impl Links for Ramcast {
     type Outgoing = Announcements;
-    type Together = Gathered;
+    type Together = ProposalBatch;
 
     fn outgoing(by: ReplicaId, groups: u16) -> Announcements {
         Announcements::new(by, groups)
     }
 
-    fn together(groups: u16) -> Gathered {
-        Gathered::new(groups)
+    fn together(groups: u16) -> ProposalBatch {
+        ProposalBatch::new(groups)
     }
 
     fn entries_for(kind: Kind, len: usize) -> usize {
@@ -49,45 +49,45 @@ impl Links for Ramcast {
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: PeerEffect,
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     ) {
         let by = replica.id;
         match told {
             PeerEffect::Propose { announcement } => {
                 let about = About::Message(announcement.message);
-                if wiring.journal.is_some() {
+                if links.journal.is_some() {
                     for group in announcement.destinations.without(by.group).iter() {
                         let to = replica.core.leader_of(group);
-                        wiring.note(|| Note::Told(Touch { by, to, about }));
+                        links.note(|| Note::ReceivedResult(Touch { by, to, about }));
                     }
                 }
-                wiring.propose(&announcement, |group| replica.core.leader_of(group));
+                links.propose(&announcement, |group| replica.core.leader_of(group));
             }
             PeerEffect::Announce { to, announcement } => {
                 let about = About::Message(announcement.message);
-                wiring.note(|| Note::Told(Touch { by, to, about }));
+                links.note(|| Note::ReceivedResult(Touch { by, to, about }));
                 if announcement.again.is_some() {
-                    let mut bytes = wiring.borrow();
+                    let mut bytes = links.borrow();
                     announcement.encode(&mut bytes);
-                    wiring.ask(by, to, Kind::Order, &bytes);
-                    wiring.keep(bytes);
+                    links.ask(by, to, Kind::Order, &bytes);
+                    links.keep(bytes);
                 } else {
-                    replica.outgoing.push(to, &announcement, wiring);
+                    replica.outgoing.push(to, &announcement, links);
                 }
             }
-            PeerEffect::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, wiring),
+            PeerEffect::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, links),
         }
     }
 
     fn tell_outgoing<F: Fabric>(
         outgoing: &mut Announcements,
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     ) -> bool {
-        outgoing.send(wiring)
+        outgoing.send(links)
     }
 
-    fn tell_together<F: Fabric>(wiring: &mut Wiring<F, Self>) -> bool {
-        wiring.tell_proposals()
+    fn tell_together<F: Fabric>(links: &mut ReplicaLinks<F, Self>) -> bool {
+        links.tell_proposals()
     }
 
     fn hear<F: Fabric, A: Application>(
@@ -95,7 +95,7 @@ impl Links for Ramcast {
         from: ReplicaId,
         kind: Kind,
         datagram: &[u8],
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     ) {
         let mut rest = datagram;
         match kind {
@@ -107,13 +107,13 @@ impl Links for Ramcast {
             }
             Kind::OrderTogether => {
                 while let Some((proposed, proposals, next)) = Proposed::decode(rest) {
-                    if wiring.may_propose(from, proposed.destinations, &proposals) {
+                    if links.may_propose(from, proposed.destinations, &proposals) {
                         replica.proposed(&proposed, &proposals);
                     }
                     rest = next;
                 }
             }
-            Kind::Progress => replica.hear_passed(from, datagram, wiring),
+            Kind::Progress => replica.hear_passed(from, datagram, links),
             _ => {}
         }
     }
@@ -122,8 +122,8 @@ impl Links for Ramcast {
         replicas: &mut [Replica<A, Self>],
         from: ReplicaId,
         datagram: &[u8],
-        wiring: &mut Wiring<F, Self>,
+        links: &mut ReplicaLinks<F, Self>,
     ) {
-        heard::take_proposals(replicas, from, datagram, wiring);
+        heard::take_proposals(replicas, from, datagram, links);
     }
 }

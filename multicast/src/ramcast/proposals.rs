@@ -6,9 +6,9 @@ use skein_protocol::ramcast::Ramcast;
 use skein_protocol::ramcast::announcement::{Announcement, Proposals};
 
 use crate::channel::Kind;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
-impl<F: Fabric> Wiring<F, Ramcast> {
+impl<F: Fabric> ReplicaLinks<F, Ramcast> {
     /// Gathers what a leader here proposes, for the leaders of all other groups that the message goes to,
     /// as it knows them; see [`tell_proposals`](Self::tell_proposals).
     pub(crate) fn propose(
@@ -29,27 +29,27 @@ impl<F: Fabric> Wiring<F, Ramcast> {
         if self.together.is_empty() {
             return false;
         }
-        let mut gathered = std::mem::take(&mut self.together);
-        gathered.close();
+        let mut batch = std::mem::take(&mut self.together);
+        batch.close();
         let (from, mut together) = (self.local[0], self.borrow());
-        for leader in gathered.leaders() {
+        for leader in batch.leaders() {
             if self.number_of_engine(leader).is_some() {
                 continue;
             }
-            gathered.tell(GroupSet::single(leader.group), &mut together, |bytes| {
+            batch.tell(GroupSet::single(leader.group), &mut together, |bytes| {
                 self.keep_together_here(from, leader, bytes);
             });
         }
         for engine in 0..self.engines() {
             let there = |it: &ReplicaId| self.number_of_engine(*it) == Some(engine as u16);
-            let to: GroupSet = gathered.leaders().filter(there).map(|it| it.group).collect();
-            gathered.tell(to, &mut together, |bytes| {
+            let to: GroupSet = batch.leaders().filter(there).map(|it| it.group).collect();
+            batch.tell(to, &mut together, |bytes| {
                 self.send_to_engine(engine, Kind::OrderTogether, bytes);
             });
         }
         self.keep(together);
-        gathered.clear();
-        self.together = gathered;
+        batch.clear();
+        self.together = batch;
         true
     }
 

@@ -15,8 +15,8 @@ use super::log::RESERVE_FOR_CONTROL;
 use crate::application::Application;
 use crate::election::{Election, Granted, cursor};
 use crate::ordering::Links;
+use crate::replica_links::{ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
-use crate::wiring::{Column, Wiring};
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// As leader: begins to write a log that its replica has opened to us, from where it differs from
@@ -25,10 +25,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         slot: u8,
         granted: &Granted,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let follower = ReplicaId::new(self.id.group, slot);
-        let Some(peer) = wiring.peer_of(follower) else { return };
+        let Some(peer) = links.peer_of(follower) else { return };
         let shared = self.memory.runs.shared(&granted.runs());
         let theirs = cursor(granted.end);
         let wrong =
@@ -44,7 +44,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let fits = self.memory.space.retains(granted.freed, reserve);
         let opened = OpenedLog { slot, incarnation, base, fits };
         let Admission { base, joins } = self.core.log().admits(&opened);
-        let base = base.filter(|base| self.rewrite_from(*base, &mut wiring.port.fabric));
+        let base = base.filter(|base| self.rewrite_from(*base, &mut links.endpoint.fabric));
         let Some(base) = base else {
             // It answers this ballot again only as long as it has not heard of this.
             self.paths.behind += 1;
@@ -52,9 +52,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             let event = GroupEvent::OutOfReach { slot, end };
             self.core.step(Event::Group(event), &mut self.effects);
             let ballot = self.core.log().ballot().to_word();
-            return self.tell_member(slot, &Election::Behind { ballot }, &[], wiring);
+            return self.tell_member(slot, &Election::Behind { ballot }, &[], links);
         };
-        let log = match wiring.port.fabric.attach(peer, &RegionKey(granted.key)) {
+        let log = match links.endpoint.fabric.attach(peer, &RegionKey(granted.key)) {
             Ok(log) => log,
             Err(error) => {
                 self.writer.followers[usize::from(slot)].attempt += 1;
@@ -62,17 +62,17 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         };
         let (ballot, grant) = (self.core.log().ballot(), granted.grant);
-        let before = self.written_before(slot, granted, base, &mut wiring.port.fabric);
+        let before = self.written_before(slot, granted, base, &mut links.endpoint.fabric);
         let first = self.core.log().first_index();
         let header = Leadership { ballot, base, grant, first, held_from: before.start }.encode();
         // What it has applied it tells when it has this header; what it told before may be a former life's.
-        wiring.forget_word(self.id, follower, Column::Applied);
-        if let Err(error) = wiring.port.fabric.write(log, 0, Source::Inline(&header), None) {
-            wiring.port.fabric.detach(log);
+        links.forget_word(self.id, follower, StatusColumn::Applied);
+        if let Err(error) = links.endpoint.fabric.write(log, 0, Source::Inline(&header), None) {
+            links.endpoint.fabric.detach(log);
             self.writer.followers[usize::from(slot)].attempt += 1;
             return tracing::debug!(%error, %follower, "a granted log cannot be written");
         }
-        wiring.port.wake_later(peer);
+        links.endpoint.wake_later(peer);
         let ours = &mut self.writer.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
         // A quorum may lack what this follower is yet to be written.
@@ -83,7 +83,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.paths.admitted += 1;
         let event = GroupEvent::FollowerAdded { slot, incarnation, held_from };
         self.core.step(Event::Group(event), &mut self.effects);
-        self.write_log(slot, before, 0, Hurry::Now, wiring);
+        self.write_log(slot, before, 0, Hurry::Now, links);
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
@@ -122,7 +122,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// As follower: asks our leader about messages that we cannot deliver.
-    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn ask_for_decisions<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id) else {
             return;
         };
@@ -130,12 +130,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         if !lacks.is_empty() {
             let name = |message: MessageId| (message.session.0, message.sequence);
             let messages = lacks.into_iter().map(name).collect();
-            self.ask_member(leader.slot, &Election::Lacks { messages }, wiring);
+            self.ask_member(leader.slot, &Election::Lacks { messages }, links);
         }
     }
 
     /// As leader: lets in whoever has all of our log by now.
-    pub(super) fn let_in<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn let_in<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if !self.core.log().leads() {
             return;
         }
@@ -147,7 +147,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let event = GroupEvent::CaughtUp { slot, incarnation };
             self.core.step(Event::Group(event), &mut self.effects);
         }
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so

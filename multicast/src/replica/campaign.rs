@@ -9,7 +9,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::Granted;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// A replica's attempts to lead.
 ///
@@ -47,13 +47,13 @@ pub(super) struct Won {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Takes note of how long a change of leader took, as soon as it is known.
-    pub(super) fn note_failover<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
+    pub(super) fn note_failover<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) {
         let ballot = self.core.log().ballot().to_word();
         if self.campaign.won.is_some_and(|won| won.ballot == ballot) {
             return;
         }
         let Some(cause) = self.core.log().won() else { return };
-        let now = wiring.port.fabric.now();
+        let now = links.endpoint.fabric.now();
         let took = now.saturating_sub(self.campaign.set_out_at.unwrap_or(now));
         let (took_us, at_ms) = (took.as_micros() as u64, self.core.log().now_ms());
         tracing::info!(replica = %self.id, ?cause, took_us, "leads its group");

@@ -21,7 +21,7 @@ use crate::application::{Application, Digest};
 use crate::election::Election;
 use crate::operate::{Diverged, DivergenceStatus};
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// How often digests are told while messages are delivered, and while they are not and somebody has not
 /// told the same.
@@ -152,7 +152,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Once a tick: tells digests if it is time, and does what follows from those heard.
-    pub(super) fn compare_states<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn compare_states<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.topology.replicas == 1 {
             return;
         }
@@ -167,17 +167,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         if has_state && now >= self.divergence.looked_ms + TELL_EVERY_MS {
             self.divergence.looked_ms = now;
-            self.tell_digests(now, wiring);
+            self.tell_digests(now, links);
         }
         if !self.divergence.rounds.is_empty() {
-            self.judge_rounds(now, wiring);
+            self.judge_rounds(now, links);
         }
         if let Some(others) = self.divergence.takes_anew() {
-            self.tell_core(GroupEvent::Diverged { held_by: others }, wiring);
+            self.tell_core(GroupEvent::Diverged { held_by: others }, links);
         }
     }
 
-    fn tell_digests<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F, O>) {
+    fn tell_digests<F: Fabric>(&mut self, now: u64, links: &mut ReplicaLinks<F, O>) {
         let digests = self.application.digests();
         let Some(last) = digests.last().copied().filter(|last| last.position > 0) else { return };
         let same = |slot: &u8| self.divergence.heard[usize::from(*slot)] == Some(last);
@@ -189,14 +189,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         self.divergence.told = Some(last);
         self.divergence.told_ms = now;
-        self.tell_all(digests, wiring);
+        self.tell_all(digests, links);
     }
 
-    fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, wiring: &mut Wiring<F, O>) {
+    fn tell_all<F: Fabric>(&mut self, digests: Vec<Digest>, links: &mut ReplicaLinks<F, O>) {
         let ballot = self.core.log().promised().to_word();
         let told = Election::Digests { ballot, digests };
         for slot in self.other_slots() {
-            self.ask_member(slot, &told, wiring);
+            self.ask_member(slot, &told, links);
         }
     }
 
@@ -214,7 +214,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    fn judge_rounds<F: Fabric>(&mut self, now: u64, wiring: &mut Wiring<F, O>) {
+    fn judge_rounds<F: Fabric>(&mut self, now: u64, links: &mut ReplicaLinks<F, O>) {
         let mut rounds = std::mem::take(&mut self.divergence.rounds);
         let me = self.id.slot;
         let mut here = None;
@@ -256,7 +256,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             if !round.told {
                 round.told = true;
                 let digest = round.digests[usize::from(me)].expect("just found");
-                self.tell_all(vec![Digest { position: round.position, digest }], wiring);
+                self.tell_all(vec![Digest { position: round.position, digest }], links);
             }
             true
         });

@@ -14,7 +14,7 @@ use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::{Election, Prepare, cursor, place};
 use crate::ordering::Links;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
@@ -22,17 +22,17 @@ impl<A: Application, O: Links> Replica<A, O> {
     ///
     /// An operator's wish comes before a candidacy of our own that is due as well. Otherwise that candidacy would replace the
     /// wish; but a leader that is well may refuse it, and leadership may go back to slot 0 after it.
-    pub(crate) fn keep_group<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(crate) fn keep_group<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         for slot in self.other_slots() {
-            let beats = wiring.beats(ReplicaId::new(self.id.group, slot));
+            let beats = links.beats(ReplicaId::new(self.id.group, slot));
             let pulse = if beats { Pulse::Beat } else { Pulse::Missed };
             self.core.step(Event::Heartbeat { slot, pulse }, &mut self.effects);
         }
-        self.pursue_wish(wiring);
-        self.tell_core(GroupEvent::Watched { trusted: self.is_trusted() }, wiring);
-        self.tell_core(GroupEvent::SenderTick, wiring);
+        self.pursue_wish(links);
+        self.tell_core(GroupEvent::Watched { trusted: self.is_trusted() }, links);
+        self.tell_core(GroupEvent::SenderTick, links);
         self.evict_blockers();
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// A replica's process has ended, or our connection to it; `died`, if it is certainly the process.
@@ -40,7 +40,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         slot: u8,
         died: Option<Peer>,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         self.stir();
         if died.is_some() && died == self.reader.granted {
@@ -49,24 +49,28 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core.step(Event::Heartbeat { slot, pulse: Pulse::Dead }, &mut self.effects);
         self.follower_lost(slot);
         self.stop_sending_to(slot);
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// Something has happened that concerns the group alone.
-    pub(super) fn tell_core<F: Fabric>(&mut self, event: GroupEvent, wiring: &mut Wiring<F, O>) {
+    pub(super) fn tell_core<F: Fabric>(
+        &mut self,
+        event: GroupEvent,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         self.core.step(Event::Group(event), &mut self.effects);
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// Does what the group asks for.
     pub(super) fn carry_out_of_group<F: Fabric>(
         &mut self,
         effect: GroupEffect,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         match effect {
-            GroupEffect::CloseLog { then } => self.close_log_for(then, wiring),
-            GroupEffect::SetsOut { ballot, cause } => self.sets_out(ballot, cause, wiring),
+            GroupEffect::CloseLog { then } => self.close_log_for(then, links),
+            GroupEffect::SetsOut { ballot, cause } => self.sets_out(ballot, cause, links),
             GroupEffect::NoBallotLeft => {
                 if !std::mem::replace(&mut self.campaign.exhausted, true) {
                     tracing::error!(
@@ -76,55 +80,55 @@ impl<A: Application, O: Links> Replica<A, O> {
                     );
                 }
             }
-            GroupEffect::Ask { to, question } => self.ask_for_grant(to, question, wiring),
+            GroupEffect::Ask { to, question } => self.ask_for_grant(to, question, links),
             GroupEffect::Grant(asked) => {
-                wiring.note(|| Note::Promised { by: self.id, ballot: asked.question.ballot });
+                links.note(|| Note::Promised { by: self.id, ballot: asked.question.ballot });
                 self.forget_followers();
-                self.report(asked, wiring);
+                self.report(asked, links);
             }
             GroupEffect::GrantAgain(asked) => {
-                let peer = wiring.peer_of(ReplicaId::new(self.id.group, asked.by));
+                let peer = links.peer_of(ReplicaId::new(self.id.group, asked.by));
                 match self.reader.answered.filter(|answered| answered.answers(&asked, peer)) {
                     None => {
-                        self.close_log(wiring);
-                        self.report(asked, wiring);
+                        self.close_log(links);
+                        self.report(asked, links);
                     }
-                    Some(_) => self.asked_again(asked, wiring),
+                    Some(_) => self.asked_again(asked, links),
                 }
             }
             GroupEffect::TellGrant(asked) => {
                 if let Some(answered) = self.reader.answered {
                     self.paths.granted_again += 1;
-                    self.tell_granted(asked, answered, wiring);
+                    self.tell_granted(asked, answered, links);
                 }
             }
             GroupEffect::Refuse { to, promised } => {
                 let promised = promised.to_word();
-                self.tell_member(to, &Election::Refused { promised }, &[], wiring);
+                self.tell_member(to, &Election::Refused { promised }, &[], links);
             }
             GroupEffect::Keep { of } => {
                 self.campaign.grants_received[usize::from(of)] = self.campaign.heard_grant.take();
             }
-            GroupEffect::TakeOver { of } => self.take_over_log(of, wiring),
+            GroupEffect::TakeOver { of } => self.take_over_log(of, links),
             GroupEffect::Admit { slot } => {
                 if let Some((granted, _)) = self.campaign.heard_grant.take() {
-                    self.admit(slot, &granted, wiring);
+                    self.admit(slot, &granted, links);
                 }
             }
             GroupEffect::AskForLease { number } => {
                 let ballot = self.core.log().ballot().to_word();
                 for slot in self.other_slots() {
-                    self.ask_member(slot, &Election::Lease { ballot, number }, wiring);
+                    self.ask_member(slot, &Election::Lease { ballot, number }, links);
                 }
             }
             GroupEffect::PromiseLease { to, ballot, number } => {
                 let (ballot, incarnation) = (ballot.to_word(), self.incarnation);
                 let promised = Election::Promised { ballot, number, incarnation };
-                self.ask_member(to, &promised, wiring);
+                self.ask_member(to, &promised, links);
             }
             GroupEffect::TellAdmitted { to, incarnation } => {
                 let ballot = self.core.log().ballot().to_word();
-                self.ask_member(to, &Election::Admitted { ballot, incarnation }, wiring);
+                self.ask_member(to, &Election::Admitted { ballot, incarnation }, links);
             }
             GroupEffect::GiveUp { slot, evicted } => {
                 tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica");
@@ -145,41 +149,46 @@ impl<A: Application, O: Links> Replica<A, O> {
                 tracing::info!(replica = %self.id, "waits for what nobody tells any more");
                 self.paths.left_behind += 1;
             }
-            GroupEffect::AskForState(ask) => self.ask_for_state(ask, wiring),
+            GroupEffect::AskForState(ask) => self.ask_for_state(ask, links),
             GroupEffect::IsMember { slot, incarnation } => {
                 self.writer.followers[usize::from(slot)].joining = None;
                 tracing::info!(replica = %self.id, slot, incarnation, "is let in");
             }
             GroupEffect::TimeoutNow { to, ballot } => {
-                let succeed = Election::Succeed { ballot: ballot.to_word() };
+                let succeed = Election::TimeoutNow { ballot: ballot.to_word() };
                 if self.core.log().leads() {
-                    self.ask_member(to, &succeed, wiring); // It is asked again.
+                    self.ask_member(to, &succeed, links); // It is asked again.
                 } else {
-                    self.tell_member(to, &succeed, &[], wiring);
+                    self.tell_member(to, &succeed, &[], links);
                 }
             }
         }
     }
 
     /// Closes the log, and tells what is to come then.
-    fn close_log_for<F: Fabric>(&mut self, then: Closing, wiring: &mut Wiring<F, O>) {
+    fn close_log_for<F: Fabric>(&mut self, then: Closing, links: &mut ReplicaLinks<F, O>) {
         if matches!(then, Closing::SetOut(_)) {
-            self.campaign.set_out_at = Some(wiring.port.fabric.now());
+            self.campaign.set_out_at = Some(links.endpoint.fabric.now());
         }
         if matches!(then, Closing::Grant(_)) && planted(Mutant::GrantWithoutRevoking) {
-            self.read_log(wiring, usize::MAX);
+            self.read_log(links, usize::MAX);
         } else {
-            self.close_log(wiring);
+            self.close_log(links);
         }
-        self.tell_core(GroupEvent::LogClosed { then }, wiring);
+        self.tell_core(GroupEvent::LogClosed { then }, links);
     }
 
     /// Our log is closed, and we ask to lead.
-    fn sets_out<F: Fabric>(&mut self, ballot: Ballot, cause: Cause, wiring: &mut Wiring<F, O>) {
-        wiring.note(|| Note::Promised { by: self.id, ballot });
+    fn sets_out<F: Fabric>(
+        &mut self,
+        ballot: Ballot,
+        cause: Cause,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        links.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
         // Nothing more is read: our log is ours, or somebody's whom we let in.
-        self.reader.await_leader(&self.memory, &wiring.port.fabric);
+        self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.forget_followers();
         self.campaign.grants_received.fill_with(|| None);
     }
@@ -192,12 +201,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.reads.forget_led();
     }
 
-    fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, wiring: &mut Wiring<F, O>) {
+    fn ask_for_grant<F: Fabric>(&self, to: u8, question: Question, links: &mut ReplicaLinks<F, O>) {
         let Question { ballot, leads, forced } = question;
         let (ballot, attempt) = (ballot.to_word(), self.writer.followers[usize::from(to)].attempt);
         let (commit, admitted) = (place(self.memory.commit_end()), self.core.log().admitted());
         let prepare = Prepare { ballot, leads, forced, attempt, commit, admitted };
-        self.ask_member(to, &Election::Prepare(prepare), wiring);
+        self.ask_member(to, &Election::Prepare(prepare), links);
     }
 
     pub(super) fn other_slots(&self) -> impl Iterator<Item = u8> + use<A, O> {
@@ -210,9 +219,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         &self,
         slot: u8,
         what: &Election,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
-        wiring.ask(self.id, ReplicaId::new(self.id.group, slot), Kind::Election, &what.encode());
+        links.ask(self.id, ReplicaId::new(self.id.group, slot), Kind::Election, &what.encode());
     }
 
     pub(super) fn tell_member<F: Fabric>(
@@ -220,10 +229,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         slot: u8,
         what: &Election,
         tail: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let to = ReplicaId::new(self.id.group, slot);
-        wiring.send(self.id, to, Kind::Election, &what.encode(), tail);
+        links.send(self.id, to, Kind::Election, &what.encode(), tail);
     }
 
     /// Another replica asks to write our log.
@@ -231,24 +240,24 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         by: u8,
         asked: &Prepare,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let Prepare { ballot, leads, forced, attempt, commit, ref admitted } = *asked;
-        self.look_whether_leader_lives(by, wiring);
+        self.look_whether_leader_lives(by, links);
         let question = Question { ballot: Ballot::from_word(ballot), leads, forced };
         let asked = Asked { by, question, attempt, from: cursor(commit) };
         self.core.control(by, Control::Prepare { asked, admitted }, &mut self.effects);
     }
 
     /// A refusal for the sake of a leader that is dead would only cost time.
-    fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, wiring: &mut Wiring<F, O>) {
+    fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, links: &mut ReplicaLinks<F, O>) {
         let other = |leader: &ReplicaId| *leader != self.id && leader.slot != asks;
         let Some(leader) = self.core.log().leader().filter(other) else { return };
-        let Some(peer) = wiring.peer_of(leader) else { return };
-        if wiring.port.fabric.is_gone(peer) {
+        let Some(peer) = links.peer_of(leader) else { return };
+        if links.endpoint.fabric.is_gone(peer) {
             let event = Event::Heartbeat { slot: leader.slot, pulse: Pulse::Dead };
             self.core.step(event, &mut self.effects);
-            if self.reader.granted == Some(peer) && wiring.port.fabric.has_died(peer) {
+            if self.reader.granted == Some(peer) && links.endpoint.fabric.has_died(peer) {
                 self.core.step(Event::Group(GroupEvent::LeaderDied), &mut self.effects);
             }
         }

@@ -13,7 +13,7 @@ use super::{Replica, ReplicaPaths};
 use crate::application::Application;
 use crate::operate::HeldStatus;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 struct Held {
     message: MessageId,
@@ -53,35 +53,39 @@ impl ReplyGate {
         reply: &[u8],
         until: Rank,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         paths: &mut ReplicaPaths,
     ) {
         if core.has_passed(until) {
-            return wiring.reply(message, self.by, reply);
+            return links.reply(message, self.by, reply);
         }
         if self.messages.insert(message) {
             paths.reply_held += 1;
-            let since = wiring.port.fabric.now();
-            let reply = wiring.buffers.copy(reply);
+            let since = links.endpoint.fabric.now();
+            let reply = links.buffers.copy(reply);
             self.held.push_back(Held { message, reply, until, since });
         }
     }
 
     /// Sends the replies that may leave, if we lead.
-    pub(super) fn pass_on<F: Fabric, O: Links>(&mut self, core: &O, wiring: &mut Wiring<F, O>) {
+    pub(super) fn pass_on<F: Fabric, O: Links>(
+        &mut self,
+        core: &O,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         if self.held.is_empty() {
             return;
         }
         if !core.log().leads() {
             return self.clear();
         }
-        let now = wiring.port.fabric.now();
+        let now = links.endpoint.fabric.now();
         while let Some(held) = self.held.pop_front_if(|held| core.has_passed(held.until)) {
             self.messages.remove(&held.message);
             self.count += 1;
             self.waited += now.saturating_sub(held.since);
-            wiring.reply(held.message, self.by, &held.reply);
-            wiring.buffers.keep(held.reply);
+            links.reply(held.message, self.by, &held.reply);
+            links.buffers.keep(held.reply);
         }
     }
 
@@ -103,12 +107,12 @@ impl ReplyGate {
 impl<A: Application, O: Links> Replica<A, O> {
     /// Everything was delivered that there was: tells other groups what they may wait for, and sends the
     /// replies that may leave.
-    pub(super) fn pass_on<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn pass_on<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         self.core.step(Event::AllDelivered, &mut self.effects);
         if !self.effects.is_empty() {
-            self.carry_out(wiring);
+            self.carry_out(links);
         }
-        self.gate.pass_on(&self.core, wiring);
+        self.gate.pass_on(&self.core, links);
     }
 
     /// Replies that wait.

@@ -14,9 +14,9 @@ use super::Replica;
 use super::log::announced;
 use crate::application::Application;
 use crate::election::{Election, Granted, Piece, place};
-use crate::mail::Key;
+use crate::introductions::Key;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// A grant of our log.
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +37,15 @@ impl Answered {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Lets who asked write our log, and tells it what the log holds.
-    pub(super) fn report<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F, O>) {
+    pub(super) fn report<F: Fabric>(&mut self, asked: Asked, links: &mut ReplicaLinks<F, O>) {
         let from = ReplicaId::new(self.id.group, asked.by);
-        let Some(peer) = wiring.peer_of(from) else { return };
+        let Some(peer) = links.peer_of(from) else { return };
         // Where memory is short, what we held as a leader may be what our log needs.
-        self.leave_logs(wiring);
+        self.leave_logs(links);
         let granted = if planted(Mutant::GrantWithoutRevoking) && self.reader.granted.is_some() {
             Ok(RegionKey([u8::MAX; 32]))
         } else {
-            wiring.port.fabric.grant(self.memory.region, peer)
+            links.endpoint.fabric.grant(self.memory.region, peer)
         };
         let key = match granted {
             Ok(key) => key.0,
@@ -56,28 +56,28 @@ impl<A: Application, O: Links> Replica<A, O> {
         let (ballot, attempt) = (asked.question.ballot, asked.attempt);
         self.reader.granted = Some(peer);
         self.reader.grants += 1;
-        self.reader.await_leader(&self.memory, &wiring.port.fabric);
+        self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.core.step(Event::Group(GroupEvent::Opened), &mut self.effects);
         tracing::info!(replica = %self.id, to = %from, %ballot, end = self.memory.runs.end().index - 1, "grants");
-        self.tell_granted(asked, Answered { ballot, attempt, peer, key }, wiring);
+        self.tell_granted(asked, Answered { ballot, attempt, peer, key }, links);
     }
 
     /// Whoever was granted our log asks for the same again.
-    pub(super) fn asked_again<F: Fabric>(&mut self, asked: Asked, wiring: &mut Wiring<F, O>) {
-        let sent = wiring.has_sent_all(self.id, ReplicaId::new(self.id.group, asked.by));
+    pub(super) fn asked_again<F: Fabric>(&mut self, asked: Asked, links: &mut ReplicaLinks<F, O>) {
+        let sent = links.has_sent_all(self.id, ReplicaId::new(self.id.group, asked.by));
         let awaits_leader = self.reader.awaiting;
-        self.tell_core(GroupEvent::AskedAgain { asked, awaits_leader, sent }, wiring);
+        self.tell_core(GroupEvent::AskedAgain { asked, awaits_leader, sent }, links);
     }
 
     pub(super) fn tell_granted<F: Fabric>(
         &mut self,
         asked: Asked,
         answered: Answered,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         self.reader.answered = Some(answered);
         let mut tail = Vec::new();
-        let whole = self.collect(asked.from, &wiring.port.fabric, &mut tail);
+        let whole = self.collect(asked.from, &links.endpoint.fabric, &mut tail);
         let granted = Granted {
             ballot: asked.question.ballot.to_word(),
             attempt: asked.attempt,
@@ -95,9 +95,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             freed: self.memory.freed,
             whole,
             applied: self.exchange.last_applied().number(),
-            held_from: self.memory.held_from(&wiring.port.fabric),
+            held_from: self.memory.held_from(&links.endpoint.fabric),
         };
-        self.tell_member(asked.by, &Election::Granted(granted), &tail, wiring);
+        self.tell_member(asked.by, &Election::Granted(granted), &tail, links);
     }
 
     /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some

@@ -8,33 +8,33 @@ use super::Replica;
 use crate::application::Application;
 use crate::operate::CommandError;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Sets out to lead because an operator wants it: at once, or as soon as it can.
     pub(crate) fn transfer_here<F: Fabric>(
         &mut self,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> Result<(), CommandError> {
         if self.core.log().is_silent() || !self.is_trusted() {
             return Err(CommandError::Learner(self.id.group));
         }
-        self.tell_core(GroupEvent::WantedToLead, wiring);
-        self.pursue_wish(wiring);
+        self.tell_core(GroupEvent::WantedToLead, links);
+        self.pursue_wish(links);
         Ok(())
     }
 
     /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
-    pub(super) fn pursue_wish<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn pursue_wish<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let (trusted, awaits_leader) = (self.is_trusted(), self.reader.awaiting);
-        self.tell_core(GroupEvent::WishTick { trusted, awaits_leader }, wiring);
+        self.tell_core(GroupEvent::WishTick { trusted, awaits_leader }, links);
     }
 
     /// Evicts another replica, because an operator wants it.
     pub(crate) fn evict<F: Fabric>(
         &mut self,
         whom: ReplicaId,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> Result<(), CommandError> {
         if !self.core.log().leads() {
             return Err(CommandError::NotLeader(whom.group));
@@ -42,13 +42,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         if whom == self.id || whom.slot >= self.topology.replicas {
             return Err(CommandError::NotEvictable(whom));
         }
-        self.tell_core(GroupEvent::Evict { slot: whom.slot }, wiring);
+        self.tell_core(GroupEvent::Evict { slot: whom.slot }, links);
         Ok(())
     }
 
     /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns
     /// whether it did.
-    pub(crate) fn hand_over<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
+    pub(crate) fn hand_over<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let capacity = self.memory.space.capacity();
         let lags = |slot: &u8| {
             let follower = &self.writer.followers[usize::from(*slot)];
@@ -57,7 +57,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let lag = (0..self.topology.replicas).filter(lags).collect();
         let Some(slot) = self.core.hands_over(lag) else { return false };
         tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
-        self.tell_core(GroupEvent::HandsOver { to: slot }, wiring);
+        self.tell_core(GroupEvent::HandsOver { to: slot }, links);
         true
     }
 }

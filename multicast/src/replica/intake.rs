@@ -7,7 +7,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// What bounds how much is read.
 ///
@@ -88,7 +88,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
-    pub(super) fn propose_held<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn propose_held<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if !self.intake.unproposed || !self.core.log().leads() {
             return;
         }
@@ -99,7 +99,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             if !self.log_has_room() {
                 return;
             }
-            self.receive_held(message, wiring);
+            self.receive_held(message, links);
         }
         self.intake.unproposed = false;
     }

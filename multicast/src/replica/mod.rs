@@ -2,6 +2,7 @@
 
 mod admission;
 mod campaign;
+mod dead_sessions;
 mod divergence;
 mod election;
 mod gate;
@@ -10,17 +11,16 @@ mod handover;
 mod inspect;
 mod intake;
 mod log;
-mod orphans;
 mod reads;
 mod received;
 mod recreation;
+mod reply_buffer;
 mod results;
-mod said;
+mod status_words;
 mod takeover;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(crate) use self::log::untag;
 use self::log::{LogMemory, LogReader, LogWriter};
 use self::reads::Reads;
 use self::recreation::Recreations;
+use self::reply_buffer::Deliveries;
 use self::results::{Exchanged, ResultExchange};
-use self::said::Deliveries;
 use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;
@@ -56,7 +56,7 @@ use crate::config::{Topology, Tuning};
 use crate::election::Election;
 use crate::ordering::Links;
 use crate::payloads::Payloads;
-use crate::wiring::{Column, Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 
 /// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
 const PATIENCE: u64 = 4;
@@ -148,7 +148,7 @@ pub(crate) struct Replica<A, O: Links> {
     /// So many messages were delivered when that was told, or looked at, last.
     told_after: u64,
     /// Sessions whose process died and that the group has not ended, and how often that was said.
-    pub orphans: BTreeMap<SessionId, u8>,
+    pub dead_sessions: BTreeMap<SessionId, u8>,
     gate: ReplyGate,
     reads: Reads,
     divergence: Divergence,
@@ -168,11 +168,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         id: ReplicaId,
         incarnation: u32,
         application: A,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         tuning: Tuning,
     ) -> Result<Self, FabricError> {
-        let topology = wiring.topology;
-        let memory = LogMemory::new(tuning.log_bytes, &mut wiring.port.fabric)?;
+        let topology = links.topology;
+        let memory = LogMemory::new(tuning.log_bytes, &mut links.endpoint.fabric)?;
         let group = GroupConfig {
             me: id,
             incarnation,
@@ -207,7 +207,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             exchange: ResultExchange::new(id, topology.groups),
             applied_told: None,
             told_after: 0,
-            orphans: BTreeMap::new(),
+            dead_sessions: BTreeMap::new(),
             gate: ReplyGate::new(id),
             reads: Reads::default(),
             divergence: Divergence::default(),
@@ -246,32 +246,32 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Takes note of the time, and does what is to be done once a tick.
-    pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, wiring: &mut Wiring<F, O>) {
+    pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, links: &mut ReplicaLinks<F, O>) {
         self.stir();
-        self.leave_logs(wiring);
+        self.leave_logs(links);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
-        self.tell_applied(wiring);
+        self.tell_applied(links);
         let timeout_ms = self.config.group.timeout_ms;
         self.exchange.ask(now_ms, timeout_ms, &mut self.core, &mut self.effects);
         self.reads.tick(self.core.log().now_ms());
-        self.carry_out(wiring);
-        self.keep_group(wiring);
-        self.compare_states(wiring);
-        self.tell_core(GroupEvent::ReceiverTick { awaits_leader: self.reader.awaiting }, wiring);
-        self.let_in(wiring);
+        self.carry_out(links);
+        self.keep_group(links);
+        self.compare_states(links);
+        self.tell_core(GroupEvent::ReceiverTick { awaits_leader: self.reader.awaiting }, links);
+        self.let_in(links);
     }
 
     /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
     /// anything was announced to other groups.
-    pub(crate) fn end_turn<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
-        self.propose_held(wiring);
+    pub(crate) fn end_turn<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
+        self.propose_held(links);
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.intake.may_log = 0;
-        self.carry_out(wiring);
-        let announced = O::tell_outgoing(&mut self.outgoing, wiring);
-        self.write_followers(wiring);
+        self.carry_out(links);
+        let announced = O::tell_outgoing(&mut self.outgoing, links);
+        self.write_followers(links);
         if self.core.log().leads() {
-            self.note_failover(wiring);
+            self.note_failover(links);
         }
         announced
     }
@@ -282,15 +282,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         from: ReplicaId,
         datagram: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         self.stir();
         let sane = from.group == self.id.group && from.slot < self.topology.replicas;
         let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else { return };
         match election {
-            Election::Prepare(asked) => self.prepare(from.slot, &asked, wiring),
-            Election::Granted(granted) => self.granted(from.slot, granted, tail, wiring),
+            Election::Prepare(asked) => self.prepare(from.slot, &asked, links),
+            Election::Granted(granted) => self.granted(from.slot, granted, tail, links),
             Election::Refused { promised } => {
                 let refused = Control::Refused { promised: Ballot::from_word(promised) };
                 self.core.control(from.slot, refused, &mut self.effects);
@@ -326,21 +326,21 @@ impl<A: Application, O: Links> Replica<A, O> {
                     self.core.step(Event::Lacked { message }, &mut self.effects);
                 }
             }
-            Election::Succeed { ballot } => {
+            Election::TimeoutNow { ballot } => {
                 let succeed = Control::TimeoutNow { ballot: Ballot::from_word(ballot) };
                 if self.is_trusted() {
                     self.core.control(from.slot, succeed, &mut self.effects);
                 }
             }
             Election::Lease { ballot, number } => {
-                self.promise_lease(from.slot, Ballot::from_word(ballot), number, wiring);
+                self.promise_lease(from.slot, Ballot::from_word(ballot), number, links);
             }
             Election::Promised { ballot, number, incarnation } => {
-                let (ballot, now) = (Ballot::from_word(ballot), wiring.port.fabric.now());
+                let (ballot, now) = (Ballot::from_word(ballot), links.endpoint.fabric.now());
                 let promised = Control::LeasePromised { ballot, number, incarnation, now };
                 self.core.control(from.slot, promised, &mut self.effects);
             }
-            Election::Seeks { sessions } => self.sought(from.slot, sessions, wiring),
+            Election::Seeks { sessions } => self.sought(from.slot, sessions, links),
             Election::Sees { sessions } => self.seen(&sessions),
             Election::Digests { ballot, digests } => {
                 self.hear_digests(from.slot, Ballot::from_word(ballot), &digests);
@@ -349,13 +349,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let refused = Control::CopyRefused { incarnation, copy: copy.into() };
                 self.core.control(from.slot, refused, &mut self.effects);
             }
-            Election::State(part) => self.take_part(from.slot, part, tail, wiring, fresh),
+            Election::State(part) => self.take_part(from.slot, part, tail, links, fresh),
         }
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// Does what the protocol asks for, in order.
-    pub(crate) fn carry_out<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(crate) fn carry_out<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.effects.is_empty() {
             return;
         }
@@ -366,48 +366,44 @@ impl<A: Application, O: Links> Replica<A, O> {
             let by = self.id;
             match *effect {
                 Effect::Group(effect) => {
-                    self.carry_out_of_group(effect, wiring);
-                    self.carry_out(wiring);
+                    self.carry_out_of_group(effect, links);
+                    self.carry_out(links);
                 }
                 Effect::Append { index, time_ms, record } => {
                     let more = matches!(remaining.peek(),
                         Some(Effect::Append { index: next, .. }) if *next == index);
                     if !more {
-                        self.append(wiring, index, time_ms, record);
+                        self.append(links, index, time_ms, record);
                     }
                 }
-                Effect::Tell(told) => O::tell(self, told, wiring),
+                Effect::Tell(told) => O::tell(self, told, links),
                 Effect::Settle { group, rank } => {
-                    wiring.note(|| Note::Settled {
-                        by,
-                        rank,
-                        view: self.core.log().view().clone(),
-                    });
+                    links.note(|| Note::Settled { by, rank, view: self.core.log().view().clone() });
                     let (groups, word) = (GroupSet::single(group), rank.to_word());
-                    wiring.tell_groups(by, groups, Column::Settled, word);
+                    links.tell_groups(by, groups, StatusColumn::Settled, word);
                 }
                 Effect::Resend { message, to } => {
                     let (core, paths) = (&self.core, &mut self.paths);
-                    self.exchange.outgoing.resend(message, to, core, wiring, paths);
+                    self.exchange.outgoing.resend(message, to, core, links, paths);
                 }
                 Effect::DropResult { message } => self.exchange.outgoing.settled(message),
                 Effect::Acknowledge { groups, acceptance } => {
                     let (about, word) = (About::Log(acceptance), acceptance.to_word());
-                    if wiring.journal.is_some() {
+                    if links.journal.is_some() {
                         let others = groups.iter().flat_map(|it| self.topology.replicas_of(it));
                         for to in others.filter(|to| *to != by) {
-                            wiring.note(|| Note::Told(Touch { by, to, about }));
+                            links.note(|| Note::ReceivedResult(Touch { by, to, about }));
                         }
                     }
-                    wiring.tell_groups(by, groups, Column::Accepted, word);
+                    links.tell_groups(by, groups, StatusColumn::Accepted, word);
                 }
                 Effect::Fetch { message, from } => {
                     let about = About::Message(message);
-                    wiring.note(|| Note::Told(Touch { by, to: from, about }));
-                    let mut bytes = wiring.borrow();
+                    links.note(|| Note::ReceivedResult(Touch { by, to: from, about }));
+                    let mut bytes = links.borrow();
                     encode_name(message, &mut bytes);
-                    wiring.ask(self.id, from, Kind::Fetch, &bytes);
-                    wiring.keep(bytes);
+                    links.ask(self.id, from, Kind::Fetch, &bytes);
+                    links.keep(bytes);
                 }
                 Effect::Forget { message } => self.payloads.remove(message),
                 Effect::Repeat { message } => self.deliveries.repeat(message),
@@ -420,7 +416,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Hands to the state machine what is its turn. Returns whether there was anything.
-    pub(crate) fn deliver<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
+    pub(crate) fn deliver<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
         self.deliveries.begin(self.core.log().leads() && self.is_trusted());
         if !self.exchange.is_drained() {
@@ -434,7 +430,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             any = true;
             self.stir();
             self.application.repeat(message, &mut self.deliveries.said);
-            self.speak(wiring);
+            self.speak(links);
             work += self.application.take_work();
         }
         for _ in 0..DELIVERIES_PER_TURN {
@@ -447,7 +443,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver()
             {
-                wiring.note(|| Note::Delivered { by: self.id, deliver: next });
+                links.note(|| Note::Delivered { by: self.id, deliver: next });
                 let kept = self.core.log().keeps(next.message);
                 let taken = if kept { None } else { self.payloads.take(next.message) };
                 let held = taken.as_ref().or_else(|| self.payloads.get(next.message));
@@ -462,9 +458,9 @@ impl<A: Application, O: Links> Replica<A, O> {
                     payload: &held.bytes,
                     answers: self.core.log().leads(),
                 };
-                let rests_on = self.core.reply_dependency(AnswerTo::Message(next.message));
+                let reply_dependency = self.core.reply_dependency(AnswerTo::Message(next.message));
                 let now_ms = self.core.log().now_ms();
-                self.exchange.give(next.message, next.rank, rests_on, now_ms);
+                self.exchange.give(next.message, next.rank, reply_dependency, now_ms);
                 delivered += 1;
                 self.application.deliver(delivery, &mut self.deliveries.said);
                 if let Some(taken) = taken {
@@ -480,11 +476,11 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             any = true;
             self.stir();
-            self.speak(wiring);
+            self.speak(links);
             self.exchange.take_over(self.application.under_way());
             if self.core.log().sends_state().is_some() {
-                self.carry_out(wiring);
-                self.finish_sending(wiring);
+                self.carry_out(links);
+                self.finish_sending(links);
             }
             work += self.application.take_work();
             if work > WORK_PER_TURN {
@@ -492,17 +488,17 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         }
         self.deliveries.end();
-        self.exchange.outgoing.tell(&self.core, wiring);
-        self.carry_out(wiring);
-        self.free_log(wiring);
+        self.exchange.outgoing.tell(&self.core, links);
+        self.carry_out(links);
+        self.free_log(links);
         self.intake.throttled = self.core.log().is_somebody_behind();
         if self.core.delivered() >= self.told_after + self.config.group.lag_max / TOLD_PER_LAG {
-            self.tell_applied(wiring); // Or the leader would wait for the next tick.
+            self.tell_applied(links); // Or the leader would wait for the next tick.
         }
-        self.ask_for_decisions(wiring);
-        self.exchange.note_waiting(self.application.ready(), &wiring.port.fabric);
+        self.ask_for_decisions(links);
+        self.exchange.note_waiting(self.application.ready(), &links.endpoint.fabric);
         self.batches.deliveries_per_turn.note(delivered);
-        self.pass_on(wiring);
+        self.pass_on(links);
         any
     }
 

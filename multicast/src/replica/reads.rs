@@ -19,10 +19,10 @@ use skein_protocol::ordering::{AnswerTo, OrderingProtocol};
 
 use self::gated::{Answer, Gated};
 use super::{Replica, ReplicaPaths};
-use crate::access::Of;
 use crate::application::Application;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
+use crate::session_transport::Of;
 
 /// Reads that may wait, and how many bytes their questions may have. Who is not answered asks again.
 const WAITING_MAX: usize = 4096;
@@ -138,7 +138,7 @@ impl Reads {
         holds: bool,
         by: ReplicaId,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         paths: &mut ReplicaPaths,
     ) -> bool {
         let mut any = false;
@@ -150,14 +150,14 @@ impl Reads {
             let answer = &bytes[start..end];
             start = end;
             match asked.of {
-                Of::Anybody => wiring.answer(asked.session, by, asked.number, answer),
+                Of::Anybody => links.answer(asked.session, by, asked.number, answer),
                 Of::LeaseHolder if !holds => {
                     self.push(asked);
                     continue;
                 }
                 Of::Leader | Of::LeaseHolder => {
                     if core.has_passed(until) {
-                        wiring.answer(asked.session, by, asked.number, answer);
+                        links.answer(asked.session, by, asked.number, answer);
                     } else {
                         paths.read_held += 1;
                         let Asked { session, number, .. } = asked;
@@ -179,12 +179,12 @@ impl Reads {
         &mut self,
         by: ReplicaId,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> bool {
         let mut any = false;
         while let Some(answer) = self.gated.let_out(|until| core.has_passed(until)) {
             any = true;
-            wiring.answer(answer.session, by, answer.number, &answer.bytes);
+            links.answer(answer.session, by, answer.number, &answer.bytes);
         }
         any
     }
@@ -240,36 +240,36 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Has followers confirm that we lead, if that was asked since.
-    pub(crate) fn seek_confirmation<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(crate) fn seek_confirmation<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if let Some(number) = self.reads.to_confirm.take()
-            && !self.touch_followers(number, wiring)
+            && !self.touch_followers(number, links)
         {
             self.reads.to_confirm = Some(number);
         }
     }
 
     /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there were any.
-    pub(crate) fn answer_reads<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
+    pub(crate) fn answer_reads<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         if !self.core.log().leads() {
             // Whoever leads is asked again.
             self.reads.drop_led(!self.core.log().is_silent());
         }
-        let any = self.reads.let_out(self.id, &self.core, wiring);
+        let any = self.reads.let_out(self.id, &self.core, links);
         if self.reads.waiting.is_empty() {
             return any;
         }
         let leased = self.reads.waits(Of::LeaseHolder);
-        let holds = leased && self.hold_lease(wiring);
+        let holds = leased && self.hold_lease(links);
         self.reads.make(holds, &mut self.core, &mut self.application);
         // What was read was read under the lease if that is good still.
-        let holds = leased && self.core.log().holds_lease(wiring.port.fabric.now());
-        self.reads.answer(holds, self.id, &self.core, wiring, &mut self.paths) || any
+        let holds = leased && self.core.log().holds_lease(links.endpoint.fabric.now());
+        self.reads.answer(holds, self.id, &self.core, links, &mut self.paths) || any
     }
 
     /// Whether we hold a lease; asks for one if it is time.
-    fn hold_lease<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
-        let now = wiring.port.fabric.now();
-        self.tell_core(GroupEvent::LeaseWanted { now }, wiring);
+    fn hold_lease<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
+        let now = links.endpoint.fabric.now();
+        self.tell_core(GroupEvent::LeaseWanted { now }, links);
         self.core.log().holds_lease(now)
     }
 
@@ -279,13 +279,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         slot: u8,
         ballot: Ballot,
         number: u64,
-        wiring: &Wiring<F, O>,
+        links: &ReplicaLinks<F, O>,
     ) {
         // The time that the turn began at may be long ago, and before the promise was asked for.
         let now = if planted(Mutant::PromiseFromTurnsBegin) {
-            wiring.began
+            links.began
         } else {
-            wiring.port.fabric.now()
+            links.endpoint.fabric.now()
         };
         self.core.control(slot, Control::Lease { ballot, number, now }, &mut self.effects);
     }

@@ -18,12 +18,12 @@ use crate::application::Application;
 use crate::channel::Kind;
 use crate::election::Election;
 use crate::ordering::Links;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
     /// that a member of its group sends is of a time when it did not lead.
-    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], wiring: &mut Wiring<F, O>) {
+    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], links: &mut ReplicaLinks<F, O>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         let Some((message, (head, payload))) = read else { return };
         let new = self.payloads.get(message).is_none();
@@ -35,8 +35,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
             self.paths.budget_full += 1;
             self.intake.refused_relay = leads.then_some(payload.len());
-        } else if self.has_use_for(message, wiring) {
-            self.receive(message.session, head, payload, wiring);
+        } else if self.has_use_for(message, links) {
+            self.receive(message.session, head, payload, links);
             if beyond {
                 self.payloads.note_beyond(message);
             }
@@ -58,12 +58,12 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited
     /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
-    fn has_use_for<F: Fabric>(&self, message: MessageId, wiring: &Wiring<F, O>) -> bool {
+    fn has_use_for<F: Fabric>(&self, message: MessageId, links: &ReplicaLinks<F, O>) -> bool {
         if self.core.log().leads() {
             return self.log_has_room() && !self.intake.throttled;
         }
         let waited_for = self.core.log().stalled_on() == Some(message);
-        waited_for || wiring.has_session(message.session, self.id)
+        waited_for || links.has_session(message.session, self.id)
     }
 
     /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
@@ -73,7 +73,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         session: SessionId,
         head: Head,
         payload: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         self.stir();
         let Head { sequence, low_water, destinations } = head;
@@ -106,24 +106,24 @@ impl<A: Application, O: Links> Replica<A, O> {
         if new || lacking {
             if !self.payloads.insert(message, low_water, destinations, payload) {
                 // It was here before this replica led, perhaps with other bytes: those count.
-                return self.receive_held(message, wiring);
+                return self.receive_held(message, links);
             }
             if beyond {
                 self.payloads.note_beyond(message);
             }
         }
-        self.received(message, low_water, destinations, payload.len(), wiring);
+        self.received(message, low_water, destinations, payload.len(), links);
     }
 
     /// A message is whole in our memory, as it is held there.
     pub(super) fn receive_held<F: Fabric>(
         &mut self,
         message: MessageId,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let held = self.payloads.get(message).expect("it is held");
         let (low_water, destinations, len) = (held.low_water, held.destinations, held.bytes.len());
-        self.received(message, low_water, destinations, len, wiring);
+        self.received(message, low_water, destinations, len, links);
     }
 
     fn received<F: Fabric>(
@@ -132,13 +132,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         low_water: u64,
         destinations: GroupSet,
         len: usize,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let inline = len <= self.tuning.inline_bytes_max;
         let event = Event::Received { message, low_water, destinations, inline };
         self.core.step(event, &mut self.effects);
         self.intake.may_log += O::entries_behind(destinations);
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 
     /// Somebody misses a payload that we may have.
@@ -146,7 +146,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         message: MessageId,
         by: ReplicaId,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let Some(held) = self.payloads.get(message) else {
             if by.group == self.id.group
@@ -155,23 +155,23 @@ impl<A: Application, O: Links> Replica<A, O> {
             {
                 // We let go of it before we led. Only a state helps who still waits for it.
                 let ballot = self.core.log().ballot().to_word();
-                self.ask_member(by.slot, &Election::Behind { ballot }, wiring);
+                self.ask_member(by.slot, &Election::Behind { ballot }, links);
             }
             return;
         };
-        if !wiring.has_room_to_relay(self.id, by) {
+        if !links.has_room_to_relay(self.id, by) {
             return;
         }
-        let mut head = wiring.borrow();
+        let mut head = links.borrow();
         encode_name(message, &mut head);
         let sequence = message.sequence;
         Head { sequence, low_water: held.low_water, destinations: held.destinations }
             .encode(&mut head);
         self.paths.relayed += 1;
         let about = About::Message(message);
-        wiring.note(|| Note::Told(Touch { by: self.id, to: by, about }));
-        wiring.send(self.id, by, Kind::Relay, &head, &held.bytes);
-        wiring.keep(head);
+        links.note(|| Note::ReceivedResult(Touch { by: self.id, to: by, about }));
+        links.send(self.id, by, Kind::Relay, &head, &held.bytes);
+        links.keep(head);
     }
 
     /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of

@@ -17,7 +17,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::operate::{CommandError, PREPARED_FOR_MS, Recreation};
 use crate::ordering::Links;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 /// Bounds of what a plan may name: a ballot keeps 24 bits of an incarnation, and many clocks must be left.
 const INCARNATIONS: u32 = 1 << 24;
@@ -88,7 +88,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(crate) fn recreate<F: Fabric>(
         &mut self,
         token: u64,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) -> Result<(), CommandError> {
         if self.recreation.recreated.is_some_and(|(done, _)| done == token) {
@@ -111,10 +111,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         self.forget_followers();
         self.forget_transfers();
-        self.close_log(wiring);
+        self.close_log(links);
         let view = View::of(incarnations);
         match from {
-            None => self.begin_empty(view, ballot_counter, clock, wiring, fresh),
+            None => self.begin_empty(view, ballot_counter, clock, links, fresh),
             Some(slot) if slot == self.id.slot => {
                 tracing::info!(replica = %self.id, end = self.core.log().last_index(), "its group goes on from its log");
                 self.core.revive(marker, Revival::Survivor { view, clock });
@@ -122,7 +122,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Some(_) => self.core.revive(marker, Revival::Other),
         }
         if from.is_some() {
-            wiring.note(|| Note::Promised { by: self.id, ballot: marker });
+            links.note(|| Note::Promised { by: self.id, ballot: marker });
         }
         Ok(())
     }
@@ -132,15 +132,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         view: View,
         ballot_counter: u32,
         clock: u64,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         let core = self.core.anew(view, ballot_counter, clock);
-        self.begin_at(core, fresh(self.id), Runs::EMPTY, wiring);
+        self.begin_at(core, fresh(self.id), Runs::EMPTY, links);
         self.state_is_new(true);
         self.forget_shared_state();
-        wiring.forget_words(self.id);
-        wiring.note_restored(self.id, 0);
+        links.forget_words(self.id);
+        links.note_restored(self.id, 0);
     }
 
     /// Forgets what was said to other groups and sessions, and what was held for them.

@@ -19,8 +19,8 @@ use skein_protocol::results::Results;
 use skein_protocol::step::Event;
 
 use self::outgoing::Outgoing;
-use self::parts::Told;
-pub(super) use self::parts::{Exchanged, Given};
+use self::parts::ReceivedResult;
+pub(super) use self::parts::{Exchanged, InFlightDelivery};
 pub(super) use self::saved::Saved;
 use self::saved::sorted;
 use self::waited::Waited;
@@ -28,7 +28,7 @@ use super::{Replica, ReplicaPaths};
 use crate::application::{Application, EXCHANGE_MAX};
 use crate::operate::ResultsStatus;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// Messages of which other groups' results are asked for in one tick.
 const ASKED_PER_TICK: usize = 32;
@@ -52,7 +52,7 @@ pub(super) struct ResultExchange {
     /// Groups whose results our machine was given, by message, until the message is over.
     heard: HashMap<MessageId, GroupSet>,
     /// Deliveries in flight, in the order of delivery.
-    given: VecDeque<Given>,
+    given: VecDeque<InFlightDelivery>,
     waited: Waited,
     /// The rank up to which our machine has applied everything, and that of the last delivery.
     last_applied: Rank,
@@ -152,17 +152,29 @@ impl ResultExchange {
     }
 
     /// Our machine is given a message, whose answer rests on what is delivered up to `rests_on`.
-    pub(super) fn give(&mut self, message: MessageId, rank: Rank, rests_on: Rank, now_ms: u64) {
-        self.given.push_back(Given { message, rank, rests_on, asked_at: now_ms, asked: 0 });
+    pub(super) fn give(
+        &mut self,
+        message: MessageId,
+        rank: Rank,
+        reply_dependency: Rank,
+        now_ms: u64,
+    ) {
+        self.given.push_back(InFlightDelivery {
+            message,
+            rank,
+            reply_dependency,
+            asked_at: now_ms,
+            asked: 0,
+        });
         self.last_delivered = rank;
     }
 
     /// What the answer to a delivery in flight rests on.
     pub(super) fn reply_dependency(&self, message: MessageId) -> Option<Rank> {
-        self.given(message).map(|given| given.rests_on)
+        self.given(message).map(|given| given.reply_dependency)
     }
 
-    fn given(&self, message: MessageId) -> Option<&Given> {
+    fn given(&self, message: MessageId) -> Option<&InFlightDelivery> {
         // It is the last one, most often, or among the first.
         let last = self.given.back().filter(|given| given.message == message);
         last.or_else(|| self.given.iter().find(|given| given.message == message))
@@ -263,14 +275,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         from: GroupId,
         results: Results<'_>,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         if !self.core.log().leads() || results.0.len() > RESULTS_BYTES_MAX {
             return;
         }
         if self.exchange.hear(from, results, &self.core, &mut self.paths) {
             self.core.step(Event::Exchanged, &mut self.effects);
-            self.carry_out(wiring);
+            self.carry_out(links);
         }
     }
 
@@ -288,7 +300,7 @@ impl ResultExchange {
     }
 
     /// The last delivery in flight.
-    pub(super) fn last_given(&mut self) -> &mut Given {
+    pub(super) fn last_given(&mut self) -> &mut InFlightDelivery {
         self.given.back_mut().expect("something is in flight")
     }
 }

@@ -14,7 +14,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::{Granted, Piece, cursor};
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Another replica lets us write its log.
@@ -23,7 +23,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         slot: u8,
         granted: Granted,
         tail: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let follower = &self.writer.followers[usize::from(slot)];
         let awaited = follower.log.is_none() && granted.attempt == follower.attempt;
@@ -43,16 +43,16 @@ impl<A: Application, O: Links> Replica<A, O> {
         let tail = if leads { Vec::new() } else { tail.to_vec() };
         self.campaign.heard_grant = Some((granted, tail));
         self.core.control(slot, grants, &mut self.effects);
-        self.carry_out(wiring);
+        self.carry_out(links);
         self.campaign.heard_grant = None;
     }
 
     /// We are elected: takes over the log of slot `best`, and leads.
-    pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) {
-        if best != self.id.slot && !self.adopt(best, wiring) {
+    pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, links: &mut ReplicaLinks<F, O>) {
+        if best != self.id.slot && !self.adopt(best, links) {
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
             self.paths.handed_over += 1;
-            self.tell_core(GroupEvent::CannotAdopt { of: best }, wiring);
+            self.tell_core(GroupEvent::CannotAdopt { of: best }, links);
             return;
         }
         self.learn_committed();
@@ -75,7 +75,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             follower.freed = self.memory.freed;
         }
         tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
-        self.tell_core(GroupEvent::TookOver, wiring);
+        self.tell_core(GroupEvent::TookOver, links);
         self.exchange.ask_soon();
         for (slot, grant) in
             std::mem::take(&mut self.campaign.grants_received).into_iter().enumerate()
@@ -85,11 +85,11 @@ impl<A: Application, O: Links> Replica<A, O> {
             if let Some((grant, _)) = grant
                 && grant.attempt == self.writer.followers[slot].attempt
             {
-                self.admit(slot as u8, &grant, wiring);
+                self.admit(slot as u8, &grant, links);
             }
         }
         self.intake.unproposed = true;
-        self.write_followers(wiring);
+        self.write_followers(links);
     }
 
     /// Whatever a granter has committed is part of the log that was adopted, and is committed here as well.
@@ -105,7 +105,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Makes our log what slot `best` reported. False if what it reported does not reach back to
     /// what we have.
-    fn adopt<F: Fabric>(&mut self, best: u8, wiring: &mut Wiring<F, O>) -> bool {
+    fn adopt<F: Fabric>(&mut self, best: u8, links: &mut ReplicaLinks<F, O>) -> bool {
         // The grant stays: whoever's log is adopted in the end, this one is let in.
         let Some((granted, tail)) = &mut self.campaign.grants_received[usize::from(best)] else {
             return false;
@@ -120,7 +120,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         while let Some(piece) = Piece::next(&mut rest) {
             match piece {
                 Piece::Payload(bytes) => self.take_payload(bytes),
-                Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, wiring),
+                Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, links),
             }
             if self.core.log().stalled_on().is_some() {
                 // Nobody who reported has that payload any more: what comes behind it is not ours.
@@ -140,17 +140,22 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Puts an entry of another's log behind ours, as written by us.
-    fn adopt_entry<F: Fabric>(&mut self, bytes: &[u8], ballot: Ballot, wiring: &mut Wiring<F, O>) {
+    fn adopt_entry<F: Fabric>(
+        &mut self,
+        bytes: &[u8],
+        ballot: Ballot,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         let Some(position) = bytes.get(16..24).and_then(|word| word.try_into().ok()) else {
             return;
         };
-        let fabric = &mut wiring.port.fabric;
+        let fabric = &mut links.endpoint.fabric;
         let at = self.memory.skip_to(u64::from_le_bytes(position), ballot, fabric);
         let Some(frame) = Frame::parse(bytes, at) else { return };
         let Some(body) = O::Body::read(&frame) else { return };
         self.memory.put(at, &mut bytes.to_vec(), ballot, fabric);
         let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
         self.memory.note(index, birth, at.position + bytes.len() as u64);
-        self.take_entry(At { index, birth, time_ms }, &body, wiring);
+        self.take_entry(At { index, birth, time_ms }, &body, links);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use skein_fabric::sim::{SimConfig, SimFabric, World};
-use skein_fabric::{Access, Fabric};
+use skein_fabric::{Fabric, Permission};
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::check::check;
 use skein_protocol::group::body::Payload;
@@ -30,17 +30,17 @@ use skein_protocol::view::View;
 
 use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
+use super::reply_buffer::REPEATS_MAX;
 use super::results::{RESULTS_BYTES_MAX, Saved};
-use super::said::REPEATS_MAX;
 use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::election::{
-    Content, CopyId, Election, Granted, Part, Piece, Place, Prepare, Taken, place,
+    Content, CopyId, Election, Granted, Part, Piece, Prepare, SentCursor, Taken, place,
 };
-use crate::mail::Purpose;
-use crate::port::{Port, RingSizes};
-use crate::wiring::{Column, Wiring};
+use crate::endpoint::{Endpoint, RingSizes};
+use crate::introductions::Purpose;
+use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 mod divergence;
 mod elections;
@@ -123,16 +123,16 @@ impl Application for Nothing {
 
 impl Replica<Nothing, Ramcast> {
     /// Sets out to lead, whatever it has promised.
-    fn set_out(&mut self, cause: Cause, wiring: &mut Wiring<SimFabric, Ramcast>) {
+    fn set_out(&mut self, cause: Cause, links: &mut ReplicaLinks<SimFabric, Ramcast>) {
         self.effects.push(GroupEffect::CloseLog { then: Closing::SetOut(cause) }.into());
-        self.carry_out(wiring);
+        self.carry_out(links);
     }
 }
 
 /// Slot 0 of a group, and the other two processes.
 struct Scene {
     replica: Replica<Nothing, Ramcast>,
-    wiring: Wiring<SimFabric, Ramcast>,
+    links: ReplicaLinks<SimFabric, Ramcast>,
     members: Vec<SimFabric>,
 }
 
@@ -149,13 +149,14 @@ impl Scene {
         let members = (1..topology.nodes).map(|node| world.join(&endpoint_name(node, 0))).collect();
         let sizes =
             RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
-        let mut wiring =
-            Wiring::new(Port::new(fabric, sizes), topology, tuning.window, (0, 0)).unwrap();
+        let mut links =
+            ReplicaLinks::new(Endpoint::new(fabric, sizes), topology, tuning.window, (0, 0))
+                .unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
-        let mut replica = Replica::new(id, 0, Nothing::default(), &mut wiring, tuning).unwrap();
-        wiring.greet();
-        replica.set_out(Cause::Start, &mut wiring);
-        Self { replica, wiring, members }
+        let mut replica = Replica::new(id, 0, Nothing::default(), &mut links, tuning).unwrap();
+        links.handshake();
+        replica.set_out(Cause::Start, &mut links);
+        Self { replica, links, members }
     }
 
     /// A member lets it write a log of so many entries, all of them there to be taken over, or of
@@ -179,7 +180,7 @@ impl Scene {
             }
         }
         let first = if whole { Cursor::START } else { Cursor { index: 2, position: 64 } };
-        let runs: Vec<(u64, Place)> = vec![(OLD.to_word(), place(first))];
+        let runs: Vec<(u64, SentCursor)> = vec![(OLD.to_word(), place(first))];
         let granted = Granted {
             ballot: self.replica.core.log().promised().to_word(),
             attempt: self.replica.writer.followers[usize::from(slot)].attempt,
@@ -227,13 +228,13 @@ impl Scene {
     /// A tick at that time, in which nobody is suspected.
     fn pass(&mut self, now_ms: u64) {
         self.replica.core.step(Event::Tick { now_ms }, &mut Vec::new());
-        self.replica.pursue_wish(&mut self.wiring);
+        self.replica.pursue_wish(&mut self.links);
     }
 
     /// Memory of a member that slot 0 may write.
     fn open_log(&mut self, slot: u8) -> [u8; 32] {
         let member = &mut self.members[usize::from(slot) - 1];
-        let log = member.create(32 << 10, Access::Granted).unwrap();
+        let log = member.create(32 << 10, Permission::Granted).unwrap();
         let leader = member.dial(&endpoint_name(0, 0)).unwrap();
         member.grant(log, leader).unwrap().0
     }
@@ -241,7 +242,7 @@ impl Scene {
     fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
         let datagram = [&what.encode()[..], tail].concat();
         let from = ReplicaId::new(GroupId(0), slot);
-        self.replica.election(from, &datagram, &mut self.wiring, &mut |_| Nothing::default());
+        self.replica.election(from, &datagram, &mut self.links, &mut |_| Nothing::default());
     }
 
     /// A member has all of our log, and we know it: what is committed by that is delivered.
@@ -250,32 +251,32 @@ impl Scene {
         let Replica { core, .. } = &self.replica;
         let acceptance =
             Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
-        self.replica.told(Column::Accepted, by, acceptance.to_word());
-        self.replica.end_turn(&mut self.wiring);
+        self.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
+        self.replica.end_turn(&mut self.links);
     }
 
     /// Whether what was delivered until now was answered.
     fn answered(&mut self) -> &[bool] {
-        self.replica.deliver(&mut self.wiring);
+        self.replica.deliver(&mut self.links);
         &self.replica.application.answered
     }
 
     /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
     fn applies(&mut self, slot: u8, timestamp: u64) {
         let by = ReplicaId::new(GroupId(0), slot);
-        self.wiring.tell_word(by, self.replica.id, Column::Applied, timestamp);
+        self.links.tell_word(by, self.replica.id, StatusColumn::Applied, timestamp);
     }
 
     /// The words that say something new, by whom.
     fn words(&mut self) -> Vec<(ReplicaId, u64)> {
         let mut words = Vec::new();
-        self.wiring.look_at_words(&mut words);
-        words.into_iter().map(|(at, word)| (self.wiring.meaning(at).by, word)).collect()
+        self.links.look_at_words(&mut words);
+        words.into_iter().map(|(at, word)| (self.links.meaning(at).by, word)).collect()
     }
 
     /// Another group's leader sends its machine's results.
     fn exchange(&mut self, results: &[u8]) {
-        self.replica.exchange(GroupId(1), Results(results), &mut self.wiring);
+        self.replica.exchange(GroupId(1), Results(results), &mut self.links);
     }
 
     /// A part of the state of whoever leads.
@@ -303,14 +304,14 @@ impl Scene {
     fn channels(&self, slot: u8) -> impl Iterator<Item = (u32, &Channel)> {
         let to_slot =
             move |purpose| matches!(purpose, Purpose::Replica { to, .. } if to == (0, slot));
-        self.wiring.port.iter().filter(move |(_, it)| to_slot(it.purpose))
+        self.links.endpoint.iter().filter(move |(_, it)| to_slot(it.purpose))
     }
 
     /// A member has no memory for the channel that was opened to it.
     fn refuse(&mut self, slot: u8) {
         let open = self.channels(slot).find(|(_, channel)| !channel.leaving);
         let (channel, _) = open.expect("something was said to it");
-        self.wiring.refused(channel);
+        self.links.refused(channel);
     }
 }
 
@@ -329,12 +330,12 @@ fn giver(scene: &Scene) -> Ramcast {
 /// Slot 1 gives its state, which stands at the log's beginning: its machine was told of a message by g1 and
 /// g2, has told them of it, and is not done with it. What it answers rests on what ends at clock 4.
 fn take_state(scene: &mut Scene, giver: &mut Ramcast) {
-    let rests_on = Timestamp::new(4, GroupId(0)).to_word();
+    let reply_dependency = Timestamp::new(4, GroupId(0)).to_word();
     let (mut core, runs, payloads) = (Vec::new(), [0; 0], [0; 0]);
     giver.save(&mut core);
     let heard: [(u64, u64, u16); 2] = [(9, 1, 1), (9, 1, 2)];
     let results: [(u64, u64, &[u16], &[u8]); 1] = [(9, 1, &[1, 2], &[7])];
-    let given: [(u64, u64, u64, u64); 1] = [(9, 1, 5, rests_on)];
+    let given: [(u64, u64, u64, u64); 1] = [(9, 1, 5, reply_dependency)];
     let order = (core, &runs[..], place(Cursor::START), &payloads[..], &heard[..], &results[..]);
     let order = (order, 3_u64, 5_u64, &given[..]);
     let order = postcard::to_stdvec(&order).expect("plain data");

@@ -18,7 +18,7 @@ use super::machine::Machine;
 use super::rules::{Rules, check_elections, check_lease};
 use crate::engine::Engine;
 use crate::replica::Replica;
-use crate::wiring::Note;
+use crate::replica_links::Note;
 
 pub(super) type SimEngine<O> = Engine<SimFabric, Machine, O>;
 
@@ -71,12 +71,13 @@ impl<O: Driven> Onlooker<O> {
 
     /// An engine is about to die.
     pub(super) fn ends(&mut self, engine: &SimEngine<O>) {
-        let (replicas, port) = engine.inside();
+        let (replicas, endpoint) = engine.inside();
         for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
             // A life that was never let in was never counted on.
             if !replica.core.log().is_silent() {
-                let (read, whole) = (replica.keeps(&port.fabric), replica.holds(&port.fabric));
+                let (read, whole) =
+                    (replica.keeps(&endpoint.fabric), replica.holds(&endpoint.fabric));
                 self.fallen.insert(replica.id, Fallen { log, read, whole });
             }
             self.history.ends(replica.id);
@@ -124,7 +125,7 @@ impl<O: Driven> Onlooker<O> {
             }
         }
         let (mut spoke, mut promised) = (Vec::new(), BTreeSet::new());
-        let (replicas, port) = turned.inside();
+        let (replicas, endpoint) = turned.inside();
         for note in notes {
             match note {
                 Note::Logged { by, index, record } => {
@@ -133,7 +134,7 @@ impl<O: Driven> Onlooker<O> {
                     }
                     self.logged(by, index, &record);
                 }
-                Note::Told(touch) => {
+                Note::ReceivedResult(touch) => {
                     self.history.told(&touch)?;
                     if let About::Log(word) = touch.about {
                         self.rules.says(touch.by, word)?;
@@ -141,7 +142,7 @@ impl<O: Driven> Onlooker<O> {
                     }
                 }
                 Note::Promised { by, ballot } => {
-                    self.rules.promises(by, ballot, port.fabric.now())?;
+                    self.rules.promises(by, ballot, endpoint.fabric.now())?;
                     promised.insert(by.group);
                 }
                 Note::Settled { by, rank, view } => {
@@ -149,7 +150,7 @@ impl<O: Driven> Onlooker<O> {
                 }
                 Note::Gave { by, delivered } => {
                     let (_, giver) = find(engines(), by).expect("it turned");
-                    self.rules.gives(giver, delivered, port.fabric.now())?;
+                    self.rules.gives(giver, delivered, endpoint.fabric.now())?;
                 }
                 Note::Restored { by, delivered } => {
                     let core = &find(engines(), by).expect("it turned").1.core;
@@ -204,7 +205,7 @@ impl<O: Driven> Onlooker<O> {
         self.rules.look_at_logs(turned, |group| members(engines(), group))?;
         // A lease is gained by whoever did a turn, and broken by what somebody has promised in it.
         for leader in replicas {
-            check_lease(leader, &port.fabric, || members(engines(), leader.id.group))?;
+            check_lease(leader, &endpoint.fabric, || members(engines(), leader.id.group))?;
         }
         for (fabric, leader) in promised.iter().flat_map(|group| members(engines(), *group)) {
             check_lease(leader, fabric, || members(engines(), leader.id.group))?;
@@ -255,8 +256,8 @@ impl<O: Driven> Onlooker<O> {
 
     /// Checks what must hold at any moment of a replica's memory and its machine.
     pub(super) fn inspect(engine: &SimEngine<O>, sessions: usize) -> Result<(), Violation> {
-        let (replicas, port) = engine.inside();
-        let waiting = port.iter().map(|(_, channel)| channel.waiting()).sum();
+        let (replicas, endpoint) = engine.inside();
+        let waiting = endpoint.iter().map(|(_, channel)| channel.waiting()).sum();
         for replica in replicas {
             check_memory(replica.id, &replica.footprint(sessions, waiting))?;
             // A candidate must find in some quorum's memory whatever is not committed.
@@ -296,8 +297,8 @@ fn members<'a, O: Driven>(
     group: GroupId,
 ) -> impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)> {
     let replicas = engines.flat_map(|engine| {
-        let (replicas, port) = engine.inside();
-        replicas.iter().map(move |replica| (&port.fabric, replica))
+        let (replicas, endpoint) = engine.inside();
+        replicas.iter().map(move |replica| (&endpoint.fabric, replica))
     });
     let of_group: Vec<_> = replicas.filter(|(_, it)| it.id.group == group).collect();
     let counts = |of: &Replica<Machine, O>| {
@@ -327,14 +328,16 @@ fn find<'a, O: Driven>(
     id: ReplicaId,
 ) -> Option<(&'a SimFabric, &'a Replica<Machine, O>)> {
     engines.find_map(|engine| {
-        let (replicas, port) = engine.inside();
-        Some((&port.fabric, replicas.iter().find(|replica| replica.id == id)?))
+        let (replicas, endpoint) = engine.inside();
+        Some((&endpoint.fabric, replicas.iter().find(|replica| replica.id == id)?))
     })
 }
 
 fn tells_the_same<R>(one: &Note<R>, other: &Note<R>) -> bool {
     match (one, other) {
-        (Note::Told(one), Note::Told(other)) => one.by == other.by && one.about == other.about,
+        (Note::ReceivedResult(one), Note::ReceivedResult(other)) => {
+            one.by == other.by && one.about == other.about
+        }
         _ => false,
     }
 }
@@ -342,22 +345,22 @@ fn tells_the_same<R>(one: &Note<R>, other: &Note<R>) -> bool {
 /// A note, or several that tell different replicas the same.
 fn describe<R: std::fmt::Debug>(notes: &[Note<R>]) -> String {
     let told = notes.iter().filter_map(|note| match note {
-        Note::Told(touch) => Some(touch.to.to_string()),
+        Note::ReceivedResult(touch) => Some(touch.to.to_string()),
         _ => None,
     });
     let to = told.collect::<Vec<_>>().join(" ");
     match &notes[0] {
         Note::Logged { by, index, record } => format!("{by} logs {index}: {record:?}"),
-        Note::Told(Touch { by, about: About::Log(word), .. }) => {
+        Note::ReceivedResult(Touch { by, about: About::Log(word), .. }) => {
             format!(
                 "{by} tells {to} that it holds up to {}, in the ballot of tag {}",
                 word.index, word.tag
             )
         }
-        Note::Told(Touch { by, about: About::Message(message), .. }) => {
+        Note::ReceivedResult(Touch { by, about: About::Message(message), .. }) => {
             format!("{by} tells {to} about {message}")
         }
-        Note::Told(Touch { by, about: About::Passed, .. }) => {
+        Note::ReceivedResult(Touch { by, about: About::Passed, .. }) => {
             format!("{by} tells {to} what was delivered and passed")
         }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),

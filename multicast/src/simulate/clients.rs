@@ -14,8 +14,8 @@ use super::faults::Kind;
 use super::machine::payload;
 use super::world::Stage;
 use super::{Coverage, Scenario};
-use crate::access::{Access, Of, QueryKey, SessionKey};
-use crate::port::Port;
+use crate::endpoint::Endpoint;
+use crate::session_transport::{Of, QueryKey, SessionKey, SessionTransport};
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
@@ -72,7 +72,7 @@ impl Session {
 
 struct Client {
     name: String,
-    access: Access<SimFabric>,
+    access: SessionTransport<SimFabric>,
     waiter: Waiter,
     sessions: Vec<Session>,
     /// Dies after the next turn in which it sends something; and whether it has an heir.
@@ -145,7 +145,8 @@ impl Clients {
         self.joined += 1;
         let name = format!("c-{:016x}", self.joined);
         let Stage { scenario, world, rng, .. } = stage;
-        let mut access = Access::new(world.join(&name), scenario.topology, scenario.tuning);
+        let mut access =
+            SessionTransport::new(world.join(&name), scenario.topology, scenario.tuning);
         let heir = !heirs.is_empty();
         let mut heirs = heirs.into_iter();
         let mut open = || {
@@ -412,10 +413,10 @@ impl Clients {
     /// Whether one that is awake has written something in or between its turns that its reader was not woken for.
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
         let awake = self.processes.iter().filter(|client| !world.is_parked(&client.name));
-        awake.map(|client| client.access.port()).any(Port::has_untold)
+        awake.map(|client| client.access.endpoint()).any(Endpoint::has_untold)
     }
 
-    pub(super) fn accesses(&self) -> impl Iterator<Item = &Access<SimFabric>> {
+    pub(super) fn accesses(&self) -> impl Iterator<Item = &SessionTransport<SimFabric>> {
         self.processes.iter().map(|client| &client.access)
     }
 
@@ -441,7 +442,7 @@ impl Clients {
 
     pub(super) fn cover(&self, coverage: &mut Coverage) {
         for client in &self.processes {
-            coverage.ports.add(&client.access.port().paths);
+            coverage.endpoints.add(&client.access.endpoint().paths);
         }
     }
 }
@@ -467,7 +468,7 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
     Sent { destinations, exchanges, reply, len: len as usize, twin_reply: None }
 }
 
-fn open(access: &mut Access<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {
+fn open(access: &mut SessionTransport<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {
     let key = access.open(SessionId(bits));
     let (unanswered, reads) = (BTreeMap::new(), BTreeMap::new());
     Session { key, bits, script, sent: 0, unanswered, reads }

@@ -35,16 +35,16 @@ fn result(message: MessageId, from: GroupId) -> Vec<u8> {
     (0..len).map(|i| (message.sequence + i) as u8 ^ from.0 as u8).collect()
 }
 
-/// A place of the state.
+/// A key of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-enum Place {
+enum StateKey {
     /// A cell, by number.
     Cell(u64),
     /// What a message was answered: session and sequence number.
     Reply(u64, u64),
 }
 
-/// What is not in places, and goes with the last part.
+/// What is not in entries, and goes with the last part.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Rest {
     /// Of all deliveries, in their order.
@@ -70,15 +70,15 @@ struct Waits {
 
 #[derive(Serialize, Deserialize)]
 struct Part {
-    places: Vec<(Place, u64)>,
+    entries: Vec<(StateKey, u64)>,
     rest: Option<Rest>,
 }
 
 /// A copy under way.
 #[derive(Default)]
 struct Copying {
-    left: VecDeque<Place>,
-    changed: BTreeSet<Place>,
+    left: VecDeque<StateKey>,
+    changed: BTreeSet<StateKey>,
 }
 
 /// One replica's machine.
@@ -86,7 +86,7 @@ pub(super) struct Machine {
     group: GroupId,
     /// So many messages wait for results at most.
     waiting_max: usize,
-    places: BTreeMap<Place, u64>,
+    entries: BTreeMap<StateKey, u64>,
     rest: Rest,
     copying: Option<Copying>,
     /// Entries in a part of a copy.
@@ -107,7 +107,7 @@ impl Machine {
             group,
             waiting_max: if drawn & 1 == 0 { 4 } else { 1 },
             part: if drawn & 6 == 0 { 1 } else { PART_MAX },
-            places: BTreeMap::new(),
+            entries: BTreeMap::new(),
             rest: Rest::default(),
             copying: None,
             asked: 0,
@@ -117,11 +117,11 @@ impl Machine {
 
     /// Of the whole state: the same at replicas that have delivered the same.
     pub(super) fn digest(&self) -> u64 {
-        let places = self.places.iter().map(|(place, word)| match place {
-            Place::Cell(cell) => mix(cell ^ mix(*word)),
-            Place::Reply(session, sequence) => mix(session ^ mix(sequence ^ mix(*word))),
+        let entries = self.entries.iter().map(|(key, word)| match key {
+            StateKey::Cell(cell) => mix(cell ^ mix(*word)),
+            StateKey::Reply(session, sequence) => mix(session ^ mix(sequence ^ mix(*word))),
         });
-        places.fold(mix(self.rest.digest ^ self.rest.delivered), |digest, word| mix(digest ^ word))
+        entries.fold(mix(self.rest.digest ^ self.rest.delivered), |digest, word| mix(digest ^ word))
     }
 
     /// Deliveries that are over, and so are all before them.
@@ -143,29 +143,29 @@ impl Machine {
     }
 
     fn apply(&mut self, message: MessageId, len: u16) {
-        self.set(Place::Reply(message.session.0, message.sequence), u64::from(len));
+        self.set(StateKey::Reply(message.session.0, message.sequence), u64::from(len));
         let cell = mix(message.session.0 ^ message.sequence) % CELLS;
-        let before = self.places.get(&Place::Cell(cell)).copied().unwrap_or(0);
-        self.set(Place::Cell(cell), mix(before ^ message.session.0 ^ message.sequence));
+        let before = self.entries.get(&StateKey::Cell(cell)).copied().unwrap_or(0);
+        self.set(StateKey::Cell(cell), mix(before ^ message.session.0 ^ message.sequence));
     }
 
-    fn set(&mut self, place: Place, word: u64) {
-        self.places.insert(place, word);
+    fn set(&mut self, key: StateKey, word: u64) {
+        self.entries.insert(key, word);
         if let Some(copying) = &mut self.copying {
-            copying.changed.insert(place);
+            copying.changed.insert(key);
         }
     }
 
     /// Takes up to `most` entries that were not copied, or have changed since.
-    fn next_places(&mut self, most: usize) -> Vec<(Place, u64)> {
+    fn next_places(&mut self, most: usize) -> Vec<(StateKey, u64)> {
         let copying = self.copying.as_mut().expect("a copy was begun");
-        let mut places = Vec::new();
-        while places.len() < most {
+        let mut entries = Vec::new();
+        while entries.len() < most {
             let next = copying.left.pop_front().or_else(|| copying.changed.pop_first());
-            let Some(place) = next else { break };
-            places.push((place, self.places[&place]));
+            let Some(key) = next else { break };
+            entries.push((key, self.entries[&key]));
         }
-        places
+        entries
     }
 }
 
@@ -194,7 +194,7 @@ impl Application for Machine {
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {
             self.broken = Some(format!("{message} was delivered with another payload"));
         }
-        if self.places.contains_key(&Place::Reply(message.session.0, message.sequence)) {
+        if self.entries.contains_key(&StateKey::Reply(message.session.0, message.sequence)) {
             self.broken = Some(format!("{message} was applied before"));
         }
         self.apply(message, reply);
@@ -234,7 +234,7 @@ impl Application for Machine {
         if self.rest.waiting.iter().any(waits) {
             return; // Its reply is to come.
         }
-        if let Some(len) = self.places.get(&Place::Reply(session.0, sequence)) {
+        if let Some(len) = self.entries.get(&StateKey::Reply(session.0, sequence)) {
             answer(message, *len as u16, out);
         }
     }
@@ -248,21 +248,21 @@ impl Application for Machine {
     }
 
     fn begin_copy(&mut self) {
-        let left = self.places.keys().copied().collect();
+        let left = self.entries.keys().copied().collect();
         self.copying = Some(Copying { left, changed: BTreeSet::new() });
     }
 
     fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> bool {
-        let places = self.next_places(self.part);
-        part.extend(postcard::to_stdvec(&Part { places, rest: None }).expect("plain data"));
+        let entries = self.next_places(self.part);
+        part.extend(postcard::to_stdvec(&Part { entries, rest: None }).expect("plain data"));
         let copying = self.copying.as_ref().expect("a copy was begun");
         copying.left.is_empty() && copying.changed.len() <= PART_MAX
     }
 
     fn finish_copy(&mut self, part: &mut Vec<u8>) {
-        let places = self.next_places(usize::MAX);
+        let entries = self.next_places(usize::MAX);
         let rest = Some(self.rest.clone());
-        part.extend(postcard::to_stdvec(&Part { places, rest }).expect("plain data"));
+        part.extend(postcard::to_stdvec(&Part { entries, rest }).expect("plain data"));
         self.copying = None;
     }
 
@@ -271,8 +271,8 @@ impl Application for Machine {
     }
 
     fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
-        let Part { places, rest } = postcard::from_bytes(part).map_err(|_| Malformed)?;
-        self.places.extend(places);
+        let Part { entries, rest } = postcard::from_bytes(part).map_err(|_| Malformed)?;
+        self.entries.extend(entries);
         match rest {
             Some(rest) if last => self.rest = rest,
             None if !last => {}

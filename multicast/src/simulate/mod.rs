@@ -46,7 +46,7 @@ pub use self::profile::Profile;
 pub use self::reduction::{MalformedReduction, Reduction};
 pub use self::scenario::Scenario;
 use self::world::Simulation;
-use crate::port::PortPaths;
+use crate::endpoint::EndpointPaths;
 use crate::replica::ReplicaPaths;
 
 /// What a run came to.
@@ -84,7 +84,7 @@ pub struct Coverage {
     /// In the order between groups.
     pub protocol: Paths,
     /// In channels.
-    pub ports: PortPaths,
+    pub endpoints: EndpointPaths,
     /// Between the protocol and its memory.
     pub replicas: ReplicaPaths,
 }
@@ -159,7 +159,7 @@ impl Coverage {
         self.world.add(&other.world);
         self.group.add(&other.group);
         self.protocol.add(&other.protocol);
-        self.ports.add(&other.ports);
+        self.endpoints.add(&other.endpoints);
         self.replicas.add(&other.replicas);
     }
 
@@ -187,7 +187,7 @@ impl Coverage {
             .chain(self.world.all())
             .chain(self.group.all())
             .chain(self.protocol.all())
-            .chain(self.ports.all())
+            .chain(self.endpoints.all())
             .chain(self.replicas.all())
     }
 }

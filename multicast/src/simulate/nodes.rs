@@ -24,7 +24,7 @@ use super::world::Stage;
 use crate::application::Application;
 use crate::config::{Topology, endpoint_name};
 use crate::engine::Engine;
-use crate::mail::Purpose;
+use crate::introductions::Purpose;
 use crate::operate::{Command, CommandError, Identity};
 use crate::replica::Replica;
 use crate::roster::{Roster, Seen};
@@ -62,7 +62,7 @@ pub(super) struct Nodes<O: Driven> {
     /// What those that died had covered.
     past: Coverage,
     /// Sessions that nodes took to be dead since somebody last asked.
-    mourned: Vec<SessionId>,
+    reaped: Vec<SessionId>,
     /// A group was recreated. What was sent to its former self, others keep until it is done with something
     /// that is behind it.
     recreated: bool,
@@ -126,11 +126,11 @@ impl<O: Driven> Nodes<O> {
         let lives = vec![0; usize::from(topology.nodes)];
         let ran = lives.clone();
         let past = Coverage::default();
-        let mourned = Vec::new();
+        let reaped = Vec::new();
         let (started, recreated) = (0, false);
         let floors = BTreeMap::new();
         let mut nodes =
-            Self { topology, processes, lives, ran, started, past, mourned, recreated, floors };
+            Self { topology, processes, lives, ran, started, past, reaped, recreated, floors };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -193,9 +193,9 @@ impl<O: Driven> Nodes<O> {
     pub(super) fn crash(&mut self, node: u16, stage: &mut Stage<O>) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if let Some(engine) = process.engine.take() {
-                let port = engine.inside().1;
-                let late = port.wakes.by_tick().iter();
-                for sleeper in late.filter_map(|peer| port.fabric.name_of(*peer)) {
+                let endpoint = engine.inside().1;
+                let late = endpoint.wakes.by_tick().iter();
+                for sleeper in late.filter_map(|peer| endpoint.fabric.name_of(*peer)) {
                     stage.world.leave_asleep(&sleeper);
                 }
                 stage.world.crash(&process.name);
@@ -345,9 +345,9 @@ impl<O: Driven> Nodes<O> {
     /// Up to which index any replica of a group has its log in its memory.
     pub(super) fn written_up_to(&self, group: GroupId) -> u64 {
         let of_group = self.engines().flat_map(|engine| {
-            let (replicas, port) = engine.inside();
+            let (replicas, endpoint) = engine.inside();
             let ours = replicas.iter().filter(move |replica| replica.id.group == group);
-            ours.map(|replica| replica.written_up_to(&port.fabric))
+            ours.map(|replica| replica.written_up_to(&endpoint.fabric))
         });
         of_group.max().unwrap_or(0)
     }
@@ -447,8 +447,8 @@ impl<O: Driven> Nodes<O> {
         let mut floors = Vec::new();
         for leader in leaders {
             let all = self.engines().flat_map(|engine| {
-                let (replicas, port) = engine.inside();
-                replicas.iter().map(move |replica| (replica, &port.fabric))
+                let (replicas, endpoint) = engine.inside();
+                replicas.iter().map(move |replica| (replica, &endpoint.fabric))
             });
             let members: Vec<_> = all.filter(|(it, _)| it.id.group == leader.id.group).collect();
             let followers = members.iter().filter(|(it, _)| it.id != leader.id);
@@ -486,7 +486,7 @@ impl<O: Driven> Nodes<O> {
         let worked = engine.turn();
         for session in engine.take_dead_sessions(1) {
             if !is_inherited(session) {
-                self.mourned.push(session);
+                self.reaped.push(session);
                 engine.originate(&session.0.to_le_bytes());
             }
         }
@@ -504,7 +504,7 @@ impl<O: Driven> Nodes<O> {
 
     /// Takes the sessions that nodes took to be dead, and had their groups told so.
     pub(super) fn take_mourned(&mut self) -> Vec<SessionId> {
-        std::mem::take(&mut self.mourned)
+        std::mem::take(&mut self.reaped)
     }
 
     /// Somebody who sleeps though there is something to read, if anybody does, and those live who should have
@@ -523,8 +523,9 @@ impl<O: Driven> Nodes<O> {
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
         let goes_on = self.processes.iter().filter(|process| !process.stands_still);
         goes_on.filter_map(|it| Some((&it.name, it.engine.as_ref()?.inside().1))).any(
-            |(name, port)| {
-                !port.wakes.by_tick().is_empty() || port.has_untold() && !world.is_parked(name)
+            |(name, endpoint)| {
+                !endpoint.wakes.by_tick().is_empty()
+                    || endpoint.has_untold() && !world.is_parked(name)
             },
         )
     }
@@ -539,7 +540,7 @@ impl<O: Driven> Nodes<O> {
     /// What is not as it should be when nothing is left to do, if anything is not.
     pub(super) fn leftover(&self) -> Option<String> {
         for engine in self.engines() {
-            let (replicas, port) = engine.inside();
+            let (replicas, endpoint) = engine.inside();
             for replica in replicas {
                 let (id, core) = (replica.id, &replica.core);
                 let (pending, held) = (core.inspect().pending(), replica.payloads.len());
@@ -578,7 +579,7 @@ impl<O: Driven> Nodes<O> {
                 }
             }
             let session = |purpose| matches!(purpose, Purpose::Session { .. });
-            if let Some((_, channel)) = port.iter().find(|(_, c)| session(c.purpose)) {
+            if let Some((_, channel)) = endpoint.iter().find(|(_, c)| session(c.purpose)) {
                 let (leaving, dying, silent) = (channel.leaving, channel.dying, channel.silent);
                 return Some(format!(
                     "a channel for {:?}, leaving {leaving}, dying {dying}, silent {silent}",
@@ -603,11 +604,11 @@ impl<O: Driven> Nodes<O> {
                 self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
             followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
         }
-        self.engines().map(SimEngine::<O>::inside).try_for_each(|(replicas, port)| {
+        self.engines().map(SimEngine::<O>::inside).try_for_each(|(replicas, endpoint)| {
             replicas.iter().try_for_each(|it| {
                 let of = (it.id, it.incarnation, it.core.log().promised().generation());
                 let floor = self.floors.get(&of).copied().unwrap_or(0);
-                check_memory(it, floor, &port.fabric)
+                check_memory(it, floor, &endpoint.fabric)
             })
         })
     }
@@ -619,8 +620,8 @@ impl<O: Driven> Nodes<O> {
 }
 
 fn cover<O: Driven>(engine: &SimEngine<O>, coverage: &mut Coverage) {
-    let (replicas, port) = engine.inside();
-    coverage.ports.add(&port.paths);
+    let (replicas, endpoint) = engine.inside();
+    coverage.endpoints.add(&endpoint.paths);
     for replica in replicas {
         coverage.group.add(replica.core.log().inspect().paths());
         replica.core.cover(coverage);

@@ -3,7 +3,7 @@
 use super::faults::Mix;
 use super::ordering::Ordering;
 use super::surroundings::Surroundings;
-use crate::access::Of;
+use crate::session_transport::Of;
 
 /// A kind of scenario: what is drawn from a seed, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

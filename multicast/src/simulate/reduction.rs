@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::{Profile, Scenario};
 
-/// What is left of a seed's scenario. Said in a word, such as
+/// What is left of a seed's scenario. ReplyBuffer in a word, such as
 /// `faults=2+5,halved=3,clients=1x2,smooth,schedule=1`; nothing is left out if it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reduction {

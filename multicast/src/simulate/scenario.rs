@@ -9,8 +9,8 @@ use super::faults::{self, Fault};
 use super::ordering::Ordering;
 use super::profile::Profile;
 use super::{schedules, surroundings};
-use crate::access::Of;
 use crate::config::{Topology, Tuning};
+use crate::session_transport::Of;
 
 /// By how much clocks are off where that matters, in hundredths: more than any clock is, so that it
 /// shows.

@@ -16,7 +16,7 @@ use super::nodes::Nodes;
 use super::{Coverage, Report, Scenario};
 use crate::channel::Channel;
 use crate::engine::Engine;
-use crate::mail::Purpose;
+use crate::introductions::Purpose;
 use crate::operate::ReplicaStatus;
 use crate::replica::Replica;
 
@@ -253,10 +253,10 @@ impl<O: Driven> Simulation<O> {
         let worked = match chosen.checked_sub(engines) {
             None => {
                 let worked = self.nodes.turn(chosen, &mut self.stage)?;
-                let mourned = self.nodes.take_mourned();
+                let reaped = self.nodes.take_mourned();
                 let lives =
                     |session: &SessionId| self.clients.open_sessions().any(|s| s == *session);
-                if let Some(session) = mourned.into_iter().find(lives) {
+                if let Some(session) = reaped.into_iter().find(lives) {
                     let evidence = format!("{session} was ended, and its process lives");
                     return Err(Violation {
                         property: "sessions end with their processes",
@@ -384,7 +384,7 @@ impl<O: Driven> Simulation<O> {
             (counts && position > 0).then(|| position / capacity.max(1))
         };
         let engines = self.nodes.engines().flat_map(|e| e.inside().1.iter().filter_map(rings));
-        let clients = self.clients.accesses().flat_map(|it| it.port().iter().filter_map(rings));
+        let clients = self.clients.accesses().flat_map(|it| it.endpoint().iter().filter_map(rings));
         logs.chain(engines).chain(clients).min().unwrap_or(0)
     }
 

@@ -12,8 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::batches::Batches;
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 use crate::arrivals::Arrivals;
@@ -73,7 +73,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Runs `plan` over `access`. `watch` sees the progress ten times a second; false ends the run.
 pub fn run<F: Fabric>(
-    access: &mut Access<F>,
+    access: &mut SessionTransport<F>,
     waiting: Waiting,
     plan: &Plan,
     watch: &mut dyn FnMut(Progress) -> bool,
@@ -130,7 +130,7 @@ struct Load {
 }
 
 impl Load {
-    fn new<F: Fabric>(access: &mut Access<F>, plan: &Plan) -> Self {
+    fn new<F: Fabric>(access: &mut SessionTransport<F>, plan: &Plan) -> Self {
         let mut random = SmallRng::seed_from_u64(plan.seed);
         let began = Instant::now();
         let nothing = UnderWay { sequence: 0, since: began, unanswered: GroupSet::EMPTY };
@@ -165,7 +165,7 @@ impl Load {
 
     fn drive<F: Fabric>(
         &mut self,
-        access: &mut Access<F>,
+        access: &mut SessionTransport<F>,
         mut waiter: Waiter,
         watch: &mut dyn FnMut(Progress) -> bool,
     ) {
@@ -247,12 +247,12 @@ impl Load {
     }
 
     /// Has `client` multicast as much as it may have under way.
-    fn fill<F: Fabric>(&mut self, access: &mut Access<F>, client: usize, now: Instant) {
+    fn fill<F: Fabric>(&mut self, access: &mut SessionTransport<F>, client: usize, now: Instant) {
         while self.send(access, client, now) {}
     }
 
     /// Sends what is due, to the sessions in turn. Returns how long until the next is.
-    fn send_due<F: Fabric>(&mut self, access: &mut Access<F>) -> Duration {
+    fn send_due<F: Fabric>(&mut self, access: &mut SessionTransport<F>) -> Duration {
         loop {
             let Some(arrivals) = &mut self.arrivals else { return LONGEST_WAIT };
             let (due, now) = (arrivals.next, Instant::now());
@@ -277,7 +277,12 @@ impl Load {
         }
     }
 
-    fn send<F: Fabric>(&mut self, access: &mut Access<F>, client: usize, since: Instant) -> bool {
+    fn send<F: Fabric>(
+        &mut self,
+        access: &mut SessionTransport<F>,
+        client: usize,
+        since: Instant,
+    ) -> bool {
         let to = self.destinations[self.drawn % DRAWS];
         let Client { key, unanswered, under_way } = &mut self.clients[client];
         if *unanswered == self.plan.depth {
@@ -292,7 +297,7 @@ impl Load {
         true
     }
 
-    fn send_again<F: Fabric>(&mut self, access: &mut Access<F>) {
+    fn send_again<F: Fabric>(&mut self, access: &mut SessionTransport<F>) {
         for client in &self.clients {
             for message in client.under_way.iter().filter(|m| !m.unanswered.is_empty()) {
                 access.retry(client.key, message.sequence);
@@ -365,7 +370,7 @@ mod tests {
                     engines::run(ground, layout, &engine, Waiting::Adaptive, || (), stop).unwrap();
                 });
             }
-            let mut access = Access::new(ground.visit().unwrap(), topology, tuning);
+            let mut access = SessionTransport::new(ground.visit().unwrap(), topology, tuning);
             let measured = run(&mut access, Waiting::Adaptive, plan, watch);
             drop(access);
             stop.store(true, Ordering::Relaxed);

@@ -14,12 +14,12 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use skein_fabric::FabricError;
 use skein_fabric::sim::{Costs, SimConfig, SimFabric, World};
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::application::Answer;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupSet, SessionId};
 
 use super::load::{Measured, Plan, draw};
@@ -57,7 +57,7 @@ enum Actor {
 
 /// A process with one session.
 struct Client {
-    access: Access<SimFabric>,
+    access: SessionTransport<SimFabric>,
     key: SessionKey,
     random: SmallRng,
     /// What is under way, and since when.
@@ -141,7 +141,7 @@ impl Simulation<'_> {
         let mut random = SmallRng::seed_from_u64(self.plan.seed);
         for client in 0..self.plan.clients {
             let name = format!("client{client}");
-            let mut access = Access::new(self.world.join(&name), topology, tuning);
+            let mut access = SessionTransport::new(self.world.join(&name), topology, tuning);
             let key = access.open(SessionId(random.random()));
             let random = SmallRng::seed_from_u64(random.random());
             self.names.push(name);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use skein_cluster::BUILD;
 use skein_fabric::wait::Waiting;
-use skein_multicast::access::Access;
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::session_transport::SessionTransport;
 use skein_workloads::bench::{Phase, Watch, any_seed};
 use skein_workloads::multicast::cores;
 use skein_workloads::multicast::load::{self, Measured, Plan};
@@ -257,7 +257,7 @@ fn measure(
             {
                 cores::pin(*core);
             }
-            let mut access = Access::new(fabric, topology, tuning);
+            let mut access = SessionTransport::new(fabric, topology, tuning);
             load::run(&mut access, waiting, plan, &mut |progress| bars.progress(progress))
         });
         generator.join().expect("a generator does not panic")

@@ -44,7 +44,7 @@ use crate::clock::monotonic;
 use crate::error::is_lack;
 use crate::slab::Slab;
 use crate::{
-    Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
+    Completion, Fabric, FabricError, Outcome, Peer, Permission, Region, RegionKey, Remote, Source,
     check_mail, is_name, mailbox_is_full,
 };
 
@@ -266,8 +266,8 @@ impl Fabric for ShmFabric {
         }
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.regions.create(len, access, self.incarnation, &self.host, &self.home)
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        self.regions.create(len, permission, self.incarnation, &self.host, &self.home)
     }
 
     fn destroy(&mut self, region: Region) {

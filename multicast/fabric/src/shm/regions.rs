@@ -8,7 +8,7 @@ use super::host::{Home, Host};
 use super::room::anonymous;
 use crate::memory::{Memory, WORD, check_len, is_inside, is_no_span};
 use crate::slab::Slab;
-use crate::{Access, FabricError, Region, RegionKey};
+use crate::{FabricError, Permission, Region, RegionKey};
 
 /// Room, in files of the same size, that the file system must have before a spare file is made for the next grant. A
 /// spare file only saves time, and clients need memory to be served at all.
@@ -62,14 +62,14 @@ impl Regions {
     pub(super) fn create(
         &mut self,
         len: usize,
-        access: Access,
+        permission: Permission,
         incarnation: u64,
         host: &Host,
         home: &Home,
     ) -> Result<Region, FabricError> {
-        match self.try_create(len, access, incarnation, host, home) {
+        match self.try_create(len, permission, incarnation, host, home) {
             Err(FabricError::NoSpace { .. }) if self.free_spares(home) => {
-                self.try_create(len, access, incarnation, host, home)
+                self.try_create(len, permission, incarnation, host, home)
             }
             made => made,
         }
@@ -97,25 +97,25 @@ impl Regions {
     fn try_create(
         &mut self,
         len: usize,
-        access: Access,
+        permission: Permission,
         incarnation: u64,
         host: &Host,
         home: &Home,
     ) -> Result<Region, FabricError> {
         check_len(len);
         assert!(u32::try_from(len / WORD).is_ok(), "a region of {len} bytes");
-        let (memory, start, kind) = match access {
-            Access::Granted => {
+        let (memory, start, kind) = match permission {
+            Permission::Granted => {
                 let file = bump(&mut self.files);
                 (home.create(file, HEADER + len)?, HEADER, Kind::Closed { file: Some(file) })
             }
-            Access::Shared if len <= arena::REGION_MAX => {
+            Permission::Shared if len <= arena::REGION_MAX => {
                 let files = &mut self.files;
                 let (place, block) = self.arenas.allocate(len, host, home, || bump(files))?;
                 let key = self.key_for(incarnation, place.file, place.header, len);
                 (Arc::clone(&block.memory), block.data(), Kind::Small(block, place, key))
             }
-            Access::Shared => {
+            Permission::Shared => {
                 let file = bump(&mut self.files);
                 let block = Block::new(home.create(file, HEADER + len)?, 0);
                 let key = self.key_for(incarnation, file, 0, len);

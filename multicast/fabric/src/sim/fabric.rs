@@ -13,7 +13,7 @@ use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes, get};
 use super::state::{self, Op, State};
 use crate::memory::{WORD, check_len, check_remote_span, check_span};
 use crate::{
-    Access, Completion, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Remote, Source,
+    Completion, Fabric, FabricError, Outcome, Peer, Permission, Region, RegionKey, Remote, Source,
     check_mail, mailbox_is_full,
 };
 
@@ -146,7 +146,7 @@ impl Fabric for SimFabric {
         });
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
         check_len(len);
         self.acts(|state, me| {
             if state.processes[me].scarce {
@@ -155,9 +155,9 @@ impl Fabric for SimFabric {
                 return Err(FabricError::NoSpace { len, dir: "the simulator".into(), source });
             }
             let me = &mut state.processes[me];
-            let lent = match access {
-                Access::Shared => Lent::Shared(me.generation()),
-                Access::Granted => Lent::Nobody,
+            let lent = match permission {
+                Permission::Shared => Lent::Shared(me.generation()),
+                Permission::Granted => Lent::Nobody,
             };
             let words = vec![0; len / WORD];
             Ok(Region(me.regions.insert(Bytes { words, lent, landing: Vec::new() })))

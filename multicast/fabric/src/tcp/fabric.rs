@@ -9,8 +9,8 @@ use super::{RemoteState, TcpFabric};
 use crate::clock::monotonic;
 use crate::memory::check_span;
 use crate::{
-    Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source, check_mail,
-    mailbox_is_full,
+    Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source,
+    check_mail, mailbox_is_full,
 };
 
 impl Fabric for TcpFabric {
@@ -59,8 +59,8 @@ impl Fabric for TcpFabric {
         self.remotes.retain(|remote| remote.peer != peer.0);
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.regions.create(len, access)
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        self.regions.create(len, permission)
     }
 
     fn destroy(&mut self, region: Region) {

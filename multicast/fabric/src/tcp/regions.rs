@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
-use crate::{Access, FabricError, Region, RegionKey};
+use crate::{FabricError, Permission, Region, RegionKey};
 
 use super::frame::Place;
 
@@ -125,10 +125,14 @@ impl Regions {
         Self { slab: Slab::default(), grants: 0, for_cards, open: HashMap::new() }
     }
 
-    pub(super) fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
+    pub(super) fn create(
+        &mut self,
+        len: usize,
+        permission: Permission,
+    ) -> Result<Region, FabricError> {
         let memory = Memory::of_region(len)?;
         let region = self.slab.insert(RegionState { memory: memory.into(), open: Open::ToNobody });
-        if access == Access::Shared {
+        if permission == Permission::Shared {
             let grant = self.next_grant(region);
             self.state_mut(Region(region)).open = Open::ToAll { grant };
         }
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn only_what_is_granted_and_inside_is_placed() {
         let mut regions = Regions::new(false);
-        let log = regions.create(64, Access::Granted).unwrap();
+        let log = regions.create(64, Permission::Granted).unwrap();
         let (writer, other, me) = (1, 2, 3);
         let first = Key::from_bytes(&regions.grant(log, writer, me));
         regions.revoke(log);

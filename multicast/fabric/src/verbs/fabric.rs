@@ -9,7 +9,7 @@ use super::raw::What;
 use super::regions::{Key, Writer};
 use super::{Reached, RemoteState, VerbsFabric};
 use crate::memory::check_span;
-use crate::{Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source};
+use crate::{Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source};
 
 impl Fabric for VerbsFabric {
     fn now(&self) -> Duration {
@@ -50,8 +50,8 @@ impl Fabric for VerbsFabric {
         self.remotes.retain(|remote| remote.peer != peer.0);
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        let region = self.control.create(len, access)?;
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        let region = self.control.create(len, permission)?;
         let (grant, memory) = self.control.share(region);
         self.regions.adopt(region, memory, grant).inspect_err(|_| self.control.destroy(region))?;
         Ok(region)

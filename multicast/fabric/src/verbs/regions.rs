@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use super::raw::{Adapter, Reach, Registration};
 use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
-use crate::{Access, FabricError, Peer, Region, RegionKey};
+use crate::{FabricError, Peer, Permission, Region, RegionKey};
 
 /// What keeps memory that our own requests use: they hold it until they have ended.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(super) struct Regions {
 struct RegionState {
     /// Before the memory, so that it goes first.
     open: Option<Open>,
-    access: Access,
+    permission: Permission,
     held: Arc<Held>,
 }
 
@@ -141,9 +141,9 @@ impl Regions {
         memory: Arc<Memory>,
         grant: Option<u64>,
     ) -> Result<(), FabricError> {
-        let access = if grant.is_some() { Access::Shared } else { Access::Granted };
+        let permission = if grant.is_some() { Permission::Shared } else { Permission::Granted };
         let held = Arc::new(Held { ours: OnceLock::new(), memory });
-        let same = self.slab.insert(RegionState { open: None, access, held });
+        let same = self.slab.insert(RegionState { open: None, permission, held });
         assert_eq!(same, region.0, "both are made and destroyed in the same order");
         let Some(grant) = grant else { return Ok(()) };
         self.open(region, grant, None).inspect_err(|_| _ = self.slab.remove(region.0))
@@ -185,7 +185,7 @@ impl Regions {
 
     pub(super) fn key(&self, region: Region, incarnation: u64) -> RegionKey {
         let state = self.state(region);
-        assert!(state.access == Access::Shared, "the keys of granted regions are grants'");
+        assert!(state.permission == Permission::Shared, "the keys of granted regions are grants'");
         Self::key_of(state, incarnation)
     }
 
@@ -209,7 +209,10 @@ impl Regions {
         writer: Writer,
         incarnation: u64,
     ) -> Result<RegionKey, FabricError> {
-        assert!(self.state(region).access == Access::Granted, "the region is not for granting");
+        assert!(
+            self.state(region).permission == Permission::Granted,
+            "the region is not for granting"
+        );
         self.open(region, grant, Some(writer))?;
         Ok(Self::key_of(self.state(region), incarnation))
     }
@@ -217,7 +220,7 @@ impl Regions {
     /// Whose card may write to a granted region.
     pub(super) fn writer(&self, region: Region) -> Option<Peer> {
         let state = self.state(region);
-        assert!(state.access == Access::Granted, "a shared region has no grant");
+        assert!(state.permission == Permission::Granted, "a shared region has no grant");
         let writer = state.open.as_ref().and_then(|open| open.writer);
         writer.filter(|writer| writer.card).map(|writer| writer.peer)
     }

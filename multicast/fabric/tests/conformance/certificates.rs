@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use skein_fabric::tcp::{Book, Net, Security, TcpFabric, Tls};
 use skein_fabric::{Fabric, FabricError};
 
-use crate::crew::WATCHDOG;
+use crate::harness::WATCHDOG;
 
 const DAY: Duration = Duration::from_hours(24);
 

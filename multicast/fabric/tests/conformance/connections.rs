@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use skein_fabric::sim::Rng;
 use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
 use skein_fabric::{
-    Access, Constants, Fabric, FabricError, Outcome, Peer, Region, RegionKey, Source,
+    Constants, Fabric, FabricError, Outcome, Peer, Permission, Region, RegionKey, Source,
 };
 
-use crate::crew::{Ground, OWNER, WATCHDOG, Wire, ends, keys, mail, put};
+use crate::harness::{Ground, OWNER, WATCHDOG, Wire, ends, keys, mail, put};
 
 const CLUSTER: &str = "conformance";
 
@@ -53,7 +53,7 @@ fn pair(net: &Net) -> (TcpFabric, TcpFabric, Peer, Peer) {
 
 /// Both can write to each other.
 fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
-    let region = b.create(64, Access::Shared).unwrap();
+    let region = b.create(64, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(region)).unwrap();
     put(a, there, 0, 1, Some(1));
     until(a, b, |_, b| b.load(region, 0) == 1);
@@ -184,7 +184,7 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
 #[test]
 fn nodes_with_a_card_and_without_refuse_each_other() {
     use skein_fabric::verbs::{Config, VerbsFabric};
-    if !crate::crew::has_adapter() {
+    if !crate::harness::has_adapter() {
         return;
     }
     let net = net(&["with", "without"]);
@@ -227,8 +227,8 @@ fn any_bytes_at_the_door_and_after_it_harm_nobody_else() {
     let net = net(&["a", "b"]);
     let (mut a, mut b, to_b, _) = pair(&net);
     let address = net.book().find("b").unwrap();
-    let region = b.create(1 << 10, Access::Shared).unwrap();
-    let log = b.create(1 << 10, Access::Granted).unwrap();
+    let region = b.create(1 << 10, Permission::Shared).unwrap();
+    let log = b.create(1 << 10, Permission::Granted).unwrap();
     let key = b.key(region);
     let mut rng = Rng::new(1);
     let mut noise =
@@ -309,7 +309,7 @@ fn who_says_nothing_keeps_nobody_out() {
 fn keys_cannot_be_guessed() {
     let net = net(&["b"]);
     let mut b = net.join("b").unwrap();
-    let regions: Vec<_> = (0..4).map(|_| b.create(64, Access::Shared).unwrap()).collect();
+    let regions: Vec<_> = (0..4).map(|_| b.create(64, Permission::Shared).unwrap()).collect();
     let mut stranger = Stranger::at(&net.book().find("b").unwrap());
     stranger.say(&hello(CLUSTER, "x", "b", 0));
     assert_eq!(stranger.hear(WELCOME, &mut b).len(), WELCOME);
@@ -336,7 +336,7 @@ fn nothing_of_a_connection_is_placed_once_its_successor_was_welcomed() {
     let net = net(&["b"]);
     let mut b = net.join("b").unwrap();
     let address = net.book().find("b").unwrap();
-    let region = b.create(64, Access::Shared).unwrap();
+    let region = b.create(64, Permission::Shared).unwrap();
     let key = b.key(region);
     for round in 0..50 {
         let mut first = Stranger::at(&address);
@@ -462,7 +462,7 @@ fn a_killed_process_is_gone_at_once_and_its_successor_is_another() {
 fn a_batch_is_one_system_call() {
     let net = net(&["a", "b"]);
     let (mut a, mut b, to_b, _) = pair(&net);
-    let region = b.create(1 << 10, Access::Shared).unwrap();
+    let region = b.create(1 << 10, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(region)).unwrap();
     let before = (a.traffic().sends, b.traffic().sends);
     for i in 1..=100 {
@@ -552,8 +552,8 @@ fn connections_are_reset_and_made_again() {
     let book = Book::default();
     book.insert("b", &wall.address);
     let mut a = Net::new(CLUSTER, book, Security::Plain).visit("a").unwrap();
-    let region = b.create(64 << 10, Access::Shared).unwrap();
-    let mine = a.create(64 << 10, Access::Shared).unwrap();
+    let region = b.create(64 << 10, Permission::Shared).unwrap();
+    let mine = a.create(64 << 10, Permission::Shared).unwrap();
     let mut rng = Rng::new(7);
     let (mut before, mut unknown, mut lost) = (None, 0, 0);
     for round in 0..40u64 {

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use skein_fabric::sim::Rng;
-use skein_fabric::{Access, Fabric, Outcome, Peer, Region, Source};
+use skein_fabric::{Fabric, Outcome, Peer, Permission, Region, Source};
 
-use crate::crew::{
-    Crew, Ground, Hand, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words,
+use crate::harness::{
+    Ground, Hand, Harness, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words,
 };
 
 /// Deaths of each kind that are tried between machines.
@@ -75,7 +75,7 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
     let progress = keys(&letter).next().unwrap();
     let progress = fabric.attach(owner, &progress).unwrap();
     // Each body under way has a span of its own, for it may be read late.
-    let source = fabric.create(BODIES * SIZE_MAX, Access::Shared).unwrap();
+    let source = fabric.create(BODIES * SIZE_MAX, Permission::Shared).unwrap();
     let mut bytes = vec![0; SIZE_MAX];
     let (mut i, mut grants) = (0u64, 0u64);
     loop {
@@ -156,12 +156,12 @@ struct Target<F> {
 
 impl<F: Fabric> Target<F> {
     /// With so many regions of `len` bytes; the tail has the last cache line.
-    fn new(crew: &impl Ground<F = F>, count: usize, len: usize) -> (Self, Hand) {
-        let mut owner = crew.join_as_owner();
-        let hand = crew.launch("hammer", "writer");
+    fn new(harness: &impl Ground<F = F>, count: usize, len: usize) -> (Self, Hand) {
+        let mut owner = harness.join_as_owner();
+        let hand = harness.launch("hammer", "writer");
         let (writer, _) = mail(&mut owner);
-        let progress = owner.create(192, Access::Shared).unwrap();
-        let logs = (0..count).map(|_| owner.create(len, Access::Granted).unwrap()).collect();
+        let progress = owner.create(192, Permission::Shared).unwrap();
+        let logs = (0..count).map(|_| owner.create(len, Permission::Granted).unwrap()).collect();
         owner.send(writer, &owner.key(progress).0).unwrap();
         let (sizes, kept) = (Vec::new(), Vec::new());
         (Self { owner, writer, progress, logs, len, sizes, kept, grants: 0 }, hand)
@@ -245,19 +245,19 @@ impl<F: Fabric> Target<F> {
         .collect()
     }
 
-    fn end(mut self, hand: Hand, crew: &impl Ground<F = F>) {
+    fn end(mut self, hand: Hand, harness: &impl Ground<F = F>) {
         self.owner.send(self.writer, b"enough").unwrap();
         hand.finish();
         drop(self);
-        crew.check_empty();
+        harness.check_empty();
     }
 }
 
 /// Until so many revocations came inside a write, or as many as somebody asks for.
-fn race(crew: &impl Ground, usual: u32) {
+fn race(harness: &impl Ground, usual: u32) {
     let asked = env::var(INSIDE_ENV).ok();
     let inside_min = asked.map_or(usual, |asked| asked.parse().expect("a number of revocations"));
-    let (mut target, hand) = Target::new(crew, BATCH, SIZE_MAX + 64);
+    let (mut target, hand) = Target::new(harness, BATCH, SIZE_MAX + 64);
     let mut rng = Rng::new(1);
     let sizes = [8, 64, 1 << 10, 16 << 10, 64 << 10, SIZE_MAX];
     let (mut inside, mut revoked) = ([0u32; 6], [0u32; 6]);
@@ -296,15 +296,15 @@ fn race(crew: &impl Ground, usual: u32) {
         }
     }
     println!("sizes {sizes:?}: {inside:?} inside a write of {revoked:?} revocations");
-    target.end(hand, crew);
+    target.end(hand, harness);
 }
 
 /// Tiny regions, so that what the owner copies is what the writer has only just written: the bytes
 /// are in the writer's store buffer and not in memory yet, unless both sides fence.
 #[test]
 fn a_write_that_is_done_is_not_in_a_store_buffer() {
-    let crew = Crew::of_threads();
-    let (mut target, hand) = Target::new(&crew, 64, 128);
+    let harness = Harness::of_threads();
+    let (mut target, hand) = Target::new(&harness, 64, 128);
     let mut rng = Rng::new(2);
     let end = Instant::now() + Duration::from_secs(4);
     let (mut inside, mut revoked) = (0, 0);
@@ -321,17 +321,17 @@ fn a_write_that_is_done_is_not_in_a_store_buffer() {
         inside += target.check().into_iter().filter(|&hit| hit).count();
     }
     println!("{inside} of {revoked} revocations inside a write");
-    target.end(hand, &crew);
+    target.end(hand, &harness);
 }
 
 #[test]
 fn no_late_byte_of_a_process_that_hammers() {
-    race(&Crew::of_processes(), INSIDE_MIN);
+    race(&Harness::of_processes(), INSIDE_MIN);
 }
 
 #[test]
 fn no_late_byte_of_a_thread_that_hammers() {
-    race(&Crew::of_threads(), INSIDE_MIN);
+    race(&Harness::of_threads(), INSIDE_MIN);
 }
 
 /// Only the longest writes travel in several frames, so that a revocation can come between them.
@@ -344,7 +344,7 @@ fn no_late_byte_of_a_process_elsewhere_that_hammers() {
 #[cfg(feature = "verbs")]
 #[test]
 fn no_late_byte_of_a_process_with_a_card_that_hammers() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         race(&cards, INSIDE_MIN / 10);
     }
 }
@@ -365,8 +365,8 @@ fn stop_inside(target: &mut Target<impl Fabric>, hand: &Hand) {
 
 #[test]
 fn a_writer_stopped_in_a_write_holds_nothing_up_and_lands_nothing_later() {
-    let crew = Crew::of_processes();
-    let (mut target, hand) = Target::new(&crew, 1, SIZE_MAX + 64);
+    let harness = Harness::of_processes();
+    let (mut target, hand) = Target::new(&harness, 1, SIZE_MAX + 64);
     let mut took = Vec::new();
     let mut inside = 0;
     for _ in 0..40 {
@@ -386,14 +386,14 @@ fn a_writer_stopped_in_a_write_holds_nothing_up_and_lands_nothing_later() {
     assert!(inside > 0);
     // The median, since a shared machine may take the processor away from anybody.
     assert!(took[20] < Duration::from_millis(5), "{took:?}");
-    target.end(hand, &crew);
+    target.end(hand, &harness);
 }
 
 #[test]
 fn a_writer_killed_in_a_write_holds_nothing_up_and_is_gone() {
-    let crew = Crew::of_processes();
+    let harness = Harness::of_processes();
     for round in 0..5 {
-        let (mut target, hand) = Target::new(&crew, 1, SIZE_MAX + 64);
+        let (mut target, hand) = Target::new(&harness, 1, SIZE_MAX + 64);
         target.grant(vec![SIZE_MAX]);
         target.wait();
         stop_inside(&mut target, &hand);
@@ -405,11 +405,11 @@ fn a_writer_killed_in_a_write_holds_nothing_up_and_is_gone() {
         assert!(target.owner.is_gone(peer));
         assert!(target.owner.grant(target.logs[0], peer).is_err(), "nobody to grant to");
         target.check_unchanged();
-        let cleaned = crew.host().clean_dead().unwrap();
+        let cleaned = harness.host().clean_dead().unwrap();
         assert_eq!(cleaned.processes, 1);
         assert!(cleaned.bytes >= SIZE_MAX as u64, "{cleaned:?}");
         drop(target);
-        assert_eq!(crew.host().bytes_reserved(), 0);
+        assert_eq!(harness.host().bytes_reserved(), 0);
     }
 }
 
@@ -451,7 +451,7 @@ fn until_gone<F: Fabric>(fabric: &mut F, peer: Peer) {
 /// Lends out memory until it is killed.
 pub(crate) fn victim<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
-    let region = fabric.create(SIZE_MAX, Access::Shared).unwrap();
+    let region = fabric.create(SIZE_MAX, Permission::Shared).unwrap();
     fabric.send(owner, &fabric.key(region).0).unwrap();
     loop {
         fabric.park(WATCHDOG, &mut |_| true);
@@ -468,7 +468,7 @@ fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
         let hand = ground.launch("victim", "victim");
         let (victim, letter) = mail(&mut writer);
         let remote = writer.attach(victim, &keys(&letter).next().unwrap()).unwrap();
-        let region = writer.create(SIZE_MAX, Access::Shared).unwrap();
+        let region = writer.create(SIZE_MAX, Permission::Shared).unwrap();
         let from = Source::Span { region, at: 0, len: SIZE_MAX };
         let tags = 0..u64::from(UNDER_WAY_MAX);
         for tag in tags.clone() {
@@ -501,7 +501,7 @@ fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
 /// Lets its owner write, takes that back when it is told to, and waits to be killed.
 pub(crate) fn revoker<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
-    let region = fabric.create(64, Access::Granted).unwrap();
+    let region = fabric.create(64, Permission::Granted).unwrap();
     let key = fabric.grant(region, owner).unwrap();
     fabric.send(owner, &key.0).unwrap();
     mail(&mut fabric);
@@ -545,14 +545,14 @@ fn one_end<F: Fabric>(writer: &mut F) -> Outcome {
 
 #[test]
 fn what_was_revoked_stays_so_when_the_revoker_dies() {
-    revoked_by_the_dead(|| Some(Crew::of_processes()));
+    revoked_by_the_dead(|| Some(Harness::of_processes()));
     revoked_by_the_dead(|| Some(Wire::plain()));
 }
 
 #[cfg(feature = "verbs")]
 #[test]
 fn what_was_revoked_over_a_card_stays_so_when_the_revoker_dies() {
-    revoked_by_the_dead(crate::crew::Cards::plain);
+    revoked_by_the_dead(crate::harness::Cards::plain);
 }
 
 #[test]
@@ -568,11 +568,11 @@ fn writes_to_a_process_elsewhere_that_is_killed_end() {
 #[cfg(feature = "verbs")]
 #[test]
 fn a_process_with_a_card_killed_in_a_write_is_gone_and_lands_nothing_later() {
-    killed_inside(crate::crew::Cards::plain);
+    killed_inside(crate::harness::Cards::plain);
 }
 
 #[cfg(feature = "verbs")]
 #[test]
 fn writes_to_a_process_with_a_card_that_is_killed_end() {
-    target_killed(crate::crew::Cards::plain);
+    target_killed(crate::harness::Cards::plain);
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use skein_fabric::shm::Host;
-use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer};
+use skein_fabric::{Fabric, FabricError, Outcome, Peer, Permission};
 
-use crate::crew::{Crew, Ground, OWNER, WATCHDOG, ends, keys, mail, meet_owner, put};
+use crate::harness::{Ground, Harness, OWNER, WATCHDOG, ends, keys, mail, meet_owner, put};
 
 /// Holds some of everything, and waits to be killed or dismissed.
 pub(crate) fn tenant<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
-    let small = fabric.create(64, Access::Shared).unwrap();
-    let _large = fabric.create(1 << 20, Access::Shared).unwrap();
-    let log = fabric.create(1 << 20, Access::Granted).unwrap();
+    let small = fabric.create(64, Permission::Shared).unwrap();
+    let _large = fabric.create(1 << 20, Permission::Shared).unwrap();
+    let log = fabric.create(1 << 20, Permission::Granted).unwrap();
     let log = fabric.grant(log, owner).unwrap();
     fabric.send(owner, &[fabric.key(small).0, log.0].concat()).unwrap();
     let mut bytes = Vec::new();
@@ -33,13 +33,13 @@ fn files(host: &Host) -> usize {
 
 #[test]
 fn leftovers_of_a_killed_process_are_refused_and_cleaned_up() {
-    let crew = Crew::of_processes();
-    let host = crew.host();
+    let harness = Harness::of_processes();
+    let host = harness.host();
     let mut owner = host.join(OWNER).unwrap();
     let alone = (files(host), host.bytes_reserved());
     let mut before: Option<(Peer, Vec<u8>)> = None;
     for round in 0..3 {
-        let hand = crew.launch("tenant", "tenant");
+        let hand = harness.launch("tenant", "tenant");
         let (peer, letter) = mail(&mut owner);
         assert_eq!(host.live(), [OWNER, "tenant"]);
         assert!(matches!(host.join("tenant"), Err(FabricError::NameTaken { .. })));
@@ -82,23 +82,23 @@ fn leftovers_of_a_killed_process_are_refused_and_cleaned_up() {
 
 #[test]
 fn an_orderly_end_leaves_nothing() {
-    let crew = Crew::of_processes();
-    let mut owner = crew.host().join(OWNER).unwrap();
-    let alone = (files(crew.host()), crew.host().bytes_reserved());
-    let hand = crew.launch("tenant", "tenant");
+    let harness = Harness::of_processes();
+    let mut owner = harness.host().join(OWNER).unwrap();
+    let alone = (files(harness.host()), harness.host().bytes_reserved());
+    let hand = harness.launch("tenant", "tenant");
     let (peer, _) = mail(&mut owner);
     owner.send(peer, b"enough").unwrap();
     hand.finish();
     assert!(owner.is_gone(peer));
-    assert_eq!((files(crew.host()), crew.host().bytes_reserved()), alone);
+    assert_eq!((files(harness.host()), harness.host().bytes_reserved()), alone);
 }
 
 #[test]
 fn everybody_killed_leaves_nothing_after_the_next_start() {
-    let crew = Crew::of_processes();
-    let host = crew.host();
+    let harness = Harness::of_processes();
+    let host = harness.host();
     let mut owner = host.join(OWNER).unwrap();
-    let hands: Vec<_> = (0..4).map(|i| crew.launch("tenant", &format!("t{i}"))).collect();
+    let hands: Vec<_> = (0..4).map(|i| harness.launch("tenant", &format!("t{i}"))).collect();
     for _ in &hands {
         mail(&mut owner);
     }
@@ -116,15 +116,15 @@ fn everybody_killed_leaves_nothing_after_the_next_start() {
 
 #[test]
 fn many_join_leave_and_clean_at_once() {
-    let crew = Crew::of_processes();
-    let host = crew.host();
+    let harness = Harness::of_processes();
+    let host = harness.host();
     let threads: Vec<_> = (0..4)
         .map(|i| {
             let host = host.clone();
             std::thread::spawn(move || {
                 for round in 0..50 {
                     let mut mine = host.join(&format!("own{i}")).unwrap();
-                    let region = mine.create(4096, Access::Shared).unwrap();
+                    let region = mine.create(4096, Permission::Shared).unwrap();
                     host.clean_dead().unwrap();
                     assert!(host.live().contains(&format!("own{i}")), "round {round}");
                     let me = mine.dial(&format!("own{i}")).unwrap();
@@ -148,11 +148,11 @@ fn many_join_leave_and_clean_at_once() {
 
 #[test]
 fn garbage_in_the_mailbox_is_dropped() {
-    let crew = Crew::of_processes();
-    let mut owner = crew.host().join(OWNER).unwrap();
-    let mut other = crew.host().join("other").unwrap();
+    let harness = Harness::of_processes();
+    let mut owner = harness.host().join(OWNER).unwrap();
+    let mut other = harness.host().join("other").unwrap();
     let (name, incarnation) = (owner.name().to_owned(), owner.incarnation());
-    let dir = crew.host().dir().unwrap().join(format!("{name}.{incarnation:016x}")).join("mail");
+    let dir = harness.host().dir().unwrap().join(format!("{name}.{incarnation:016x}")).join("mail");
     for name in ["x", "nobody.00000000000000ff.0000000000000000", "..", "other.zz.0", "é.1.2"] {
         let _ = fs::write(dir.join(name), b"garbage");
     }
@@ -167,11 +167,11 @@ fn garbage_in_the_mailbox_is_dropped() {
 
 #[test]
 fn asking_whether_peers_live_is_cheap() {
-    let crew = Crew::of_processes();
-    let mut owner = crew.host().join(OWNER).unwrap();
+    let harness = Harness::of_processes();
+    let mut owner = harness.host().join(OWNER).unwrap();
     let mut others = Vec::new();
     for i in 0..100 {
-        let mut other = crew.host().join(&format!("c-{i:016x}")).unwrap();
+        let mut other = harness.host().join(&format!("c-{i:016x}")).unwrap();
         let to_owner = meet_owner(&mut other);
         other.send(to_owner, b"ready").unwrap();
         others.push(other);
@@ -188,15 +188,15 @@ fn asking_whether_peers_live_is_cheap() {
 
 #[test]
 fn who_was_hung_up_on_takes_no_memory() {
-    let crew = Crew::of_processes();
-    let host = crew.host();
+    let harness = Harness::of_processes();
+    let host = harness.host();
     let mut owner = host.join(OWNER).unwrap();
     let alone = files(host);
     let dir = host.dir().unwrap().to_owned();
     let incarnation = owner.incarnation();
     let letters = dir.join(format!("{OWNER}.{incarnation:016x}")).join("mail");
     for round in 0..8 {
-        let hand = crew.launch("tenant", "tenant");
+        let hand = harness.launch("tenant", "tenant");
         let (peer, letter) = mail(&mut owner);
         for key in keys(&letter) {
             owner.attach(peer, &key).unwrap();

@@ -8,8 +8,8 @@
 
 mod certificates;
 mod connections;
-mod crew;
 mod fencing;
+mod harness;
 mod incarnations;
 mod network;
 mod ordering;

@@ -11,7 +11,7 @@ use skein_fabric::tcp::{Book, Net, Security, TcpFabric};
 #[cfg(feature = "verbs")]
 use skein_fabric::verbs::VerbsFabric;
 use skein_fabric::{
-    Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
+    Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source,
 };
 
 use crate::certificates::Authority;
@@ -184,8 +184,8 @@ impl<F: Calling> Fabric for Joined<F> {
     fn hang_up(&mut self, peer: Peer) {
         self.fabric.borrow_mut().hang_up(peer);
     }
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.fabric.borrow_mut().create(len, access)
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        self.fabric.borrow_mut().create(len, permission)
     }
     fn destroy(&mut self, region: Region) {
         self.fabric.borrow_mut().destroy(region);

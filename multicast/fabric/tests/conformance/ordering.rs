@@ -3,9 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_fabric::{Access, Fabric, Source};
+use skein_fabric::{Fabric, Permission, Source};
 
-use crate::crew::{Crew, Ground, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words};
+use crate::harness::{
+    Ground, Harness, WATCHDOG, Wire, ends, keys, look, mail, meet_owner, put, words,
+};
 
 const BODY: usize = 128; // words
 /// Bodies that may be under way.
@@ -30,7 +32,7 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
     let (_, letter) = mail(&mut fabric);
     let remotes: Vec<_> = keys(&letter).map(|key| fabric.attach(owner, &key).unwrap()).collect();
     // Each body under way has a span of its own, for it may be read late.
-    let source = fabric.create(UNDER_WAY * BODY * 8, Access::Shared).unwrap();
+    let source = fabric.create(UNDER_WAY * BODY * 8, Permission::Shared).unwrap();
     let mut bytes = Vec::new();
     for i in 1.. {
         let at = i as usize % UNDER_WAY * BODY * 8;
@@ -52,14 +54,14 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
     }
 }
 
-fn race(crew: &impl Ground) {
-    let mut owner = crew.join_as_owner();
-    let hand = crew.launch("order", "writer");
+fn race(harness: &impl Ground) {
+    let mut owner = harness.join_as_owner();
+    let hand = harness.launch("order", "writer");
     let (peer, _) = mail(&mut owner);
     // In three regions, one of them granted: the order is the connection's and not the region's.
-    let before = owner.create(64, Access::Shared).unwrap();
-    let body = owner.create(BODY * 8, Access::Granted).unwrap();
-    let after = owner.create(512 << 10, Access::Shared).unwrap();
+    let before = owner.create(64, Permission::Shared).unwrap();
+    let body = owner.create(BODY * 8, Permission::Granted).unwrap();
+    let after = owner.create(512 << 10, Permission::Shared).unwrap();
     let granted = owner.grant(body, peer).unwrap();
     let letter = [owner.key(before).0, granted.0, owner.key(after).0].concat();
     owner.send(peer, &letter).unwrap();
@@ -84,17 +86,17 @@ fn race(crew: &impl Ground) {
     owner.send(peer, b"enough").unwrap();
     hand.finish();
     drop(owner);
-    crew.check_empty();
+    harness.check_empty();
 }
 
 #[test]
 fn processes_see_writes_in_order_and_words_whole() {
-    race(&Crew::of_processes());
+    race(&Harness::of_processes());
 }
 
 #[test]
 fn threads_see_writes_in_order_and_words_whole() {
-    race(&Crew::of_threads());
+    race(&Harness::of_threads());
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn a_network_shows_writes_in_order_and_words_whole() {
 #[cfg(feature = "verbs")]
 #[test]
 fn cards_show_writes_in_order_and_words_whole() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         race(&cards);
     }
 }
@@ -113,11 +115,11 @@ fn cards_show_writes_in_order_and_words_whole() {
 /// A torn body of a kilobyte does not pass a checksum that came with it.
 #[test]
 fn a_torn_body_is_noticed() {
-    let crew = Crew::of_processes();
-    let mut owner = crew.join_as_owner();
-    let hand = crew.launch("order", "writer");
+    let harness = Harness::of_processes();
+    let mut owner = harness.join_as_owner();
+    let hand = harness.launch("order", "writer");
     let (peer, _) = mail(&mut owner);
-    let regions = [64, BODY * 8, 64].map(|len| owner.create(len, Access::Shared).unwrap());
+    let regions = [64, BODY * 8, 64].map(|len| owner.create(len, Permission::Shared).unwrap());
     let letter: Vec<u8> = regions.iter().flat_map(|&region| owner.key(region).0).collect();
     owner.send(peer, &letter).unwrap();
     let mix =

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use skein_fabric::shm::{Host, ShmFabric};
 use skein_fabric::sim::{SimConfig, SimFabric, World};
-use skein_fabric::{Access, Fabric, FabricError, MAIL_MAX, Outcome, Region, RegionKey, Source};
+use skein_fabric::{Fabric, FabricError, MAIL_MAX, Outcome, Permission, Region, RegionKey, Source};
 
-use crate::crew::{ends, put, words};
+use crate::harness::{ends, put, words};
 
 /// A backend, as these tests need it.
 pub(crate) trait Stage {
@@ -80,7 +80,7 @@ macro_rules! promises {
             use crate::network::Network;
             use skein_fabric::verbs::VerbsFabric;
             $(#[test] fn $name() {
-                if crate::crew::has_adapter() {
+                if crate::harness::has_adapter() {
                     super::$name(&Network::<VerbsFabric>::plain());
                 }
             })*
@@ -126,7 +126,7 @@ mod from_a_client_without_a_card {
     macro_rules! promises {
         ($($name:ident)*) => {
             $(#[test] fn $name() {
-                if crate::crew::has_adapter() {
+                if crate::harness::has_adapter() {
                     super::$name(&Network::<AnyFabric>::plain());
                 }
             })*
@@ -168,7 +168,7 @@ fn pair<S: Stage>(stage: &S) -> Pair<S::F> {
 
 fn what_changed_is_found_among_many_words<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
-    let region = b.create(1 << 10, Access::Shared).unwrap();
+    let region = b.create(1 << 10, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(region)).unwrap();
     let mut seen = [0; 128];
     assert_eq!(b.changed(region, &seen, 0), None);
@@ -195,8 +195,8 @@ fn what_changed_is_found_among_many_words<S: Stage>(stage: &S) {
 // Promises 1 and 4.
 fn writes_arrive_in_the_order_posted<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let shared = b.create(1 << 10, Access::Shared).unwrap();
-    let log = b.create(1 << 10, Access::Granted).unwrap();
+    let shared = b.create(1 << 10, Permission::Shared).unwrap();
+    let log = b.create(1 << 10, Permission::Granted).unwrap();
     let key = b.grant(log, to_a).unwrap();
     let shared_there = a.attach(to_b, &b.key(shared)).unwrap();
     let log_there = a.attach(to_b, &key).unwrap();
@@ -225,10 +225,10 @@ fn writes_arrive_in_the_order_posted<S: Stage>(stage: &S) {
 // Promises 1 and 4, from the one who was called to the caller.
 fn a_reply_reaches_who_asked<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let ring = a.create(1 << 10, Access::Granted).unwrap();
+    let ring = a.create(1 << 10, Permission::Granted).unwrap();
     let key = a.grant(ring, to_b).unwrap();
     let ring_there = b.attach(to_a, &key).unwrap();
-    let ours = b.create(1 << 10, Access::Shared).unwrap();
+    let ours = b.create(1 << 10, Permission::Shared).unwrap();
     for i in 0..8u64 {
         b.store(ours, 8 * i as usize, 100 + i);
     }
@@ -258,7 +258,7 @@ fn a_reply_reaches_who_asked<S: Stage>(stage: &S) {
 // Promise 3.
 fn nothing_arrives_after_a_revocation<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let log = b.create(1 << 12, Access::Granted).unwrap();
+    let log = b.create(1 << 12, Permission::Granted).unwrap();
     for round in 0..20u64 {
         let key = b.grant(log, to_a).unwrap();
         let there = a.attach(to_b, &key).unwrap();
@@ -289,7 +289,7 @@ fn nothing_arrives_after_a_revocation<S: Stage>(stage: &S) {
 
 fn a_granted_region_is_one_memory_before_under_and_after_its_grants<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let log = b.create(1 << 20, Access::Granted).unwrap();
+    let log = b.create(1 << 20, Permission::Granted).unwrap();
     b.store(log, 0, 1);
     let key = b.grant(log, to_a).unwrap();
     assert_eq!(b.load(log, 0), 1);
@@ -312,7 +312,7 @@ fn a_granted_region_is_one_memory_before_under_and_after_its_grants<S: Stage>(st
 
 fn what_is_prepared_changes_nothing<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let log = b.create(1 << 12, Access::Granted).unwrap();
+    let log = b.create(1 << 12, Permission::Granted).unwrap();
     let mut earlier = None;
     for round in 0..16 {
         // Before and after granting and revoking, often enough for all there is to do, or not at all.
@@ -353,12 +353,12 @@ fn only_the_grantee_may_write_and_every_key_holder_may_read<S: Stage>(stage: &S)
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
     let mut c = stage.join("c").unwrap();
     let c_to_b = c.dial("b").unwrap();
-    let log = b.create(64, Access::Granted).unwrap();
+    let log = b.create(64, Permission::Granted).unwrap();
     b.store(log, 0, 7);
     let key = b.grant(log, to_a).unwrap();
     let there = a.attach(to_b, &key).unwrap();
     let read_only = c.attach(c_to_b, &key).unwrap();
-    let mine = c.create(64, Access::Shared).unwrap();
+    let mine = c.create(64, Permission::Shared).unwrap();
     put(&mut c, read_only, 8, 9, Some(1));
     c.read(read_only, 0, 16, (mine, 8), 2).unwrap();
     put(&mut a, there, 16, 5, Some(1));
@@ -374,17 +374,17 @@ fn only_the_grantee_may_write_and_every_key_holder_may_read<S: Stage>(stage: &S)
 
 fn a_key_opens_one_grant_of_one_region_of_one_life<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let log = b.create(64, Access::Granted).unwrap();
+    let log = b.create(64, Permission::Granted).unwrap();
     let first = b.grant(log, to_a).unwrap();
     b.revoke(log).unwrap();
     let second = b.grant(log, to_a).unwrap();
     assert_ne!(first, second);
-    let shared = b.create(64, Access::Shared).unwrap();
+    let shared = b.create(64, Permission::Shared).unwrap();
     let of_shared = b.key(shared);
     assert!(a.attach(to_b, &of_shared).is_ok());
     b.destroy(shared);
-    let reused = b.create(64, Access::Shared).unwrap();
-    let mine = a.create(64, Access::Shared).unwrap();
+    let reused = b.create(64, Permission::Shared).unwrap();
+    let mine = a.create(64, Permission::Shared).unwrap();
     #[rustfmt::skip]
     let stale = [
         (first,                 "of an earlier grant"),
@@ -426,8 +426,8 @@ fn a_key_opens_one_grant_of_one_region_of_one_life<S: Stage>(stage: &S) {
 // Promise 4.
 fn an_untagged_failure_shows_at_the_next_tagged_write<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
-    let log = b.create(64, Access::Granted).unwrap();
-    let shared = b.create(64, Access::Shared).unwrap();
+    let log = b.create(64, Permission::Granted).unwrap();
+    let shared = b.create(64, Permission::Shared).unwrap();
     let key = b.grant(log, to_a).unwrap();
     let there = a.attach(to_b, &key).unwrap();
     let elsewhere = a.attach(to_b, &b.key(shared)).unwrap();
@@ -445,7 +445,7 @@ fn an_untagged_failure_shows_at_the_next_tagged_write<S: Stage>(stage: &S) {
 
 fn a_peer_that_left_is_unknown_and_not_denied<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
-    let shared = b.create(64, Access::Shared).unwrap();
+    let shared = b.create(64, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(shared)).unwrap();
     assert!(!a.is_gone(to_b));
     drop(b);
@@ -462,13 +462,13 @@ fn a_peer_that_left_is_unknown_and_not_denied<S: Stage>(stage: &S) {
 // Promise 7.
 fn nothing_meant_for_an_earlier_life_reaches_a_later_one<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
-    let shared = b.create(64, Access::Shared).unwrap();
+    let shared = b.create(64, Permission::Shared).unwrap();
     let key = b.key(shared);
     let there = a.attach(to_b, &key).unwrap();
     a.send(to_b, b"for the first life").unwrap();
     drop(b);
     let mut b = stage.join("b").unwrap();
-    let again = b.create(64, Access::Shared).unwrap();
+    let again = b.create(64, Permission::Shared).unwrap();
     put(&mut a, there, 0, 1, Some(1));
     stage.settle();
     assert_eq!(ends(&mut a), [(1, Outcome::Unknown)]);
@@ -489,7 +489,7 @@ fn nothing_meant_for_an_earlier_life_reaches_a_later_one<S: Stage>(stage: &S) {
 fn hanging_up_ends_what_was_attached<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
     assert_eq!(a.dial("b").unwrap(), to_b, "the same peer while it lives");
-    let shared = b.create(1 << 10, Access::Shared).unwrap();
+    let shared = b.create(1 << 10, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(shared)).unwrap();
     for i in 1..=20u64 {
         a.write(there, 0, Source::Inline(&i.to_ne_bytes().repeat(30)), Some(i)).unwrap();
@@ -522,9 +522,9 @@ fn a_name_has_one_live_holder<S: Stage>(stage: &S) {
 fn spans_tails_and_reads_carry_the_right_bytes<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
     let len = 300 << 10;
-    let target = b.create(len, Access::Shared).unwrap();
-    let source = a.create(len, Access::Shared).unwrap();
-    let back = a.create(len, Access::Shared).unwrap();
+    let target = b.create(len, Permission::Shared).unwrap();
+    let source = a.create(len, Permission::Shared).unwrap();
+    let back = a.create(len, Permission::Shared).unwrap();
     let bytes: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8 + 1).collect();
     a.copy_in(source, 0, &bytes);
     let there = a.attach(to_b, &b.key(target)).unwrap();
@@ -600,12 +600,12 @@ fn a_destroyed_region_denies<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
     // Some that go into an arena together, and some with a file of their own.
     for len in [64, 64, 4096, 300 << 10] {
-        let first = b.create(len, Access::Shared).unwrap();
+        let first = b.create(len, Permission::Shared).unwrap();
         let there = a.attach(to_b, &b.key(first)).unwrap();
         put(&mut a, there, 0, 1, Some(1));
         stage.settle();
         b.destroy(first);
-        let second = b.create(len, Access::Shared).unwrap();
+        let second = b.create(len, Permission::Shared).unwrap();
         put(&mut a, there, 0, 2, Some(2));
         stage.settle();
         assert_eq!(ends(&mut a), [(1, Outcome::Done), (2, Outcome::Denied)]);
@@ -616,7 +616,7 @@ fn a_destroyed_region_denies<S: Stage>(stage: &S) {
 // Promise 6, as far as one thread can see.
 fn a_parked_process_has_looked_again<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
-    let shared = b.create(64, Access::Shared).unwrap();
+    let shared = b.create(64, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(shared)).unwrap();
     let longest = Duration::from_hours(1);
     put(&mut a, there, 0, 1, None);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use skein_fabric::sim::{Counters, SimConfig, SimFabric, World};
-use skein_fabric::{Access, Fabric, FabricError, Outcome, Peer, Region, Remote, Source};
+use skein_fabric::{Fabric, FabricError, Outcome, Peer, Permission, Region, Remote, Source};
 
-use crate::crew::{ends, put, words};
+use crate::harness::{ends, put, words};
 
 struct Pair {
     world: World,
@@ -20,7 +20,7 @@ fn pair(seed: u64, len: usize) -> Pair {
     let world = World::new(seed, SimConfig::default());
     let (mut a, mut b) = (world.join("a"), world.join("b"));
     let to_b = a.dial("b").unwrap();
-    let region = b.create(len, Access::Shared).unwrap();
+    let region = b.create(len, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(region)).unwrap();
     Pair { world, a, b, to_b, region, there }
 }
@@ -71,8 +71,8 @@ fn storm(seed: u64) -> (u64, Counters, Vec<String>) {
     let mut logs: Vec<Region> = Vec::new();
     let mut shared: Vec<Region> = Vec::new();
     for process in &mut processes {
-        logs.push(process.create(1 << 12, Access::Granted).unwrap());
-        shared.push(process.create(1 << 12, Access::Shared).unwrap());
+        logs.push(process.create(1 << 12, Permission::Granted).unwrap());
+        shared.push(process.create(1 << 12, Permission::Shared).unwrap());
     }
     let mut remotes: Vec<(usize, Remote)> = Vec::new();
     let mut out = Vec::new();
@@ -106,8 +106,8 @@ fn storm(seed: u64) -> (u64, Counters, Vec<String>) {
                 world.crash(names[to]);
                 world.advance(Duration::from_micros(rng.below(20)));
                 processes[to] = world.join(names[to]);
-                logs[to] = processes[to].create(1 << 12, Access::Granted).unwrap();
-                shared[to] = processes[to].create(1 << 12, Access::Shared).unwrap();
+                logs[to] = processes[to].create(1 << 12, Permission::Granted).unwrap();
+                shared[to] = processes[to].create(1 << 12, Permission::Shared).unwrap();
                 remotes.retain(|&(owner, _)| owner != to);
             }
             4 if rng.one_in(8) => world.partition(names[from], names[to]),
@@ -324,7 +324,7 @@ fn a_span_is_read_when_it_lands_unless_told_otherwise() {
         let (mut a, mut b) = (world.join("a"), world.join("b"));
         let to_b = a.dial("b").unwrap();
         let (mine, theirs) =
-            (a.create(64, Access::Shared).unwrap(), b.create(64, Access::Shared).unwrap());
+            (a.create(64, Permission::Shared).unwrap(), b.create(64, Permission::Shared).unwrap());
         let there = a.attach(to_b, &b.key(theirs)).unwrap();
         a.store(mine, 0, 1);
         a.write(there, 0, Source::Span { region: mine, at: 0, len: 8 }, None).unwrap();
@@ -389,11 +389,11 @@ fn a_clock_stands_still_goes_on_and_jumps() {
 fn a_process_without_memory_neither_creates_a_region_nor_attaches_one() {
     let Pair { world, mut a, to_b, b, region, there, .. } = pair(3, 64);
     world.scarce("a", true);
-    assert!(matches!(a.create(64, Access::Shared), Err(FabricError::NoSpace { len: 64, .. })));
+    assert!(matches!(a.create(64, Permission::Shared), Err(FabricError::NoSpace { len: 64, .. })));
     assert!(matches!(a.attach(to_b, &b.key(region)), Err(FabricError::System { .. })));
     a.write(there, 0, Source::Inline(&[1; 8]), None).unwrap();
     world.scarce("a", false);
-    a.create(64, Access::Shared).unwrap();
+    a.create(64, Permission::Shared).unwrap();
     a.attach(to_b, &b.key(region)).unwrap();
     assert_eq!(world.counters().refused_regions, 2);
 }

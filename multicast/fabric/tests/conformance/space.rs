@@ -10,9 +10,9 @@ use std::time::Instant;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use skein_fabric::shm::{Host, ShmFabric};
-use skein_fabric::{Access, Fabric, FabricError, Outcome, Source};
+use skein_fabric::{Fabric, FabricError, Outcome, Permission, Source};
 
-use crate::crew::{Crew, Ground, WATCHDOG, ends, keys, mail, meet_owner, put, words};
+use crate::harness::{Ground, Harness, WATCHDOG, ends, keys, mail, meet_owner, put, words};
 
 /// A file system of that many bytes, unmounted when dropped.
 struct Tiny(tempfile::TempDir);
@@ -54,13 +54,13 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     let is_full = |e: &FabricError| matches!(e, FabricError::NoSpace { .. });
     let reserved = host.bytes_reserved();
 
-    let error = b.create(4 << 20, Access::Shared).unwrap_err();
+    let error = b.create(4 << 20, Permission::Shared).unwrap_err();
     assert!(is_full(&error), "{error}");
     assert!(error.to_string().contains("4194"), "it says how much: {error}");
     assert_eq!(host.bytes_reserved(), reserved, "nothing is left of it");
 
     // There is room for one file of a log: revoking makes do without a second.
-    let log = b.create(5 << 18, Access::Granted).unwrap();
+    let log = b.create(5 << 18, Permission::Granted).unwrap();
     b.store(log, 0, 7);
     for _ in 0..3 {
         b.grant(log, to_a).unwrap();
@@ -70,7 +70,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     }
     // A grant that cannot be made leaves the region as it was.
     b.prepare(log);
-    let other = b.create(5 << 18, Access::Shared).unwrap();
+    let other = b.create(5 << 18, Permission::Shared).unwrap();
     let error = b.grant(log, to_a).unwrap_err();
     assert!(is_full(&error), "{error}");
     assert_eq!(b.load(log, 0), 7);
@@ -80,7 +80,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     assert_eq!(host.bytes_reserved(), reserved);
 
     // A spare file that was only prepared is given up for memory that is needed, by us or by others.
-    let log = b.create(1 << 17, Access::Granted).unwrap();
+    let log = b.create(1 << 17, Permission::Granted).unwrap();
     b.store(log, 0, 7);
     b.grant(log, to_a).unwrap();
     let prepared = |b: &mut ShmFabric| {
@@ -93,11 +93,11 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
         let about = statvfs(tiny.0.path()).unwrap();
         (about.f_bavail * about.f_frsize) as usize
     };
-    let needed = a.create(room() - (1 << 17), Access::Shared).unwrap();
+    let needed = a.create(room() - (1 << 17), Permission::Shared).unwrap();
     assert!(prepared(&mut b) < -(1 << 17), "another process may need it");
     a.destroy(needed);
     assert!(prepared(&mut b) > 1 << 17);
-    let needed = b.create(room() + (1 << 16), Access::Shared).unwrap();
+    let needed = b.create(room() + (1 << 16), Permission::Shared).unwrap();
     b.revoke(log).unwrap();
     assert_eq!(b.load(log, 0), 7);
     b.destroy(needed);
@@ -107,7 +107,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     // Fill it with small ones, then large mail; what is there keeps working.
     let mut regions = Vec::new();
     let error = loop {
-        match b.create(60 << 10, Access::Shared) {
+        match b.create(60 << 10, Permission::Shared) {
             Ok(region) => regions.push(region),
             Err(e) => break e,
         }
@@ -157,14 +157,14 @@ fn region_files(dir: &Path) -> usize {
 
 #[test]
 fn tens_of_thousands_of_regions_take_few_files_and_little_more_than_their_size() {
-    let crew = Crew::of_processes();
-    let mut a = crew.host().join("a").unwrap();
-    let mut b = crew.host().join("b").unwrap();
+    let harness = Harness::of_processes();
+    let mut a = harness.host().join("a").unwrap();
+    let mut b = harness.host().join("b").unwrap();
     let to_b = a.dial("b").unwrap();
     // A thousand sessions, 24 replicas, two regions each.
     let count = 48_000;
     let len = 448;
-    let regions: Vec<_> = (0..count).map(|_| b.create(len, Access::Shared).unwrap()).collect();
+    let regions: Vec<_> = (0..count).map(|_| b.create(len, Permission::Shared).unwrap()).collect();
     let remotes: Vec<_> =
         regions.iter().map(|&region| a.attach(to_b, &b.key(region)).unwrap()).collect();
     for (i, &remote) in remotes.iter().enumerate() {
@@ -174,8 +174,8 @@ fn tens_of_thousands_of_regions_take_few_files_and_little_more_than_their_size()
         assert_eq!(b.load(region, len - 8), i as u64);
         assert_eq!(b.load(region, 0), 0);
     }
-    let files = region_files(crew.host().dir().unwrap());
-    let reserved = crew.host().bytes_reserved();
+    let files = region_files(harness.host().dir().unwrap());
+    let reserved = harness.host().bytes_reserved();
     println!("{count} regions of {len} bytes: {files} files, {reserved} bytes");
     assert!(files <= 20, "{files} files");
     assert!(reserved < 2 * (count * len) as u64, "{reserved} bytes");
@@ -185,23 +185,23 @@ fn tens_of_thousands_of_regions_take_few_files_and_little_more_than_their_size()
     for region in regions {
         b.destroy(region);
     }
-    assert_eq!(region_files(crew.host().dir().unwrap()), 0);
+    assert_eq!(region_files(harness.host().dir().unwrap()), 0);
 }
 
 /// Nobody's new region is where somebody may still write to an old one.
 #[test]
 fn memory_is_not_reused_under_a_writer() {
-    let crew = Crew::of_processes();
-    let (mut a, mut b) = (crew.host().join("a").unwrap(), crew.host().join("b").unwrap());
+    let harness = Harness::of_processes();
+    let (mut a, mut b) = (harness.host().join("a").unwrap(), harness.host().join("b").unwrap());
     let to_b = a.dial("b").unwrap();
     // Keeps the arena from going away.
-    let _anchor = b.create(64, Access::Shared).unwrap();
-    let reserved = crew.host().bytes_reserved();
-    let first = b.create(4096, Access::Shared).unwrap();
+    let _anchor = b.create(64, Permission::Shared).unwrap();
+    let reserved = harness.host().bytes_reserved();
+    let first = b.create(4096, Permission::Shared).unwrap();
     let key = b.key(first);
     let there = a.attach(to_b, &key).unwrap();
     b.destroy(first);
-    let others: Vec<_> = (0..5).map(|_| b.create(4096, Access::Shared).unwrap()).collect();
+    let others: Vec<_> = (0..5).map(|_| b.create(4096, Permission::Shared).unwrap()).collect();
     // A key begins with the place. It has to be another one: a writer that was stopped after it
     // had found the region open will write, whatever happens meanwhile.
     assert!(others.iter().all(|&other| b.key(other).0[..24] != key.0[..24]));
@@ -214,7 +214,7 @@ fn memory_is_not_reused_under_a_writer() {
     }
     // Once it has let go, the same few places go round for ever, zeroed.
     for i in 0..1000 {
-        let next = b.create(4096, Access::Shared).unwrap();
+        let next = b.create(4096, Permission::Shared).unwrap();
         assert_eq!(words(&b, next, 512), [0; 512], "round {i}");
         let there = a.attach(to_b, &b.key(next)).unwrap();
         put(&mut a, there, 8, 1, None);
@@ -228,13 +228,13 @@ fn memory_is_not_reused_under_a_writer() {
             a.detach(there);
         }
     }
-    assert_eq!(crew.host().bytes_reserved(), reserved);
+    assert_eq!(harness.host().bytes_reserved(), reserved);
 }
 
 /// Has no descriptors for a while. Its word says when the letters to it have been sent.
 pub(crate) fn pauper<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
-    let word = fabric.create(8, Access::Shared).unwrap();
+    let word = fabric.create(8, Permission::Shared).unwrap();
     fabric.send(owner, &fabric.key(word).0).unwrap();
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn pauper<F: Fabric>(mut fabric: F) {
     assert_eq!(fabric.recv(&mut bytes), None);
     let unsent = fabric.send(owner, b"letter").unwrap_err();
     assert!(unsent.is_lack(), "{unsent}");
-    let unmade = fabric.create(1 << 20, Access::Shared).unwrap_err();
+    let unmade = fabric.create(1 << 20, Permission::Shared).unwrap_err();
     assert!(unmade.is_lack(), "{unmade}");
 
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -260,9 +260,10 @@ pub(crate) fn pauper<F: Fabric>(mut fabric: F) {
 
 #[test]
 fn without_descriptors_nobody_counts_as_dead_and_no_letter_is_lost() {
-    let crew = Crew::of_processes();
-    let (mut owner, mut stranger) = (crew.join_as_owner(), crew.host().join("stranger").unwrap());
-    let hand = crew.launch("pauper", "pauper");
+    let harness = Harness::of_processes();
+    let (mut owner, mut stranger) =
+        (harness.join_as_owner(), harness.host().join("stranger").unwrap());
+    let hand = harness.launch("pauper", "pauper");
     let (pauper, letter) = mail(&mut owner);
     let word = owner.attach(pauper, &keys(&letter).next().unwrap()).unwrap();
     owner.send(pauper, b"o\x01").unwrap();

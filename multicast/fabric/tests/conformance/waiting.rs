@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use skein_fabric::sim::Rng;
 use skein_fabric::wait::{Waiter, Waiting, Yields};
-use skein_fabric::{Access, Fabric, Peer, Region, Remote};
+use skein_fabric::{Fabric, Peer, Permission, Region, Remote};
 
-use crate::crew::{Crew, Ground, WATCHDOG, Wire, keys, mail, meet_owner, put};
+use crate::harness::{Ground, Harness, WATCHDOG, Wire, keys, mail, meet_owner, put};
 
 const ROUNDS: u64 = 20_000;
 /// Much longer than a wake-up takes: who sleeps this long was not woken.
@@ -16,7 +16,7 @@ const FOREVER: Duration = Duration::from_secs(20);
 
 /// Exchanges regions of a word with somebody.
 fn meet<F: Fabric>(fabric: &mut F, peer: Peer) -> (Region, Remote) {
-    let ours = fabric.create(64, Access::Shared).unwrap();
+    let ours = fabric.create(64, Permission::Shared).unwrap();
     fabric.send(peer, &fabric.key(ours).0).unwrap();
     let (from, letter) = mail(fabric);
     assert_eq!(from, peer);
@@ -63,9 +63,9 @@ pub(crate) fn partner<F: Fabric>(mut fabric: F) {
     mail(&mut fabric);
 }
 
-fn play(crew: &impl Ground, rounds: u64) {
-    let mut owner = crew.join_as_owner();
-    let hand = crew.launch("partner", "partner");
+fn play(harness: &impl Ground, rounds: u64) {
+    let mut owner = harness.join_as_owner();
+    let hand = harness.launch("partner", "partner");
     let (peer, _) = mail(&mut owner);
     owner.send(peer, &rounds.to_le_bytes()).unwrap();
     rally(&mut owner, peer, true, 2, rounds);
@@ -121,9 +121,9 @@ pub(crate) fn patient<F: Fabric>(mut fabric: F) {
     mail(&mut fabric);
 }
 
-fn play_patiently(crew: &impl Ground, rounds: u64) {
-    let mut owner = crew.join_as_owner();
-    let hand = crew.launch("patient", "partner");
+fn play_patiently(harness: &impl Ground, rounds: u64) {
+    let mut owner = harness.join_as_owner();
+    let hand = harness.launch("patient", "partner");
     let (peer, _) = mail(&mut owner);
     owner.send(peer, &rounds.to_le_bytes()).unwrap();
     patient_rally(&mut owner, peer, true, 2, rounds);
@@ -133,19 +133,19 @@ fn play_patiently(crew: &impl Ground, rounds: u64) {
 
 #[test]
 fn no_wake_up_is_lost_after_late_yields() {
-    play_patiently(&Crew::of_processes(), ROUNDS);
-    play_patiently(&Crew::of_threads(), ROUNDS);
+    play_patiently(&Harness::of_processes(), ROUNDS);
+    play_patiently(&Harness::of_threads(), ROUNDS);
     play_patiently(&Wire::plain(), ROUNDS / 4);
 }
 
 #[test]
 fn no_wake_up_is_lost_between_processes() {
-    play(&Crew::of_processes(), ROUNDS);
+    play(&Harness::of_processes(), ROUNDS);
 }
 
 #[test]
 fn no_wake_up_is_lost_between_threads() {
-    play(&Crew::of_threads(), ROUNDS);
+    play(&Harness::of_threads(), ROUNDS);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn no_wake_up_is_lost_on_a_network() {
 #[cfg(feature = "verbs")]
 #[test]
 fn no_wake_up_is_lost_between_cards() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         play(&cards, ROUNDS / 20);
     }
 }
@@ -164,8 +164,8 @@ fn no_wake_up_is_lost_between_cards() {
 /// A peer's core is contended or is not; its bell says so to whoever wakes it.
 #[test]
 fn whoever_wakes_a_peer_learns_whether_its_core_is_contended() {
-    let crew = Crew::of_threads();
-    let (mut one, mut other) = (crew.join_as_owner(), crew.host().join("other").unwrap());
+    let harness = Harness::of_threads();
+    let (mut one, mut other) = (harness.join_as_owner(), harness.host().join("other").unwrap());
     let peer = one.dial("other").unwrap();
     for contended in [false, true, true, false] {
         other.set_contended(contended);
@@ -195,9 +195,9 @@ pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
     }
 }
 
-fn mail_wakes(crew: &impl Ground) {
-    let mut owner = crew.join_as_owner();
-    let hand = crew.launch("sleeper", "sleeper");
+fn mail_wakes(harness: &impl Ground) {
+    let mut owner = harness.join_as_owner();
+    let hand = harness.launch("sleeper", "sleeper");
     let (peer, _) = mail(&mut owner);
     let mut rng = Rng::new(3);
     for i in 0..200u64 {
@@ -214,12 +214,12 @@ fn mail_wakes(crew: &impl Ground) {
 
 #[test]
 fn mail_wakes_a_process() {
-    mail_wakes(&Crew::of_processes());
+    mail_wakes(&Harness::of_processes());
 }
 
 #[test]
 fn mail_wakes_a_thread() {
-    mail_wakes(&Crew::of_threads());
+    mail_wakes(&Harness::of_threads());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn mail_wakes_a_process_elsewhere() {
 #[cfg(feature = "verbs")]
 #[test]
 fn mail_wakes_a_process_with_a_card() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         mail_wakes(&cards);
     }
 }
@@ -238,7 +238,7 @@ fn mail_wakes_a_process_with_a_card() {
 /// A process that was stopped in the middle of waking keeps nobody else from waking.
 #[test]
 fn a_stopped_waker_keeps_nobody_asleep() {
-    a_waker_is_stopped(&Crew::of_processes());
+    a_waker_is_stopped(&Harness::of_processes());
 }
 
 #[test]
@@ -249,18 +249,18 @@ fn a_stopped_waker_elsewhere_keeps_nobody_asleep() {
 #[cfg(feature = "verbs")]
 #[test]
 fn a_stopped_waker_with_a_card_keeps_nobody_asleep() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         a_waker_is_stopped(&cards);
     }
 }
 
-fn a_waker_is_stopped(crew: &impl Ground) {
-    let mut owner = crew.join_as_owner();
-    let first = crew.launch("partner", "p1");
+fn a_waker_is_stopped(harness: &impl Ground) {
+    let mut owner = harness.join_as_owner();
+    let first = harness.launch("partner", "p1");
     let (stopped, _) = mail(&mut owner);
     owner.send(stopped, &ROUNDS.to_le_bytes()).unwrap();
     let (ours, theirs) = meet(&mut owner, stopped);
-    let second = crew.launch("sleeper", "p2");
+    let second = harness.launch("sleeper", "p2");
     let (sleeper, _) = mail(&mut owner);
     let mut balls = 0;
     for round in 0..20 {
@@ -293,7 +293,7 @@ fn a_waker_is_stopped(crew: &impl Ground) {
 #[cfg(feature = "verbs")]
 #[test]
 fn who_has_a_card_sleeps_in_full_and_parks_when_idle() {
-    if let Some(cards) = crate::crew::Cards::plain() {
+    if let Some(cards) = crate::harness::Cards::plain() {
         sleeps_in_full(cards.join_as_owner());
         parks_when_idle(cards.join_as_owner());
     }
@@ -301,7 +301,7 @@ fn who_has_a_card_sleeps_in_full_and_parks_when_idle() {
 
 #[test]
 fn a_sleeper_sleeps_as_long_as_it_may() {
-    sleeps_in_full(Crew::of_threads().join_as_owner());
+    sleeps_in_full(Harness::of_threads().join_as_owner());
     sleeps_in_full(Wire::plain().join_as_owner());
 }
 
@@ -314,7 +314,7 @@ fn sleeps_in_full<F: Fabric>(mut alone: F) {
 /// An idle poll loop with a heartbeat every few milliseconds costs next to nothing.
 #[test]
 fn an_idle_waiter_parks() {
-    parks_when_idle(Crew::of_threads().join_as_owner());
+    parks_when_idle(Harness::of_threads().join_as_owner());
     parks_when_idle(Wire::plain().join_as_owner());
 }
 

@@ -131,7 +131,7 @@ impl<R: LogRecord> GroupLog<R> {
     ///
     /// We are admitted once we have folded our `Join`; or once we were [told](super::Control::Admitted) that it is
     /// committed, follow a leader of that ballot or a later one, and hold it in our log. Both say the same:
-    /// f+1 other slots hold the `Join`, and our words cover it with all that stands before it. Words of an
+    /// f+1 other slots hold the `Join`, and our words cover it with all that stands before it. AcceptanceWords of an
     /// earlier ballot stay unsaid: there, what our former incarnation had said may be all that is known of us.
     pub fn is_silent(&self) -> bool {
         if self.role == Role::Blank || self.suspended {

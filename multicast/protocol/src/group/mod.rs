@@ -7,7 +7,7 @@
 //! | `Election` | what was promised to whom, our own candidacy, and when it is due |
 //! | `Membership` | whose memory counts, and changes of that which are not committed |
 //! | `Followers` | what we know to be in the memory of those whose logs we write |
-//! | `Words` | what the replicas of our group have said to hold |
+//! | `AcceptanceWords` | what the replicas of our group have said to hold |
 //! | `Progress` | how far each replica has applied what its log says |
 //! | `Lag` | how many deliveries a follower is behind |
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
@@ -46,6 +46,7 @@
 //! The driver owns the log's bytes and uses these modules of the boundary directly: [`body`] and [`frame`] to read and write
 //! entries, [`space`] for room in the ring, [`runs`] for births by index.
 
+pub(crate) mod acceptance_words;
 pub mod admission;
 pub mod body;
 mod candidacy;
@@ -79,8 +80,8 @@ pub(crate) mod testing;
 pub mod transfer;
 pub(crate) mod uncommitted;
 mod wish;
-pub(crate) mod words;
 
+use self::acceptance_words::AcceptanceWords;
 pub use self::control::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
 pub use self::election::Cause;
 use self::election::Election;
@@ -99,7 +100,6 @@ pub use self::record::{GroupRecord, LogRecord, LoggedMessage};
 use self::spread::Spread;
 use self::transfer::Transfer;
 use self::wish::Wish;
-use self::words::Words;
 use crate::ballot::Ballot;
 use crate::detector::Detector;
 use crate::ids::ReplicaId;
@@ -163,7 +163,7 @@ pub struct GroupLog<R: LogRecord> {
     election: Election,
     members: Membership,
     followers: Followers,
-    words: Words,
+    words: AcceptanceWords,
     progress: Progress,
     pub(crate) payloads: Payloads<R>,
     lag: Lag,
@@ -194,7 +194,7 @@ impl<R: LogRecord> GroupLog<R> {
             election: Election::new(START_TIMEOUTS * config.timeout_ms),
             members: Membership::new(view),
             followers: Followers::new(config.replicas),
-            words: Words::new(config.replicas),
+            words: AcceptanceWords::new(config.replicas),
             progress: Progress::default(),
             payloads: Payloads::default(),
             lag: Lag::new(config.lag_max),

@@ -6,8 +6,8 @@ use core::cell::Cell;
 
 use super::delivery::Proposal;
 use crate::ballot::{Acceptance, Ballot};
+use crate::group::acceptance_words::vouches;
 use crate::group::commit::held_by;
-use crate::group::words::vouches;
 use crate::ids::{GroupId, GroupSet, ReplicaId};
 
 /// The acceptance words of other groups, as last read here.

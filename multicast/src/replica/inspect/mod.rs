@@ -17,7 +17,7 @@ use super::Replica;
 use super::log::announced;
 use crate::application::Application;
 use crate::ordering::Links;
-use crate::wiring::{WAITING_MAX, members};
+use crate::replica_links::{WAITING_MAX, members};
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// What it holds at this moment, and what it may.

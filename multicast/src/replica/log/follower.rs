@@ -67,7 +67,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use skein_fabric::sim::{SimConfig, World};
-    use skein_fabric::{Access, Fabric};
+    use skein_fabric::{Fabric, Permission};
     use skein_protocol::group::frame::PREAMBLE;
 
     use super::*;
@@ -76,7 +76,7 @@ mod tests {
     fn what_completes_of_an_earlier_grant_says_nothing_of_this_one() {
         let world = World::new(1, SimConfig::default());
         let (mut leader, mut follower) = (world.join("leader"), world.join("follower"));
-        let region = follower.create(PREAMBLE + 1024, Access::Granted).unwrap();
+        let region = follower.create(PREAMBLE + 1024, Permission::Granted).unwrap();
         let writer = follower.dial("leader").unwrap();
         let key = follower.grant(region, writer).unwrap();
         let peer = leader.dial("follower").unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use skein_fabric::{Access, Fabric, FabricError, Region};
+use skein_fabric::{Fabric, FabricError, Permission, Region};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::body::{Draft, Stamp};
 use skein_protocol::group::frame::{self, Cursor, Frame, PREAMBLE};
@@ -45,7 +45,7 @@ impl LogMemory {
         fabric: &mut F,
     ) -> Result<Self, FabricError> {
         Ok(Self {
-            region: fabric.create(PREAMBLE + bytes, Access::Granted)?,
+            region: fabric.create(PREAMBLE + bytes, Permission::Granted)?,
             space: Space::new(bytes as u64),
             runs: Runs::EMPTY,
             ends: VecDeque::new(),

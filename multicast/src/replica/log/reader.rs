@@ -16,7 +16,7 @@ use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
 use crate::replica::granting::Answered;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 /// Entries up to this length are copied out at once, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
@@ -83,22 +83,22 @@ impl LogReader {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Lets nobody write our log any more, and reads what is whole in it.
-    pub(in crate::replica) fn close_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn close_log<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if planted(Mutant::ReadBeforeRevoked) {
-            self.read_log(wiring, usize::MAX);
+            self.read_log(links, usize::MAX);
         }
         if self.reader.granted.take().is_some()
-            && let Err(error) = wiring.port.fabric.revoke(self.memory.region)
+            && let Err(error) = links.endpoint.fabric.revoke(self.memory.region)
         {
             // Without this guarantee nothing of the group's order can be relied on.
             panic!("{}: the log cannot be closed to its old leader: {error}", self.id);
         }
         if !planted(Mutant::LogUnreadAtGrant) && !planted(Mutant::ReadBeforeRevoked) {
-            self.read_log(wiring, usize::MAX);
+            self.read_log(links, usize::MAX);
         }
         self.core.step(Event::TurnEnd, &mut self.effects);
-        self.carry_out(wiring);
-        self.free_log(wiring);
+        self.carry_out(links);
+        self.free_log(links);
         if self.core.log().stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
             // An entry whose payload we lack is none of ours: nobody may count on us for it.
             self.paths.closed_while_stalled += 1;
@@ -107,9 +107,9 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Does what need not be done when the next leader waits for it.
-    pub(crate) fn prepare_log<F: Fabric>(&self, wiring: &mut Wiring<F, O>) {
+    pub(crate) fn prepare_log<F: Fabric>(&self, links: &mut ReplicaLinks<F, O>) {
         if self.core.log().leads() || !self.reader.awaiting {
-            wiring.port.fabric.prepare(self.memory.region);
+            links.endpoint.fabric.prepare(self.memory.region);
         }
     }
 
@@ -123,9 +123,9 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// As follower, takes the words with which a new leader begins. Returns whether they are there.
-    fn read_leadership<F: Fabric>(&mut self, wiring: &Wiring<F, O>) -> bool {
+    fn read_leadership<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) -> bool {
         let promised = self.core.log().promised();
-        let header = self.reader.leadership(&self.memory, promised, &wiring.port.fabric);
+        let header = self.reader.leadership(&self.memory, promised, &links.endpoint.fabric);
         let Some(header) = header else {
             self.paths.torn_header += 1;
             return false;
@@ -138,7 +138,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
         self.core.step(Event::Group(event), &mut self.effects);
         self.cut_log(header.base);
-        self.forget_unsent(wiring);
+        self.forget_unsent(links);
         // The new leader knows nothing of what we told the old one.
         (self.reader.freed_told, self.applied_told) = (0, None);
         true
@@ -147,10 +147,10 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Payloads of what was cut off now are kept for those sessions only that are here to be answered:
     /// what we multicast ourselves, or a session that is gone, may never be logged again, and then
     /// nothing would end it.
-    pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, wiring: &Wiring<F, O>) {
+    pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) {
         let (core, id) = (&self.core, self.id);
         self.payloads.retain_all(|message| {
-            core.is_logged(message) || wiring.has_session(message.session, id)
+            core.is_logged(message) || links.has_session(message.session, id)
         });
     }
 
@@ -176,14 +176,18 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
     /// there was anything.
-    pub(crate) fn read_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>, most: usize) -> bool {
+    pub(crate) fn read_log<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+        most: usize,
+    ) -> bool {
         let capacity = self.tuning.log_bytes as u64;
         let (mut any, mut entries, mut taken) = (false, 0, 0);
         let mut entry = std::mem::take(&mut self.memory.entry);
-        while taken < most as u64 && self.log_has_more(&wiring.port.fabric) {
-            let fabric = &wiring.port.fabric;
+        while taken < most as u64 && self.log_has_more(&links.endpoint.fabric) {
+            let fabric = &links.endpoint.fabric;
             if self.reader.awaiting {
-                if !self.read_leadership(wiring) {
+                if !self.read_leadership(links) {
                     break;
                 }
                 (any, taken) = (true, 0);
@@ -221,7 +225,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             if let Some(body) = body {
                 let Frame { birth, time_ms, .. } = frame;
                 self.memory.note(index, birth, self.reader.cursor.position);
-                self.take_entry(At { index, birth, time_ms }, &body, wiring);
+                self.take_entry(At { index, birth, time_ms }, &body, links);
                 entries += 1;
             }
             any = true;
@@ -245,12 +249,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         at: At,
         body: &O::Body<'_>,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let index = at.index;
-        if wiring.journal.is_some() {
+        if links.journal.is_some() {
             let by = self.id;
-            body.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+            body.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
         let mut held = true;
         if let Some(ReadMessage { message, low_water, destinations, payload }) = body.message() {

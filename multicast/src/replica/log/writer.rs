@@ -17,8 +17,8 @@ use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
 use crate::replica::results::RESULTS_BYTES_MAX;
+use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
-use crate::wiring::{Column, Note, Wiring};
 
 /// The most room that a leader keeps in its log for what is to be logged beside messages for what comes in a turn.
 const RESERVE_MAX: usize = 64 << 10;
@@ -75,9 +75,9 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
     /// a former leader is attached.
-    pub(in crate::replica) fn leave_logs<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn leave_logs<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         for log in self.writer.followers.iter_mut().flat_map(|follower| follower.left.drain(..)) {
-            wiring.port.fabric.detach(log);
+            links.endpoint.fabric.detach(log);
         }
     }
 
@@ -99,13 +99,13 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Appends an entry to our own copy of the log; the record stands for all of it.
     pub(in crate::replica) fn append<F: Fabric>(
         &mut self,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         index: u64,
         time_ms: u64,
         record: O::Record,
     ) {
         let ballot = self.core.log().ballot();
-        let mut results = wiring.borrow();
+        let mut results = links.borrow();
         let contents = if let Some(LoggedMessage { message, inline, .. }) = record.message() {
             let held = self.payloads.get(message).expect("proposed with its payload");
             Contents::Payload(if inline {
@@ -120,23 +120,26 @@ impl<A: Application, O: Links> Replica<A, O> {
             Contents::None
         };
         let draft = self.core.draft(index, &record, contents);
-        if wiring.journal.is_some() {
+        if links.journal.is_some() {
             let by = self.id;
-            draft.for_each_record(|record| wiring.note(|| Note::Logged { by, index, record }));
+            draft.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
         self.writer.awaited |= draft.is_awaited();
         self.batches.proposals_per_entry.note(draft.items());
         let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
-        let padded = self.memory.append(index, &draft, stamp, &mut wiring.port.fabric);
+        let padded = self.memory.append(index, &draft, stamp, &mut links.endpoint.fabric);
         drop(draft);
         self.paths.padded += u64::from(padded);
         // Should we step down, what is there to read comes after our own.
         self.reader.cursor = self.memory.space.cursor;
-        wiring.keep(results);
+        links.keep(results);
     }
 
     /// Writes to each follower what it has not been written yet, however many entries that is.
-    pub(in crate::replica) fn write_followers<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn write_followers<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         let before = std::mem::replace(&mut self.writer.written, self.core.log().last_index());
         let awaited = std::mem::take(&mut self.writer.awaited);
         if !self.core.log().leads() {
@@ -153,7 +156,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let hurries =
                     awaited || follower.joining.is_some() || follower.unread >= unread_max;
                 let hurry = if hurries { Hurry::Now } else { Hurry::ByTick };
-                self.write_log(slot, from..end, self.core.log().last_index(), hurry, wiring);
+                self.write_log(slot, from..end, self.core.log().last_index(), hurry, links);
             }
         }
     }
@@ -165,7 +168,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         part: Range<u64>,
         index: u64,
         hurry: Hurry,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let follower = &mut self.writer.followers[usize::from(slot)];
         let Some(log) = follower.log.filter(|_| !part.is_empty()) else { return };
@@ -182,7 +185,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let at = PREAMBLE + span.start;
             let source = Source::Span { region: self.memory.region, at, len: span.len() };
             let tag = (i == last).then_some(tag);
-            if let Err(error) = wiring.port.fabric.write(log, at, source, tag) {
+            if let Err(error) = links.endpoint.fabric.write(log, at, source, tag) {
                 tracing::debug!(%error, slot, "a follower's log cannot be written");
                 self.follower_lost(slot);
                 break;
@@ -191,8 +194,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         if hurry == Hurry::Now {
             self.writer.followers[usize::from(slot)].unread = 0;
         }
-        if let Some(peer) = wiring.peer_of(ReplicaId::new(self.id.group, slot)) {
-            wiring.port.wakes.note(peer, hurry);
+        if let Some(peer) = links.peer_of(ReplicaId::new(self.id.group, slot)) {
+            links.endpoint.wakes.note(peer, hurry);
         }
     }
 
@@ -202,7 +205,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(in crate::replica) fn touch_followers<F: Fabric>(
         &mut self,
         number: u64,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> bool {
         let mut all = true;
         for slot in 0..self.topology.replicas {
@@ -216,7 +219,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.writer.writes += 1;
             let word = self.writer.writes.to_le_bytes();
             let tag = tag(self.id, slot, self.writer.writes);
-            match wiring.port.fabric.write(log, TOUCHED_AT, Source::Inline(&word), Some(tag)) {
+            match links.endpoint.fabric.write(log, TOUCHED_AT, Source::Inline(&word), Some(tag)) {
                 Ok(()) => follower.post(self.writer.writes, 0),
                 Err(error) => {
                     tracing::debug!(%error, slot, "a follower's memory cannot be written");
@@ -229,7 +232,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
     /// what everybody has freed.
-    pub(in crate::replica) fn free_log<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn free_log<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let mut commit = self.core.log().commit_index();
         if planted(Mutant::FreedBeforeCommit) {
             commit = self.core.log().last_index();
@@ -245,7 +248,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             && let Some(leader) = self.core.log().leader()
         {
             self.reader.freed_told = self.memory.freed;
-            wiring.tell_word(self.id, leader, Column::Freed, self.memory.freed);
+            links.tell_word(self.id, leader, StatusColumn::Freed, self.memory.freed);
         }
     }
 

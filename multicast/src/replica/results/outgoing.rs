@@ -6,11 +6,11 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::results::Results;
 
-use super::{RESULTS_BYTES_MAX, Told};
+use super::{RESULTS_BYTES_MAX, ReceivedResult};
 use crate::channel::Kind;
 use crate::ordering::Links;
 use crate::replica::ReplicaPaths;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 /// What our machine says to other groups: to be sent at the end of the turn, and kept to be sent again.
 ///
@@ -18,7 +18,7 @@ use crate::wiring::{Note, Wiring};
 pub(in crate::replica) struct Outgoing {
     by: ReplicaId,
     /// Results until all groups that need them have said that they have them.
-    pub(super) results: HashMap<MessageId, (GroupSet, Told)>,
+    pub(super) results: HashMap<MessageId, (GroupSet, ReceivedResult)>,
     /// Results of this turn, by group, and which groups those are.
     untold: Vec<Vec<u8>>,
     untold_to: GroupSet,
@@ -48,15 +48,15 @@ impl Outgoing {
         to: GroupSet,
         result: &[u8],
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         for group in to.iter() {
             if self.untold[group.index()].len() + Results::len_of(result.len()) > RESULTS_BYTES_MAX
             {
-                self.tell_group(group, core, wiring);
+                self.tell_group(group, core, links);
             }
             let (by, to, about) = (self.by, core.leader_of(group), About::Message(message));
-            wiring.note(|| Note::Told(Touch { by, to, about }));
+            links.note(|| Note::ReceivedResult(Touch { by, to, about }));
             Results::push(message, result, &mut self.untold[group.index()]);
         }
         self.untold_to = self.untold_to.union(to);
@@ -66,10 +66,10 @@ impl Outgoing {
     pub(in crate::replica) fn tell<F: Fabric, O: Links>(
         &mut self,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         for group in std::mem::take(&mut self.untold_to).iter() {
-            self.tell_group(group, core, wiring);
+            self.tell_group(group, core, links);
         }
     }
 
@@ -77,10 +77,10 @@ impl Outgoing {
         &mut self,
         group: GroupId,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let results = &mut self.untold[group.index()];
-        wiring.send(self.by, core.leader_of(group), Kind::Exchange, results, &[]);
+        links.send(self.by, core.leader_of(group), Kind::Exchange, results, &[]);
         results.clear();
     }
 
@@ -90,20 +90,20 @@ impl Outgoing {
         message: MessageId,
         to: GroupId,
         core: &O,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         paths: &mut ReplicaPaths,
     ) {
         let Some((_, result)) = self.results.get(&message).filter(|(all, _)| all.contains(to))
         else {
             return;
         };
-        let mut bytes = wiring.borrow();
+        let mut bytes = links.borrow();
         Results::push(message, result, &mut bytes);
         let leader = core.leader_of(to);
         let about = About::Message(message);
         paths.result_resent += 1;
-        wiring.note(|| Note::Told(Touch { by: self.by, to: leader, about }));
-        wiring.send(self.by, leader, Kind::Exchange, &bytes, &[]);
-        wiring.keep(bytes);
+        links.note(|| Note::ReceivedResult(Touch { by: self.by, to: leader, about }));
+        links.send(self.by, leader, Kind::Exchange, &bytes, &[]);
+        links.keep(bytes);
     }
 }

@@ -10,20 +10,20 @@ pub(in crate::replica) struct Exchanged {
     pub(in crate::replica) index: u64,
     pub(in crate::replica) message: MessageId,
     pub(in crate::replica) from: GroupId,
-    pub(in crate::replica) result: Told,
+    pub(in crate::replica) result: ReceivedResult,
 }
 
 /// What a state machine tells other groups: a few bytes most often, which need no memory of their own.
-pub(in crate::replica) enum Told {
+pub(in crate::replica) enum ReceivedResult {
     Short { len: u8, bytes: [u8; Self::SHORT] },
     Long(Box<[u8]>),
 }
 
-impl Told {
+impl ReceivedResult {
     const SHORT: usize = 14;
 }
 
-impl From<&[u8]> for Told {
+impl From<&[u8]> for ReceivedResult {
     fn from(from: &[u8]) -> Self {
         let mut bytes = [0; Self::SHORT];
         match bytes.get_mut(..from.len()) {
@@ -36,7 +36,7 @@ impl From<&[u8]> for Told {
     }
 }
 
-impl Deref for Told {
+impl Deref for ReceivedResult {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -49,26 +49,26 @@ impl Deref for Told {
 
 /// A delivery in flight: our machine was given the message, and it is not
 /// [over](crate::application::Application::under_way).
-pub(in crate::replica) struct Given {
+pub(in crate::replica) struct InFlightDelivery {
     pub(super) message: MessageId,
     pub(super) rank: Rank,
     /// What must be passed before it is answered.
-    pub(super) rests_on: Rank,
+    pub(super) reply_dependency: Rank,
     /// When other groups were last asked for their results, and how often.
     pub(super) asked_at: u64,
     pub(in crate::replica) asked: u32,
 }
 
-impl Given {
+impl InFlightDelivery {
     pub(super) fn saved(&self) -> (u64, u64, u64, u64) {
         let MessageId { session, sequence } = self.message;
-        (session.0, sequence, self.rank.number(), self.rests_on.number())
+        (session.0, sequence, self.rank.number(), self.reply_dependency.number())
     }
 
     pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
-        let (session, sequence, rank, rests_on) = saved;
-        let (rank, rests_on) = (Rank::new(rank), Rank::new(rests_on));
+        let (session, sequence, rank, reply_dependency) = saved;
+        let (rank, reply_dependency) = (Rank::new(rank), Rank::new(reply_dependency));
         let message = MessageId::new(SessionId(session), sequence);
-        Self { message, rank, rests_on, asked_at, asked: 0 }
+        Self { message, rank, reply_dependency, asked_at, asked: 0 }
     }
 }

@@ -6,7 +6,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::rank::Rank;
 
-use super::{Given, ResultExchange};
+use super::{InFlightDelivery, ResultExchange};
 
 /// What follows from the deliveries up to a commit index. Replicas send its encoding to each other: the order of
 /// the fields is part of the format.
@@ -53,7 +53,7 @@ impl ResultExchange {
                 .collect(),
             last_applied: self.last_applied.number(),
             last_delivered: self.last_delivered.number(),
-            given: self.given.iter().map(Given::saved).collect(),
+            given: self.given.iter().map(InFlightDelivery::saved).collect(),
         }
     }
 
@@ -71,6 +71,7 @@ impl ResultExchange {
         self.outgoing.results = results.collect();
         self.last_applied = Rank::new(saved.last_applied);
         self.last_delivered = Rank::new(saved.last_delivered);
-        self.given = saved.given.into_iter().map(|it| Given::restored(it, now_ms)).collect();
+        self.given =
+            saved.given.into_iter().map(|it| InFlightDelivery::restored(it, now_ms)).collect();
     }
 }

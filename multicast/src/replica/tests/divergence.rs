@@ -6,11 +6,11 @@ use crate::operate::{CommandError, Diverged};
 /// Slot 0 leads, and holds this at position 1.
 fn holding(digest: u64) -> Scene {
     let mut scene = Scene::new();
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     scene.commit();
     scene.replica.application.digest = Some(Digest { position: 1, digest });
-    scene.replica.compare_states(&mut scene.wiring);
+    scene.replica.compare_states(&mut scene.links);
     scene
 }
 
@@ -21,7 +21,7 @@ fn hear(scene: &mut Scene, ballot: Ballot, digest: u64) {
         let digests = digests.clone();
         scene.hear(slot, &Election::Digests { ballot, digests }, &[]);
     }
-    scene.replica.compare_states(&mut scene.wiring);
+    scene.replica.compare_states(&mut scene.links);
 }
 
 fn ask_for_state(scene: &mut Scene) {
@@ -48,13 +48,13 @@ fn who_has_diverged_does_not_set_out_to_lead() {
     let ballot = scene.replica.core.log().ballot();
     hear(&mut scene, ballot, 7);
     let leader = scene.let_lead(1);
-    scene.hear(1, &Election::Succeed { ballot: leader.to_word() }, &[]);
+    scene.hear(1, &Election::TimeoutNow { ballot: leader.to_word() }, &[]);
     assert_eq!(
         scene.replica.core.log().promised(),
         leader,
         "it would answer from a state of its own"
     );
-    let refused = scene.replica.transfer_here(&mut scene.wiring);
+    let refused = scene.replica.transfer_here(&mut scene.links);
     assert_eq!(refused, Err(CommandError::Learner(GroupId(0))));
 }
 
@@ -73,9 +73,9 @@ fn who_had_diverged_says_so_whatever_becomes_of_others() {
             let digests = vec![Digest { position, digest }];
             scene.hear(slot, &Election::Digests { ballot: ballot.to_word(), digests }, &[]);
         }
-        scene.replica.compare_states(&mut scene.wiring);
+        scene.replica.compare_states(&mut scene.links);
     };
-    scene.replica.compare_states(&mut scene.wiring);
+    scene.replica.compare_states(&mut scene.links);
     say(&mut scene, 2, [9, 1]);
     assert_eq!(told(&scene), Some((Diverged::Others, false)), "that is the matter now");
     assert!(scene.replica.is_trusted());
@@ -92,7 +92,7 @@ fn refuse(scene: &mut Scene, incarnation: u32) {
         let copy = CopyId { giver: 0, number: u64::from(scene.replica.application.begun) };
         scene.hear(2, &Election::Malformed { copy, incarnation }, &[]);
     }
-    scene.replica.compare_states(&mut scene.wiring);
+    scene.replica.compare_states(&mut scene.links);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn what_was_told_of_a_former_state_says_nothing_of_the_next_one() {
     scene.replica.state_is_new(false);
     scene.replica.application.digest = Some(Digest { position: 2, digest: 9 });
     for now_ms in [2, 3] {
-        scene.replica.tick(now_ms, &mut scene.wiring);
+        scene.replica.tick(now_ms, &mut scene.links);
     }
     assert!(scene.replica.is_trusted(), "it was taken of one that f+1 hold");
 }

@@ -102,7 +102,7 @@ fn an_answer_to_an_earlier_question_opens_no_log() {
 #[test]
 fn logs_that_are_written_no_more_are_left() {
     let reaches = |scene: &mut Scene, log| {
-        scene.wiring.port.fabric.write(log, 0, Source::Inline(&[0; 8]), None).is_ok()
+        scene.links.endpoint.fabric.write(log, 0, Source::Inline(&[0; 8]), None).is_ok()
     };
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
@@ -110,7 +110,7 @@ fn logs_that_are_written_no_more_are_left() {
     let [one, other] = [1, 2].map(|slot: usize| scene.replica.writer.followers[slot].log.unwrap());
     assert!(reaches(&mut scene, one) && reaches(&mut scene, other));
     scene.replica.follower_lost(1);
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     assert!(!reaches(&mut scene, one) && reaches(&mut scene, other));
     // Before the new leader gets memory of ours, which may be short.
     scene.let_lead(1);
@@ -164,11 +164,11 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
     let before = scene.replica.writer.writes;
-    scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
+    scene.replica.touch_followers(u64::MAX, &mut scene.links);
     assert_eq!(scene.replica.writer.writes, before + 2);
     let late = scene.replica.writer.writes;
     scene.let_lead(1);
-    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.replica.set_out(Cause::Start, &mut scene.links);
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());
     // Slot 2, not let in yet, had let another lead before the write of the first ballot came.
@@ -185,14 +185,14 @@ fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
         scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
         scene.pass(1_000);
         if wished {
-            scene.replica.transfer_here(&mut scene.wiring).unwrap();
+            scene.replica.transfer_here(&mut scene.links).unwrap();
         }
         // Nothing comes of the leader, and the state is there only when that has lasted too long.
         (1_005..9_000).step_by(5).for_each(|now_ms| scene.pass(now_ms));
         assert_eq!(scene.replica.core.log().role(), Role::Follower, "it lacks a state");
         scene.happens(GroupEvent::Opened);
         let before = scene.replica.core.log().inspect().paths().campaigns;
-        scene.replica.tick(9_000, &mut scene.wiring);
+        scene.replica.tick(9_000, &mut scene.links);
         assert_eq!(scene.replica.core.log().inspect().paths().campaigns, before + 1, "{cause:?}");
         scene.grant(1, 0, true);
         scene.commit();
@@ -215,7 +215,7 @@ fn who_has_no_ballot_left_does_not_set_out() {
         let prepare = Prepare { ballot: word, leads, forced, attempt, commit, admitted };
         scene.hear(1, &Election::Prepare(prepare), &[]);
         assert_eq!(scene.replica.core.log().promised(), ballot);
-        scene.replica.transfer_here(&mut scene.wiring).unwrap();
+        scene.replica.transfer_here(&mut scene.links).unwrap();
         assert_eq!(scene.replica.core.log().promised() > ballot, sets_out, "{ballot}");
         assert_eq!(scene.replica.core.log().promised().generation(), 0);
     }

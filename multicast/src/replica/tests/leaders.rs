@@ -19,9 +19,9 @@ fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
     let ballot = scene.let_lead(1);
     let (base, grant) = (Cursor::START, scene.replica.reader.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
-    scene.wiring.port.fabric.copy_in(scene.replica.memory.region, 0, &header);
-    scene.replica.read_log(&mut scene.wiring, usize::MAX);
-    scene.replica.tell_applied(&mut scene.wiring);
+    scene.links.endpoint.fabric.copy_in(scene.replica.memory.region, 0, &header);
+    scene.replica.read_log(&mut scene.links, usize::MAX);
+    scene.replica.tell_applied(&mut scene.links);
     assert_eq!(
         scene.replica.applied_told,
         Some(Rank::NOTHING),
@@ -33,12 +33,12 @@ fn who_has_applied_nothing_says_so_to_whoever_leads_it() {
 fn who_leads_answers_whoever_led_before() {
     let (mut scene, session) = (Scene::new(), SessionId(1));
     scene.let_lead(2);
-    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.replica.set_out(Cause::Start, &mut scene.links);
     scene.grant(1, 0, true);
-    scene.replica.relayed(&relay(session, 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(session, 1), &mut scene.links);
     scene.commit();
     assert_eq!(scene.answered(), [true]);
-    scene.replica.relayed(&relay(session, 2), &mut scene.wiring);
+    scene.replica.relayed(&relay(session, 2), &mut scene.links);
     scene.commit();
     scene.let_lead(1);
     assert_eq!(scene.answered(), [true, false], "another has to answer it now");
@@ -53,7 +53,7 @@ fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
     scene.replica.asked(SessionId(9), &question);
     assert_eq!(scene.replica.reads_waiting(), 1);
     scene.let_lead(2);
-    scene.replica.set_out(Cause::Start, &mut scene.wiring);
+    scene.replica.set_out(Cause::Start, &mut scene.links);
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());
     assert_eq!(scene.replica.reads_waiting(), 0, "its clock and log were those of another ballot");
@@ -86,7 +86,7 @@ fn an_engine_proposes_for_the_groups_that_are_led_there_and_for_no_other() {
         Proposed::encode_proposal(&remote, &mut bytes);
         let (proposed, proposals, _) = Proposed::decode(&bytes).unwrap();
         let before = scene.replica.core.paths().announced_early;
-        if scene.wiring.may_propose(from, proposed.destinations, &proposals) {
+        if scene.links.may_propose(from, proposed.destinations, &proposals) {
             scene.replica.proposed(&proposed, &proposals);
         }
         let after = scene.replica.core.paths().announced_early;
@@ -124,19 +124,19 @@ fn a_promise_ends_with_the_process_of_its_leader_and_of_nobody_else() {
     scene.replica.core.control(1, lease, &mut effects);
     let promises = GroupEffect::PromiseLease { to: 1, ballot, number: 1 };
     assert_eq!(effects, [Effect::Group(promises)]);
-    let peer = |scene: &Scene, slot| scene.wiring.peer_of(ReplicaId::new(GroupId(0), slot));
+    let peer = |scene: &Scene, slot| scene.links.peer_of(ReplicaId::new(GroupId(0), slot));
     let (leader, other) = (peer(&scene, 1), peer(&scene, 2));
     assert!(leader.is_some() && other.is_some() && leader != other);
-    scene.replica.saw_death(2, other, &mut scene.wiring);
+    scene.replica.saw_death(2, other, &mut scene.links);
     assert!(
         scene.replica.core.log().inspect().is_bound(),
         "its leader may answer by what was promised"
     );
-    scene.replica.saw_death(1, None, &mut scene.wiring);
+    scene.replica.saw_death(1, None, &mut scene.links);
     assert!(
         scene.replica.core.log().inspect().is_bound(),
         "a connection may end that a process outlives"
     );
-    scene.replica.saw_death(1, leader, &mut scene.wiring);
+    scene.replica.saw_death(1, leader, &mut scene.links);
     assert!(!scene.replica.core.log().inspect().is_bound(), "who is dead answers nobody");
 }

@@ -80,7 +80,7 @@ fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
             scene.is_sending()
         };
         assert!(asks(&mut scene, None));
-        scene.replica.set_out(Cause::Preempted, &mut scene.wiring);
+        scene.replica.set_out(Cause::Preempted, &mut scene.links);
         assert!(!asks(&mut scene, taken), "who does not lead gives nothing");
         scene.grant(1, 0, true);
         assert!(!scene.is_sending(), "who takes it may take another's by now");
@@ -93,7 +93,7 @@ fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
 fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
     for taught in [true, false] {
         let mut scene = Scene::new();
-        scene.replica.tick(1, &mut scene.wiring);
+        scene.replica.tick(1, &mut scene.links);
         let ballot = scene.let_lead(1);
         scene.hear(1, &Election::Behind { ballot: ballot.to_word() }, &[]);
         // Nothing else is heard of the leader, but not for so long that it is suspected.
@@ -101,7 +101,7 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
             if taught {
                 scene.is_given(1, number);
             }
-            scene.replica.tick(1 + 20 * (number + 1), &mut scene.wiring);
+            scene.replica.tick(1 + 20 * (number + 1), &mut scene.links);
         }
         assert_eq!(scene.replica.core.log().promised() == ballot, taught);
     }
@@ -127,31 +127,35 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     let (granted, tail) = scene.granted(2, 0, true);
     let granted = Granted { incarnation: 1 << 10, ..granted };
     scene.hear(2, &Election::Granted(granted), &tail);
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.replica.end_turn(&mut scene.links);
     let last = scene.replica.core.log().last_index();
-    scene.replica.let_in(&mut scene.wiring);
+    scene.replica.let_in(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "what it lacks may be lost with us");
     scene.replica.completed(2, scene.replica.writer.writes);
-    scene.replica.let_in(&mut scene.wiring);
+    scene.replica.let_in(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "nobody has said what it had applied");
-    scene.replica.told(Column::Applied, ReplicaId::new(GroupId(0), 1), Rank::NOTHING.to_word());
-    scene.replica.let_in(&mut scene.wiring);
+    scene.replica.told(
+        StatusColumn::Applied,
+        ReplicaId::new(GroupId(0), 1),
+        Rank::NOTHING.to_word(),
+    );
+    scene.replica.let_in(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last + 1);
 }
 
 #[test]
 fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     let mut scene = Scene::new();
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     scene.commit();
-    scene.replica.free_log(&mut scene.wiring);
+    scene.replica.free_log(&mut scene.links);
     // A former life had read as far as that.
     scene.replica.writer.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.wiring);
+    scene.replica.finish_sending(&mut scene.links);
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     assert_eq!(scene.replica.writer.followers[2].freed, scene.replica.memory.freed);
 }
@@ -163,7 +167,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         let mut scene = Scene::new();
         scene.grant(1, 0, true);
         scene.commit();
-        scene.replica.tell_core(GroupEvent::Evict { slot: 2 }, &mut scene.wiring);
+        scene.replica.tell_core(GroupEvent::Evict { slot: 2 }, &mut scene.links);
         scene.commit();
         let mut results = 0;
         while scene.replica.memory.space.retains(0, RESERVE_FOR_CONTROL as u64) {
@@ -186,7 +190,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         let needs = Some(scene.replica.core.log().ballot().to_word());
         scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
         scene.replica.core.log_mut().sends_part(Left::Little);
-        scene.replica.finish_sending(&mut scene.wiring);
+        scene.replica.finish_sending(&mut scene.links);
         assert_eq!(grants(&mut scene), beyond);
         assert_eq!(
             scene.replica.writer.followers[2].joining.is_some(),
@@ -200,19 +204,19 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
 #[test]
 fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     let mut scene = Scene::new();
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     scene.commit();
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.wiring);
+    scene.replica.finish_sending(&mut scene.links);
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     // Slot 1 was given a state that stands for all of our log.
     let (mut granted, _) = scene.granted(1, 0, true);
     let end = scene.replica.memory.runs.end();
     granted.held_from = end.position;
-    let fabric = &mut scene.wiring.port.fabric;
+    let fabric = &mut scene.links.endpoint.fabric;
     assert_eq!(scene.replica.written_before(1, &granted, end, fabric), 0..end.position);
 }
 
@@ -222,7 +226,7 @@ fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.replica.end_turn(&mut scene.links);
     let last = scene.replica.writer.writes;
     for slot in 1..3 {
         assert!(!scene.replica.writer.followers[slot].has_all());
@@ -240,18 +244,18 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
     type Then = fn(&mut Scene);
     let finish: Then = |scene| {
         scene.replica.core.log_mut().sends_part(Left::Little);
-        scene.replica.finish_sending(&mut scene.wiring);
+        scene.replica.finish_sending(&mut scene.links);
         scene.replica.stop_sending();
     };
     let answer_nothing: Then = |scene| {
         for now_ms in (1..2_000).step_by(5) {
-            scene.replica.tick(now_ms, &mut scene.wiring);
+            scene.replica.tick(now_ms, &mut scene.links);
         }
     };
     let take_another_state: Then = |scene| {
         let core = Ramcast::new(scene.replica.config, View::first(3));
-        let Scene { replica, wiring, .. } = scene;
-        replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+        let Scene { replica, links, .. } = scene;
+        replica.begin_at(core, Nothing::default(), Runs::EMPTY, links);
         replica.stop_sending();
     };
     #[rustfmt::skip]
@@ -266,13 +270,13 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
     ];
     for (then, given_up, because) in cases {
         let mut scene = Scene::new();
-        scene.replica.tick(1, &mut scene.wiring);
+        scene.replica.tick(1, &mut scene.links);
         scene.grant(1, 0, true);
         let (incarnation, needs) = (1 << 10, Some(0));
         scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
         assert_eq!(scene.sends_to(), Some(2));
         then(&mut scene);
-        scene.replica.carry_out(&mut scene.wiring);
+        scene.replica.carry_out(&mut scene.links);
         assert_eq!(scene.replica.application.given_up, given_up, "{because}");
     }
 }

@@ -12,7 +12,7 @@ fn with_a_closed_gate() -> Scene {
     let message = MessageId::new(SessionId(1), 1);
     let (destinations, timestamp) = (GroupSet::first(2), Timestamp::new(5, GroupId(1)));
     let head = Head { sequence: 1, low_water: 1, destinations };
-    scene.replica.receive(message.session, head, &[], &mut scene.wiring);
+    scene.replica.receive(message.session, head, &[], &mut scene.links);
     let remote = Remote { message, timestamp, ballot: Ballot::new(1, 0, 0), index: 1 };
     let mut bytes = Vec::new();
     Proposed { message, low_water: 1, destinations }.encode(1, &mut bytes);
@@ -22,7 +22,7 @@ fn with_a_closed_gate() -> Scene {
     for slot in 0..2 {
         let by = ReplicaId::new(GroupId(1), slot);
         let acceptance = Acceptance { tag: Ballot::new(1, 0, 0).tag(), index: 1 };
-        scene.replica.told(Column::Accepted, by, acceptance.to_word());
+        scene.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
     }
     scene.commit();
     scene.commit();
@@ -36,7 +36,7 @@ impl Scene {
         let question = [&number.to_le_bytes()[..], &[of], query].concat();
         self.replica.asked(SessionId(session), &question);
         self.happens(GroupEvent::Landed { slot: 1, number: self.replica.writer.writes + 1 });
-        self.replica.answer_reads(&mut self.wiring);
+        self.replica.answer_reads(&mut self.links);
     }
 }
 
@@ -66,7 +66,7 @@ fn answers_at_a_closed_gate_are_bounded_and_go_when_nobody_asks_again() {
     let waiting = scene.replica.reads_waiting();
     scene.asks(9, 1_000, 1, b"of any age");
     assert_eq!(scene.replica.reads_waiting(), waiting, "stale reads do not wait for the gate");
-    scene.replica.tick(10_000, &mut scene.wiring);
-    scene.replica.answer_reads(&mut scene.wiring);
+    scene.replica.tick(10_000, &mut scene.links);
+    scene.replica.answer_reads(&mut scene.links);
     assert_eq!(scene.replica.gated_bytes(), 0, "nobody has asked for a second");
 }

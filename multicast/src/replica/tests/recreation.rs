@@ -20,8 +20,8 @@ fn prepared(from: Option<u8>) -> (Scene, Recreation) {
 }
 
 fn recreate(scene: &mut Scene) {
-    let Scene { replica, wiring, .. } = scene;
-    replica.recreate(1, wiring, &mut |_| Nothing::default()).expect("it is prepared");
+    let Scene { replica, links, .. } = scene;
+    replica.recreate(1, links, &mut |_| Nothing::default()).expect("it is prepared");
 }
 
 #[test]

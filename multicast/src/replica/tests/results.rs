@@ -22,7 +22,7 @@ fn results_that_come_together_share_an_entry_and_those_that_come_again_are_not_i
 #[test]
 fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     let mut scene = Scene::new();
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
@@ -32,12 +32,12 @@ fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     let by = ReplicaId::new(GroupId(0), 1);
     let core = &scene.replica.core;
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
-    scene.replica.told(Column::Accepted, by, acceptance.to_word());
+    scene.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
     scene.replica.core.advance_commit();
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.wiring);
+    scene.replica.finish_sending(&mut scene.links);
     assert_eq!(scene.replica.application.copied_with, None, "its log will not tell of them again");
-    scene.replica.deliver(&mut scene.wiring);
+    scene.replica.deliver(&mut scene.links);
     assert_eq!(scene.replica.application.copied_with, Some(5), "not between two of them");
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
 }
@@ -49,13 +49,13 @@ fn results_of_a_former_state_are_not_logged_in_another() {
     scene.exchange(&told(1..4, 1));
     assert_eq!(scene.replica.exchange.waiting().count(), 3);
     let core = Ramcast::new(scene.replica.config, View::first(3));
-    let Scene { replica, wiring, .. } = &mut scene;
-    replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
+    let Scene { replica, links, .. } = &mut scene;
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, links);
     assert!(replica.exchange.is_drained(), "or another group would be said to have told them");
-    replica.set_out(Cause::Start, wiring);
+    replica.set_out(Cause::Start, links);
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());
-    scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.wiring);
+    scene.replica.exchange(GroupId(2), Results(&told(7..9, 1)), &mut scene.links);
     let logged = scene.replica.exchange.waiting().map(|it| (it.from, it.message.sequence));
     assert!(logged.eq([(GroupId(2), 7), (GroupId(2), 8)]), "the others were another group's");
 }
@@ -75,19 +75,19 @@ fn what_is_longer_than_an_entry_of_results_is_not_logged() {
 
 #[test]
 fn what_the_machine_says_in_a_turn_goes_out_in_as_few_datagrams_as_hold_it() {
-    let Scene { mut replica, mut wiring, .. } = Scene::new();
+    let Scene { mut replica, mut links, .. } = Scene::new();
     let groups = GroupSet::single(GroupId(0));
     let (count, len) = (20, 200);
     for sequence in 1..=count {
         let message = MessageId::new(SessionId(1), sequence);
         let result = vec![7; len];
-        replica.exchange.outgoing.tell_later(message, groups, &result, &replica.core, &mut wiring);
+        replica.exchange.outgoing.tell_later(message, groups, &result, &replica.core, &mut links);
     }
     for _ in 0..2 {
         // There is nothing more the second time.
-        replica.exchange.outgoing.tell(&replica.core, &mut wiring);
+        replica.exchange.outgoing.tell(&replica.core, &mut links);
     }
-    let sent = wiring.loopback.iter().map(|datagram| &datagram.bytes[..]);
+    let sent = links.loopback.iter().map(|datagram| &datagram.bytes[..]);
     let together = RESULTS_BYTES_MAX / Results::len_of(len);
     assert_eq!(sent.clone().count(), (count as usize).div_ceil(together));
     assert!(sent.clone().all(|results| results.len() <= RESULTS_BYTES_MAX));
@@ -99,7 +99,7 @@ fn results_of_several_groups_about_one_message_are_all_logged() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     for group in [1, 2, 1] {
-        scene.replica.exchange(GroupId(group), Results(&told(1..2, 1)), &mut scene.wiring);
+        scene.replica.exchange(GroupId(group), Results(&told(1..2, 1)), &mut scene.links);
     }
     let logged = scene.replica.exchange.waiting().map(|it| (it.from, it.message.sequence));
     assert!(logged.eq([(GroupId(1), 1), (GroupId(2), 1)]));

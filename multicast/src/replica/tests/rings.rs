@@ -11,7 +11,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     let mut sent = 0;
     while scene.replica.log_has_room() {
         sent += 1;
-        scene.replica.relayed(&relay(SessionId(1), sent), &mut scene.wiring);
+        scene.replica.relayed(&relay(SessionId(1), sent), &mut scene.links);
     }
     let last = scene.replica.core.log().last_index();
     assert_eq!(last, 1 + sent, "nothing is committed");
@@ -22,7 +22,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     assert!(!scene.replica.admits_from_replica(other, Kind::Order, 1));
     let engine = "who names a replica of ours may speak for all that run beside it";
     assert!(!scene.replica.admits_from_replica(ours, Kind::OrderTogether, 1), "{engine}");
-    scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.wiring);
+    scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "it has no room");
 }
 
@@ -44,7 +44,7 @@ fn what_waits_for_room_already_is_not_told_again_behind_it() {
     ];
     for (kind, head, body, waits, because) in datagrams {
         let before = scene.told(2);
-        scene.wiring.send(ours, other, kind, head, body);
+        scene.links.send(ours, other, kind, head, body);
         assert_eq!(scene.told(2) - before, usize::from(waits), "{kind:?}: {because}");
     }
 }
@@ -54,11 +54,11 @@ fn what_is_told_again_on_demand_does_not_wait_for_who_stands_still() {
     let mut scene = Scene::new();
     let (ours, other) = (scene.replica.id, ReplicaId::new(GroupId(0), 2));
     for number in 0..1000_u64 {
-        scene.wiring.send(ours, other, Kind::Order, &number.to_le_bytes(), &[]);
+        scene.links.send(ours, other, Kind::Order, &number.to_le_bytes(), &[]);
     }
     let waiting = scene.told(2);
     assert!(waiting < 200, "{waiting} wait, and each can be told again");
-    scene.wiring.send(ours, other, Kind::Election, &[], &[]);
+    scene.links.send(ours, other, Kind::Election, &[], &[]);
     assert_eq!(scene.told(2), waiting + 1, "nobody asks for this one again");
 }
 
@@ -72,7 +72,7 @@ fn a_follower_that_stands_still_is_not_written_words_without_end() {
         let mut question = number.to_le_bytes().to_vec();
         question.push(2);
         scene.replica.asked(SessionId(9), &question);
-        scene.replica.seek_confirmation(&mut scene.wiring);
+        scene.replica.seek_confirmation(&mut scene.links);
     }
     assert!(
         scene.replica.writer.writes - before < 100,
@@ -88,7 +88,7 @@ fn a_follower_is_lost_once_however_many_writes_to_it_fail() {
     scene.grant(2, 0, true);
     let before = scene.replica.writer.followers[2].attempt;
     for _ in 0..3 {
-        scene.replica.touch_followers(u64::MAX, &mut scene.wiring);
+        scene.replica.touch_followers(u64::MAX, &mut scene.links);
     }
     for number in 1..=scene.replica.writer.writes {
         scene.replica.failed(2, number, false);
@@ -111,12 +111,12 @@ fn a_log_waits_for_a_payload_to_those_groups_that_it_names() {
     let payload = Payload::Held { check: payload };
     let local = Body::Local { message, low_water: 1, timestamp, destinations: both, payload };
     for (index, body) in [(1, Body::Group(GroupRecord::NewBallot)), (2, local)] {
-        scene.replica.take_entry(At { index, birth, time_ms: 0 }, &body, &mut scene.wiring);
+        scene.replica.take_entry(At { index, birth, time_ms: 0 }, &body, &mut scene.links);
     }
     for (destinations, waits) in [(GroupSet::first(1), true), (both, false)] {
         assert_eq!(scene.replica.core.log().stalled_on(), Some(message));
         let head = Head { sequence: 1, low_water: 1, destinations };
-        scene.replica.receive(message.session, head, &bytes, &mut scene.wiring);
+        scene.replica.receive(message.session, head, &bytes, &mut scene.links);
         assert_eq!(scene.replica.core.log().stalled_on().is_some(), waits, "{destinations}");
     }
 }

@@ -7,16 +7,16 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let (here, gone) = (SessionId(1), SessionId(2));
-    scene.wiring.session_opened(here, scene.replica.id, 0);
-    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
-    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    scene.links.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.links);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.links);
     assert_eq!((scene.replica.core.inspect().pending(), scene.replica.payloads.len()), (2, 2));
 
     let ballot = scene.let_lead(1);
     let (base, grant) = (Cursor::START, scene.replica.reader.grants);
     let header = Leadership { ballot, base, grant, first: 1, held_from: base.position }.encode();
-    scene.wiring.port.fabric.copy_in(scene.replica.memory.region, 0, &header);
-    scene.replica.read_log(&mut scene.wiring, usize::MAX);
+    scene.links.endpoint.fabric.copy_in(scene.replica.memory.region, 0, &header);
+    scene.replica.read_log(&mut scene.links, usize::MAX);
     assert_eq!(
         (scene.replica.core.log().ballot(), scene.replica.core.inspect().pending()),
         (ballot, 0)
@@ -29,9 +29,9 @@ fn what_is_relayed_too_late_is_kept_for_nobody() {
     let mut scene = Scene::new();
     scene.let_lead(1);
     let (here, gone) = (SessionId(1), SessionId(2));
-    scene.wiring.session_opened(here, scene.replica.id, 0);
-    scene.replica.relayed(&relay(here, 1), &mut scene.wiring);
-    scene.replica.relayed(&relay(gone, 1), &mut scene.wiring);
+    scene.links.session_opened(here, scene.replica.id, 0);
+    scene.replica.relayed(&relay(here, 1), &mut scene.links);
+    scene.replica.relayed(&relay(gone, 1), &mut scene.links);
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
 }
 
@@ -39,11 +39,11 @@ fn what_is_relayed_too_late_is_kept_for_nobody() {
 fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     let mut scene = Scene::new();
     let (one, other) = (SessionId(1), SessionId(2));
-    scene.wiring.session_opened(one, scene.replica.id, 0);
+    scene.links.session_opened(one, scene.replica.id, 0);
     let window = Tuning::default().window as u64;
     for sequence in 1..=window {
         assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
-        scene.replica.relayed(&relay(one, sequence), &mut scene.wiring);
+        scene.replica.relayed(&relay(one, sequence), &mut scene.links);
     }
     let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
     assert!(!admits(one) && admits(other));
@@ -64,7 +64,7 @@ fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
     let mut turns = Vec::new();
     for _ in 0..4 {
         let before = scene.replica.application.repeated;
-        let any = scene.replica.deliver(&mut scene.wiring);
+        let any = scene.replica.deliver(&mut scene.links);
         let repeated = scene.replica.application.repeated - before;
         scene.replica.rest();
         turns.push((repeated, any, scene.replica.is_stirred()));
@@ -82,11 +82,11 @@ fn a_session_that_another_replica_hears_is_not_dead() {
     scene.grant(1, 0, true);
     let (cut_off, dead) = (SessionId(7), SessionId(8));
     for session in [cut_off, dead] {
-        scene.replica.orphans.insert(session, 0);
+        scene.replica.dead_sessions.insert(session, 0);
     }
     let mut ended = Vec::new();
     for _ in 0..40 {
-        let (over, sought) = scene.replica.count_orphans(10, 3);
+        let (over, sought) = scene.replica.count_dead_sessions(10, 3);
         ended.extend(over);
         // A member is asked about both of them, and has a connection from one.
         if sought.contains(&cut_off.0) {
@@ -94,16 +94,16 @@ fn a_session_that_another_replica_hears_is_not_dead() {
         }
     }
     assert_eq!(ended, [dead; 3], "said so often, and of no other");
-    assert!(scene.replica.orphans.contains_key(&cut_off));
+    assert!(scene.replica.dead_sessions.contains_key(&cut_off));
     // Nobody has one from it any more.
     ended.clear();
     for _ in 0..11 {
-        ended.extend(scene.replica.mourn(10, 3, &mut scene.wiring));
+        ended.extend(scene.replica.reap_sessions(10, 3, &mut scene.links));
     }
     assert_eq!(ended.first(), Some(&cut_off));
     // Where connections are not all that there is, nobody is asked.
-    scene.replica.orphans.insert(dead, 0);
-    assert!(scene.replica.mourn(0, 3, &mut scene.wiring).contains(&dead));
+    scene.replica.dead_sessions.insert(dead, 0);
+    assert!(scene.replica.reap_sessions(0, 3, &mut scene.links).contains(&dead));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn who_has_no_connection_from_a_session_says_nothing_of_it() {
     let before = scene.told(1);
     scene.hear(1, &Election::Seeks { sessions: vec![7, 8] }, &[]);
     assert_eq!(scene.told(1), before);
-    assert!(!scene.wiring.hears(SessionId(7), scene.replica.id));
+    assert!(!scene.links.hears(SessionId(7), scene.replica.id));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_session_has_no_more_under_way_than_its_window() {
     let (session, window) = (SessionId(9), scene.replica.tuning.window as u64);
     for (sequence, taken) in [(7 + window, false), (6 + window, true)] {
         let head = Head { sequence, low_water: 7, destinations: GroupSet::first(1) };
-        scene.replica.receive(session, head, b"1", &mut scene.wiring);
+        scene.replica.receive(session, head, b"1", &mut scene.links);
         let known = scene.replica.core.is_logged(MessageId::new(session, sequence));
         assert_eq!(known, taken, "{sequence}");
     }
@@ -140,7 +140,7 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     let relays = |scene: &mut Scene, sequence| {
         let mut datagram = relay(SessionId(1), sequence);
         datagram.resize(datagram.len() + LEN, 7);
-        scene.replica.relayed(&datagram, &mut scene.wiring);
+        scene.replica.relayed(&datagram, &mut scene.links);
         (scene.replica.payloads.len(), scene.replica.payloads.beyond())
     };
     let held: Vec<_> = (1..=5).map(|sequence| relays(&mut scene, sequence)).collect();
@@ -164,8 +164,8 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     let by = ReplicaId::new(GroupId(0), 2);
     let core = &scene.replica.core;
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
-    scene.replica.told(Column::Accepted, by, acceptance.to_word());
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
+    scene.replica.end_turn(&mut scene.links);
     scene.answered();
     assert_eq!((scene.replica.payloads.len(), scene.replica.payloads.beyond()), (0, 0));
     assert_eq!(relays(&mut scene, 6), (1, 0));
@@ -180,12 +180,12 @@ fn who_does_not_lead_takes_nothing_beyond_the_budget() {
     scene.let_lead(1);
     scene.replica.tuning.held_bytes_max = 3 * LEN;
     let peer = scene.members[0].dial(&endpoint_name(0, 0)).unwrap();
-    scene.wiring.session_opened(SessionId(1), scene.replica.id, peer.0);
+    scene.links.session_opened(SessionId(1), scene.replica.id, peer.0);
     let held: Vec<_> = (1..=5)
         .map(|sequence| {
             let mut datagram = relay(SessionId(1), sequence);
             datagram.resize(datagram.len() + LEN, 7);
-            scene.replica.relayed(&datagram, &mut scene.wiring);
+            scene.replica.relayed(&datagram, &mut scene.links);
             scene.replica.payloads.len()
         })
         .collect();
@@ -220,7 +220,7 @@ fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
         }
         let beyond = [1, 2, 2, 3, 4, 5].map(|sequence| {
             let head = Head { sequence, low_water: 1, destinations: GroupSet::first(1) };
-            scene.replica.receive(SessionId(1), head, &[7; LEN], &mut scene.wiring);
+            scene.replica.receive(SessionId(1), head, &[7; LEN], &mut scene.links);
             scene.replica.payloads.beyond()
         });
         assert_eq!(beyond, counted, "{waits}");

@@ -24,7 +24,7 @@ fn a_learner_that_asks_while_its_state_is_on_its_way_is_not_given_another() {
     let needs = Some(Ballot::ZERO.to_word());
     // Which copy it is given, if it has `taken` so much when it asks.
     let asks = |scene: &mut Scene, now_ms: u64, taken: Option<Taken>| {
-        scene.replica.tick(now_ms, &mut scene.wiring);
+        scene.replica.tick(now_ms, &mut scene.links);
         scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken }, &[]);
         scene.replica.application.begun
     };
@@ -46,7 +46,7 @@ fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_bef
     let leader = scene.let_lead(1);
     scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
     scene.pass(1_000);
-    scene.replica.transfer_here(&mut scene.wiring).unwrap();
+    scene.replica.transfer_here(&mut scene.links).unwrap();
     scene.pass(2_000);
     assert_eq!(
         scene.replica.core.log().promised(),
@@ -66,7 +66,7 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
     let mut scene = Scene::new();
     scene.let_lead(1);
     scene.pass(1_000);
-    scene.replica.transfer_here(&mut scene.wiring).unwrap();
+    scene.replica.transfer_here(&mut scene.links).unwrap();
     assert_eq!(scene.replica.core.log().role(), Role::Candidate, "the first comes at once");
     let mut campaigns = 1;
     for ms in (1_005..20_000).step_by(5) {
@@ -86,7 +86,7 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
 #[test]
 fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
     let mut scene = Scene::new();
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     let ask = |scene: &mut Scene, slot| {
         let needs = Some(0);
@@ -100,7 +100,7 @@ fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
     ask(&mut scene, 1);
     assert_eq!(scene.sends_to(), Some(2), "one after the other");
     for now_ms in (1..2_000).step_by(5) {
-        scene.replica.tick(now_ms, &mut scene.wiring);
+        scene.replica.tick(now_ms, &mut scene.links);
     }
     assert_eq!(
         scene.sends_to(),
@@ -115,7 +115,7 @@ fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
 fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     let topology = Topology { nodes: 5, groups: 2, replicas: 5, engines: 1 };
     let mut scene = Scene::with(topology);
-    scene.replica.tick(1, &mut scene.wiring);
+    scene.replica.tick(1, &mut scene.links);
     let both = GroupSet::first(2);
     let message = MessageId::new(SessionId(1), 1);
     let timestamp = Timestamp::new(1, GroupId(0));
@@ -143,7 +143,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         let applied = if slot == 3 { 77 } else { 0 };
         let granted = Granted { runs, end, held_from, applied, named: vec![0; 5], ..granted };
         if slot == 3 {
-            let (fabric, log) = (&mut scene.wiring.port.fabric, scene.replica.memory.region);
+            let (fabric, log) = (&mut scene.links.endpoint.fabric, scene.replica.memory.region);
             fabric.copy_in(log, PREAMBLE + 64, &[0; 128]);
         }
         scene.hear(slot, &Election::Granted(granted), &tail);
@@ -151,7 +151,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
     assert!(scene.replica.core.log().leads());
     assert_eq!(scene.asks_to_lead(), None, "what the one lacks may come yet");
     for now_ms in (1..400).step_by(5) {
-        scene.replica.tick(now_ms, &mut scene.wiring);
+        scene.replica.tick(now_ms, &mut scene.links);
     }
     assert_eq!(scene.asks_to_lead(), Some(1), "the log of slot 2 begins too late");
     let capacity = scene.replica.memory.space.capacity();
@@ -180,10 +180,10 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
     ];
     for (what, birth, spoilt, begin, held_from) in cases {
         let mut scene = Scene::new();
-        let Scene { replica, wiring, .. } = &mut scene;
+        let Scene { replica, links, .. } = &mut scene;
         let core = Ramcast::new(replica.config, View::first(3));
         let runs = Runs::new([(OLD, Cursor::START)], begin);
-        replica.begin_at(core, Nothing::default(), runs, wiring);
+        replica.begin_at(core, Nothing::default(), runs, links);
         let (mut at, mut bytes) = (Cursor::START, Vec::new());
         for birth in [OLD, OLD, birth] {
             let body = Body::Group(GroupRecord::NewBallot);
@@ -193,7 +193,7 @@ fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() 
         if let Some(byte) = spoilt {
             bytes[byte] ^= 1;
         }
-        let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
+        let (fabric, log) = (&mut links.endpoint.fabric, replica.memory.region);
         fabric.copy_in(log, PREAMBLE + 64, &bytes[64..]);
         assert_eq!(replica.memory.held_from(fabric), 192, "nobody has written anything");
         replica.memory.filled_from = Some(64);
@@ -206,9 +206,9 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
     scene.commit();
-    scene.replica.free_log(&mut scene.wiring);
-    let Scene { replica, wiring, .. } = &mut scene;
-    let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
+    scene.replica.free_log(&mut scene.links);
+    let Scene { replica, links, .. } = &mut scene;
+    let (fabric, log) = (&mut links.endpoint.fabric, replica.memory.region);
     assert_eq!(replica.memory.held_from(fabric), 0);
     let mut there = [0; 128];
     fabric.copy_out(log, PREAMBLE, &mut there);
@@ -230,8 +230,8 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
 fn what_a_next_leader_has_begun_to_write_takes_nothing_from_the_log() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
-    let Scene { replica, wiring, .. } = &mut scene;
-    let (fabric, log) = (&mut wiring.port.fabric, replica.memory.region);
+    let Scene { replica, links, .. } = &mut scene;
+    let (fabric, log) = (&mut links.endpoint.fabric, replica.memory.region);
     assert_eq!(replica.memory.commit_end(), Cursor::START);
     let mut there = [0; 64];
     fabric.copy_out(log, PREAMBLE, &mut there);
@@ -250,7 +250,7 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     let mut scene = Scene::new();
     scene.grant(1, 3, true);
     scene.commit();
-    scene.replica.free_log(&mut scene.wiring);
+    scene.replica.free_log(&mut scene.links);
     let (end, adopted) = (scene.replica.memory.runs.end(), scene.replica.memory.rewritten.position);
     assert_eq!((adopted, end.position), (192, 256));
     // Whether it is written something in front of where its log goes on; from where on all is written in our
@@ -299,14 +299,14 @@ fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads(
 #[test]
 fn whoever_has_said_that_it_has_no_state_says_so_when_it_has_one() {
     let mut scene = Scene::new();
-    let Scene { replica, wiring, .. } = &mut scene;
+    let Scene { replica, links, .. } = &mut scene;
     let marker = Ballot::recreated(7).map(|counter| Ballot::new(counter, 1, 0)).unwrap();
     replica.core.revive(marker, Revival::Other);
-    replica.tick(1_000, wiring);
+    replica.tick(1_000, links);
     assert!(replica.has_lost_its_memory(0), "nobody leads who would give it one");
     let core = Ramcast::new(replica.config, View::first(3));
-    replica.begin_at(core, Nothing::default(), Runs::EMPTY, wiring);
-    replica.tick(1_100, wiring);
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, links);
+    replica.tick(1_100, links);
     assert!(!replica.has_lost_its_memory(0), "what it asked a moment ago counts no more");
 }
 
@@ -318,19 +318,19 @@ fn who_takes_a_state_knows_of_results_and_answers_what_its_giver_knew() {
     let mut giver = giver(&scene);
     take_state(&mut scene, &mut giver);
     let Scene { replica, .. } = &scene;
-    let rests_on = Timestamp::new(4, GroupId(0));
+    let reply_dependency = Timestamp::new(4, GroupId(0));
     let saved = Saved {
         heard: vec![(9, 1, 1), (9, 1, 2)],
         results: vec![(9, 1, vec![1, 2], vec![7])],
         last_applied: 3,
         last_delivered: 5,
-        given: vec![(9, 1, 5, rests_on.to_word())],
+        given: vec![(9, 1, 5, reply_dependency.to_word())],
     };
     assert_eq!(replica.exchange.save(), saved);
     let message = MessageId::new(SessionId(9), 1);
     assert_eq!(
         replica.exchange.reply_dependency(message),
-        Some(rests_on.into()),
+        Some(reply_dependency.into()),
         "its machine is not done with it"
     );
 }
@@ -347,18 +347,18 @@ fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
         // How much a candidate is told that knows nothing, if memory has so much.
         let told = |entries: usize| {
             let mut scene = Scene::new();
-            let Scene { replica, wiring, .. } = &mut scene;
+            let Scene { replica, links, .. } = &mut scene;
             let core = Ramcast::new(replica.config, View::first(3));
-            replica.begin_at(core, Nothing::default(), Runs::new([(birth, first)], begin), wiring);
+            replica.begin_at(core, Nothing::default(), Runs::new([(birth, first)], begin), links);
             let (mut at, mut bytes) = (Cursor::START, Vec::new());
             for _ in 0..entries {
                 let (birth, body) = (OLD, Body::Group(GroupRecord::NewBallot));
                 Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
                 at.pass(64);
             }
-            wiring.port.fabric.copy_in(replica.memory.region, PREAMBLE, &bytes);
+            links.endpoint.fabric.copy_in(replica.memory.region, PREAMBLE, &bytes);
             replica.memory.rewritten = begin;
-            let rewritten = replica.rewrite_from(Cursor::START, &mut wiring.port.fabric);
+            let rewritten = replica.rewrite_from(Cursor::START, &mut links.endpoint.fabric);
             let waits = |scene: &Scene| scene.channels(1).map(|(_, it)| it.waiting_bytes()).sum();
             let before: usize = waits(&scene);
             scene.let_lead(1);

@@ -5,19 +5,19 @@ use super::*;
 
 /// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
 fn woken(scene: &mut Scene) -> (usize, usize) {
-    let port = &mut scene.wiring.port;
-    let woken = (port.wakes.now().len(), port.wakes.by_tick().len());
-    port.wakes.tick();
-    port.tell();
-    assert!(port.wakes.now().is_empty() && port.wakes.by_tick().is_empty());
+    let endpoint = &mut scene.links.endpoint;
+    let woken = (endpoint.wakes.now().len(), endpoint.wakes.by_tick().len());
+    endpoint.wakes.tick();
+    endpoint.tell();
+    assert!(endpoint.wakes.now().is_empty() && endpoint.wakes.by_tick().is_empty());
     woken
 }
 
 /// Has a session's message come, of so many bytes, and the turn end.
 fn take(scene: &mut Scene, sequence: u64, destinations: GroupSet, len: usize) {
     let head = Head { sequence, low_water: sequence, destinations };
-    scene.replica.receive(SessionId(1), head, &vec![7; len], &mut scene.wiring);
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.replica.receive(SessionId(1), head, &vec![7; len], &mut scene.links);
+    scene.replica.end_turn(&mut scene.links);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_leader_wakes_followers_at_once_for_what_somebody_waits_for() {
         let mut scene = Scene::with(topology);
         scene.grant(1, 0, true);
         scene.grant(2, 0, true);
-        scene.replica.end_turn(&mut scene.wiring);
+        scene.replica.end_turn(&mut scene.links);
         assert_eq!(woken(&mut scene), (2, 0), "what a ballot begins with");
         take(&mut scene, 1, destinations, len);
         assert_eq!(woken(&mut scene), expected, "{because}");
@@ -47,7 +47,7 @@ fn a_follower_is_woken_before_it_has_too_much_to_read() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.grant(2, 0, true);
-    scene.replica.end_turn(&mut scene.wiring);
+    scene.replica.end_turn(&mut scene.links);
     woken(&mut scene);
     let most = UNREAD_MAX.min(scene.replica.tuning.log_bytes as u64 / 16);
     let (mut since, mut times) = (scene.replica.writer.followers[1].sent, 0);

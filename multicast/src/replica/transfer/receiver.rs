@@ -14,7 +14,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// A machine that is put together from the parts of a copy.
 pub(in crate::replica) struct Received<A> {
@@ -44,14 +44,18 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Asks everybody of the group for a state, or to be let in.
-    pub(in crate::replica) fn ask_for_state<F: Fabric>(&self, ask: Ask, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn ask_for_state<F: Fabric>(
+        &self,
+        ask: Ask,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         let (incarnation, needs) = (self.incarnation, ask.needs.map(Ballot::to_word));
         let applied = self.exchange.last_applied();
         for slot in self.other_slots() {
             let taken = ask.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
             let ask = Election::Ask { incarnation, needs, applied: applied.number(), taken };
-            self.ask_member(slot, &ask, wiring);
+            self.ask_member(slot, &ask, links);
         }
     }
 
@@ -61,7 +65,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         from: u8,
         part: Part,
         bytes: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         let ends = part.content == Content::Order;
@@ -83,14 +87,14 @@ impl<A: Application, O: Links> Replica<A, O> {
                 received.machine_is_whole = true;
                 received.application.restore(bytes, true).is_ok()
             }
-            Content::Order => received.machine_is_whole && self.take_order(bytes, wiring).is_some(),
+            Content::Order => received.machine_is_whole && self.take_order(bytes, links).is_some(),
         };
         if !taken {
             tracing::error!(replica = %self.id, from, ?part,
                 "a copy of the state is not what its digest says: it is refused, and its giver told");
             self.stop_receiving();
             let said = Election::Malformed { copy: part.copy, incarnation: self.incarnation };
-            self.tell_member(from, &said, &[], wiring);
+            self.tell_member(from, &said, &[], links);
         }
     }
 
@@ -106,7 +110,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         core: O,
         application: A,
         runs: Runs,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let end = runs.end();
         self.core = core;
@@ -114,14 +118,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.transfer.copying = false;
         self.application = application;
         // The new core has heard nothing of what others' words said to the old one.
-        wiring.look_again(self.id);
+        links.look_again(self.id);
         self.reader.cursor = end;
         self.memory.begin_behind(runs);
         self.exchange.forget_logged();
         self.reader.freed_told = 0;
         // A leader that was let in before began where we do not stand any more: it must begin again.
         self.reader.grants += 1;
-        self.reader.await_leader(&self.memory, &wiring.port.fabric);
+        self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.reader.answered = None;
         self.state_is_new(false);
     }

@@ -12,17 +12,17 @@ use skein_protocol::ordering::NotRestored;
 
 use super::Replica;
 use crate::application::Application;
-use crate::election::{Place, cursor, place};
+use crate::election::{SentCursor, cursor, place};
 use crate::ordering::Links;
 use crate::replica::results::Saved;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 /// The ordering state, as sent.
 #[derive(Serialize, Deserialize)]
 struct Order {
     core: Vec<u8>,
-    runs: Vec<(u64, Place)>,
-    end: Place,
+    runs: Vec<(u64, SentCursor)>,
+    end: SentCursor,
     payloads: Vec<Payload>,
     exchange: Saved,
 }
@@ -82,7 +82,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(super) fn take_order<F: Fabric>(
         &mut self,
         bytes: &[u8],
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> Option<()> {
         let order: Order = postcard::from_bytes(bytes).ok()?;
         let core = match self.core.restored(&order.core) {
@@ -123,7 +123,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let received = self.transfer.received.take()?;
         tracing::info!(replica = %self.id, bytes = received.bytes, index = end.index - 1,
             took = ?received.began.elapsed(), "has the state");
-        self.begin_at(core, received.application, runs, wiring);
+        self.begin_at(core, received.application, runs, links);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);
         }
@@ -132,10 +132,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.payloads.retain_all(|message| {
             !core.is_logged(message) || core.stage_of(message) == MessageStage::Pending
         });
-        self.forget_unsent(wiring);
-        wiring.note_restored(self.id, self.core.delivered());
+        self.forget_unsent(links);
+        links.note_restored(self.id, self.core.delivered());
         let (by, ballot) = (self.id, self.core.log().promised());
-        wiring.note(|| Note::Promised { by, ballot });
+        links.note(|| Note::Promised { by, ballot });
         Some(())
     }
 }

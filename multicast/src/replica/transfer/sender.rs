@@ -15,7 +15,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
-use crate::wiring::{Note, Wiring};
+use crate::replica_links::{Note, ReplicaLinks};
 
 /// Bytes of a part: it travels in one frame of a ring between replicas.
 const PART_BYTES: usize = 48 << 10;
@@ -65,19 +65,19 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Sends the next parts of the state, if the receiver has room. Returns whether there were any.
-    pub(crate) fn send_state<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) -> bool {
+    pub(crate) fn send_state<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
             let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };
-            if !wiring.has_sent_all(self.id, ReplicaId::new(self.id.group, slot)) {
+            if !links.has_sent_all(self.id, ReplicaId::new(self.id.group, slot)) {
                 break;
             }
             any = true;
             let mut part = Vec::with_capacity(PART_BYTES + 1024);
             let ripe = self.application.copy(PART_BYTES, &mut part);
             let left = if ripe { Left::Little } else { Left::Much };
-            self.send_part(slot, Content::Machine, &part, left, wiring);
-            self.finish_sending(wiring);
+            self.send_part(slot, Content::Machine, &part, left, links);
+            self.finish_sending(links);
         }
         any
     }
@@ -85,7 +85,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Sends the last part of the state, if little is left and the machine is at the commit index: under load that is
     /// between two deliveries, and rarely at the end of a turn. It may wait for other groups' results: they may depend
     /// on what our group commits, and that on the receiver.
-    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
             return;
         };
@@ -96,11 +96,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         let mut part = Vec::new();
         self.application.finish_copy(&mut part);
         self.transfer.copying = false;
-        self.send_part(slot, Content::MachineLast, &part, Left::Little, wiring);
+        self.send_part(slot, Content::MachineLast, &part, Left::Little, links);
         let order = self.save_order();
-        self.send_part(slot, Content::Order, &order, Left::Nothing, wiring);
+        self.send_part(slot, Content::Order, &order, Left::Nothing, links);
         let (by, delivered) = (self.id, self.core.delivered());
-        wiring.note(|| Note::Gave { by, delivered });
+        links.note(|| Note::Gave { by, delivered });
         // The receiver must let us in again. Our log is kept for it until it has what it lacks.
         debug_assert_eq!(
             self.memory.freed_index,
@@ -118,12 +118,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         content: Content,
         bytes: &[u8],
         left: Left,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let transfer::Part { incarnation, copy, number } = self.core.log_mut().sends_part(left);
         let part = Part { incarnation, copy: copy.into(), number, content };
         self.transfer.sent_bytes += bytes.len() as u64;
         self.paths.parts_given += 1;
-        self.tell_member(slot, &Election::State(part), bytes, wiring);
+        self.tell_member(slot, &Election::State(part), bytes, links);
     }
 }

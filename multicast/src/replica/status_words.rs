@@ -9,12 +9,12 @@ use skein_protocol::step::Event;
 use super::Replica;
 use crate::application::Application;
 use crate::ordering::Links;
-use crate::wiring::{Column, Wiring};
+use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
     /// nothing, for it waits to hear that too.
-    pub(super) fn tell_applied<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn tell_applied<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let applied = self.exchange.apply();
         self.step(Event::Applied { slot: self.id.slot, rank: applied });
         self.told_after = self.core.delivered();
@@ -22,14 +22,14 @@ impl<A: Application, O: Links> Replica<A, O> {
             && self.applied_told != Some(applied)
         {
             self.applied_told = Some(applied);
-            wiring.tell_word(self.id, leader, Column::Applied, applied.to_word());
+            links.tell_word(self.id, leader, StatusColumn::Applied, applied.to_word());
         }
     }
 
     /// A peer has written a word for us.
     #[inline] // Of words that change, nearly all say what was accepted, and to all replicas here.
-    pub(crate) fn told(&mut self, column: Column, by: ReplicaId, word: u64) {
-        if column != Column::Accepted {
+    pub(crate) fn told(&mut self, column: StatusColumn, by: ReplicaId, word: u64) {
+        if column != StatusColumn::Accepted {
             return self.told_seldom(column, by, word);
         }
         let acceptance = Acceptance::from_word(word);
@@ -39,12 +39,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    fn told_seldom(&mut self, column: Column, by: ReplicaId, word: u64) {
+    fn told_seldom(&mut self, column: StatusColumn, by: ReplicaId, word: u64) {
         let event = match column {
-            Column::Accepted => unreachable!("it is heard often"),
-            Column::Settled => Event::Settled { group: by.group, rank: Rank::from_word(word) },
-            Column::Applied => Event::Applied { slot: by.slot, rank: Rank::from_word(word) },
-            Column::Freed => {
+            StatusColumn::Accepted => unreachable!("it is heard often"),
+            StatusColumn::Settled => {
+                Event::Settled { group: by.group, rank: Rank::from_word(word) }
+            }
+            StatusColumn::Applied => Event::Applied { slot: by.slot, rank: Rank::from_word(word) },
+            StatusColumn::Freed => {
                 let freed = &mut self.writer.followers[usize::from(by.slot)].freed;
                 *freed = word.max(*freed);
                 return self.stir();

@@ -7,28 +7,29 @@ use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::timestamp::Timestamp;
 
 use super::*;
-use crate::port::RingSizes;
+use crate::endpoint::RingSizes;
 
 #[test]
 fn a_word_means_what_it_was_told_as() {
     let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    let wiring = Wiring::<_, Ramcast>::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let links =
+        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
     let mut found = BTreeSet::new();
-    for (row, reader) in wiring.local.iter().enumerate() {
+    for (row, reader) in links.local.iter().enumerate() {
         for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
             for column in COLUMNS {
                 let to = column.is_to_one().then_some(row);
                 if to.is_none() || writer.group == reader.group {
-                    let at = wiring.word_at(*reader, writer, column) / 8;
-                    assert_eq!(wiring.meaning(at), Meaning { column, by: writer, to });
+                    let at = links.word_at(*reader, writer, column) / 8;
+                    assert_eq!(links.meaning(at), Meaning { column, by: writer, to });
                     found.insert(at);
                 }
             }
         }
     }
-    assert!(found.into_iter().eq(0..wiring.words_seen.len()), "there are no others");
+    assert!(found.into_iter().eq(0..links.words_seen.len()), "there are no others");
 }
 
 #[test]
@@ -36,8 +37,8 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
     let topology = Topology { nodes: 5, groups: 2, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    let mut wiring =
-        Wiring::<_, Ramcast>::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+    let mut links =
+        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
     let from = ReplicaId::new(GroupId(0), 1);
     let (own, both) = (GroupSet::single(from.group), GroupSet::first(2));
     #[rustfmt::skip]
@@ -48,27 +49,27 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
         (own,  vec![0, 2],           "g1 is not told of what is none of its business"),
     ];
     for (to, nodes, because) in cases {
-        wiring.tell_groups(from, to, Column::Accepted, 7);
-        let engines = wiring.audiences[0].engines.iter();
+        links.tell_groups(from, to, StatusColumn::Accepted, 7);
+        let engines = links.audiences[0].engines.iter();
         let told: BTreeSet<_> = engines.clone().map(|to| topology.node_of(*to)).collect();
         assert_eq!(told.len(), engines.len(), "{because}");
         assert!(told.into_iter().eq(nodes), "{because}");
         let here = to.contains(GroupId(1));
-        assert_eq!(wiring.take_told_here(), here, "{because}");
+        assert_eq!(links.take_told_here(), here, "{because}");
     }
 }
 
 /// The engine of node 1 of three, which runs g0.1, g1.0 and g2.2.
-fn of_three() -> Wiring<skein_fabric::sim::SimFabric, Ramcast> {
+fn of_three() -> ReplicaLinks<skein_fabric::sim::SimFabric, Ramcast> {
     let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    Wiring::new(Port::new(fabric, sizes), topology, 1, (1, 0)).unwrap()
+    ReplicaLinks::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap()
 }
 
 #[test]
 fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
-    let mut wiring = of_three();
+    let mut links = of_three();
     let announcement = |number| Announcement {
         message: MessageId::new(SessionId(1), number),
         low_water: 1,
@@ -78,31 +79,31 @@ fn what_is_proposed_is_told_to_whom_its_proposer_took_for_the_leader() {
         index: number,
         again: None,
     };
-    wiring.propose(&announcement(1), |group| ReplicaId::new(group, 0));
-    wiring.propose(&announcement(2), |group| ReplicaId::new(group, 1));
-    assert!(wiring.tell_proposals() && !wiring.tell_proposals(), "it is told once");
-    let here = wiring.next_here().expect("g0.1 is here");
+    links.propose(&announcement(1), |group| ReplicaId::new(group, 0));
+    links.propose(&announcement(2), |group| ReplicaId::new(group, 1));
+    assert!(links.tell_proposals() && !links.tell_proposals(), "it is told once");
+    let here = links.next_here().expect("g0.1 is here");
     assert_eq!((here.to, here.kind), (ReplicaId::new(GroupId(0), 1), Kind::OrderTogether));
     let (proposed, _, rest) = Proposed::decode(&here.bytes).expect("what was told");
     assert_eq!((proposed.message.sequence, rest.len()), (2, 0), "1 is for g0.0, on node 0");
-    assert!(wiring.next_here().is_none());
+    assert!(links.next_here().is_none());
 }
 
 #[test]
 fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
-    let mut wiring = of_three();
-    let (from, proposed) = (wiring.local[1], [0; 1000]);
-    let kept = |wiring: &Wiring<_, Ramcast>| wiring.loopback.len() * proposed.len();
+    let mut links = of_three();
+    let (from, proposed) = (links.local[1], [0; 1000]);
+    let kept = |links: &ReplicaLinks<_, Ramcast>| links.loopback.len() * proposed.len();
     for _ in 0..1000 {
-        wiring.keep_together_here(from, wiring.local[0], &proposed);
+        links.keep_together_here(from, links.local[0], &proposed);
     }
-    let most = kept(&wiring);
+    let most = kept(&links);
     assert!((TOGETHER_HERE_MAX..TOGETHER_HERE_MAX + 2000).contains(&most), "{most}");
-    wiring.keep_together_here(from, wiring.local[2], &proposed);
-    assert_eq!(kept(&wiring), most + proposed.len(), "another has room");
-    wiring.next_here().expect("some are kept");
-    wiring.keep_together_here(from, wiring.local[0], &proposed);
-    assert_eq!(kept(&wiring), most + proposed.len(), "and so has who has heard some of it");
+    links.keep_together_here(from, links.local[2], &proposed);
+    assert_eq!(kept(&links), most + proposed.len(), "another has room");
+    links.next_here().expect("some are kept");
+    links.keep_together_here(from, links.local[0], &proposed);
+    assert_eq!(kept(&links), most + proposed.len(), "and so has who has heard some of it");
 }
 
 #[test]
@@ -110,15 +111,15 @@ fn a_channel_that_is_over_is_not_taken_for_another_that_has_its_number() {
     let world = World::new(1, SimConfig::default());
     let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
-    let mut wiring =
-        Wiring::new(Port::new(world.join("n1e0"), sizes), topology, 1, (1, 0)).unwrap();
+    let mut links =
+        ReplicaLinks::new(Endpoint::new(world.join("n1e0"), sizes), topology, 1, (1, 0)).unwrap();
     let _there = world.join("n0e0");
-    let peer = wiring.port.fabric.dial("n0e0").unwrap();
-    let (from, to) = (wiring.local[0], ReplicaId::new(GroupId(0), 0));
-    let link = usize::from(wiring.place(to).link.expect("it runs elsewhere"));
+    let peer = links.endpoint.fabric.dial("n0e0").unwrap();
+    let (from, to) = (links.local[0], ReplicaId::new(GroupId(0), 0));
+    let link = usize::from(links.place(to).link.expect("it runs elsewhere"));
     let session = Purpose::Session { session: 7, replica: name(to) };
-    let taken = wiring.port.open(peer, session).unwrap();
-    (wiring.links[link].peer, wiring.links[link].route) = (Some(peer), Some(taken));
+    let taken = links.endpoint.open(peer, session).unwrap();
+    (links.links[link].peer, links.links[link].route) = (Some(peer), Some(taken));
     let announcement = Announcement {
         message: MessageId::new(SessionId(1), 1),
         low_water: 1,
@@ -128,10 +129,10 @@ fn a_channel_that_is_over_is_not_taken_for_another_that_has_its_number() {
         index: 1,
         again: None,
     };
-    wiring.propose(&announcement, |group| ReplicaId::new(group, 0));
-    wiring.tell_proposals();
-    let route = wiring.links[link].route.expect("there is another");
-    let purpose = Purpose::Engine { from: name(from), to: name(wiring.links[link].first) };
-    assert_eq!(wiring.port.channel(route).purpose, purpose);
-    assert_eq!(wiring.port.channel(taken).waiting(), 0);
+    links.propose(&announcement, |group| ReplicaId::new(group, 0));
+    links.tell_proposals();
+    let route = links.links[link].route.expect("there is another");
+    let purpose = Purpose::Engine { from: name(from), to: name(links.links[link].first) };
+    assert_eq!(links.endpoint.channel(route).purpose, purpose);
+    assert_eq!(links.endpoint.channel(taken).waiting(), 0);
 }

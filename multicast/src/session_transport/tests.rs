@@ -18,7 +18,7 @@ fn both() -> GroupSet {
 
 /// A node that takes down what its replicas are sent.
 struct Fake {
-    port: Port<SimFabric>,
+    endpoint: Endpoint<SimFabric>,
     admits: bool,
     /// To which group, and which sequence number.
     seen: Vec<(GroupId, u64)>,
@@ -28,23 +28,24 @@ struct Fake {
 impl Fake {
     fn turn(&mut self) {
         let mut mail = Vec::new();
-        while let Some(from) = self.port.fabric.recv(&mut mail) {
-            let letter = Mail::decode(&mail).unwrap();
-            if let Opening::Accepted(id) = self.port.receive_mail(from, letter, |_| self.admits) {
-                let Purpose::Session { replica: to, .. } = self.port.channel(id).purpose else {
+        while let Some(from) = self.endpoint.fabric.recv(&mut mail) {
+            let letter = Introduction::decode(&mail).unwrap();
+            if let Opening::Accepted(id) = self.endpoint.receive_mail(from, letter, |_| self.admits)
+            {
+                let Purpose::Session { replica: to, .. } = self.endpoint.channel(id).purpose else {
                     panic!("only sessions open channels here");
                 };
                 self.channels.insert(replica(to).group, id);
             }
         }
         let mut ready = Vec::new();
-        self.port.look(&mut ready);
+        self.endpoint.look(&mut ready);
         let mut datagram = Vec::new();
         for id in ready {
-            while let Some(next) = self.port.next(id)
-                && self.port.take(id, next, &mut datagram)
+            while let Some(next) = self.endpoint.next(id)
+                && self.endpoint.take(id, next, &mut datagram)
             {
-                let Purpose::Session { replica: to, .. } = self.port.channel(id).purpose else {
+                let Purpose::Session { replica: to, .. } = self.endpoint.channel(id).purpose else {
                     continue;
                 };
                 let (head, payload) = Head::decode(&datagram).unwrap();
@@ -52,13 +53,13 @@ impl Fake {
                 self.seen.push((replica(to).group, head.sequence));
             }
         }
-        self.port.tell();
+        self.endpoint.tell();
     }
 
     fn reply(&mut self, group: GroupId, sequence: u64) {
         let channel = self.channels[&group];
-        self.port.send(channel, Kind::Reply, &sequence.to_le_bytes(), b"done");
-        self.port.tell();
+        self.endpoint.send(channel, Kind::Reply, &sequence.to_le_bytes(), b"done");
+        self.endpoint.tell();
     }
 
     /// What came for the group since the last call.
@@ -71,14 +72,14 @@ impl Fake {
 struct Scene {
     world: World,
     nodes: Vec<Option<Fake>>,
-    access: Access<SimFabric>,
+    access: SessionTransport<SimFabric>,
     replies: Vec<(u64, GroupId)>,
 }
 
 impl Scene {
     fn new() -> Self {
         let world = World::new(1, SimConfig { tear_one_in: 0, ..SimConfig::default() });
-        let access = Access::new(world.join("client"), TOPOLOGY, Tuning::default());
+        let access = SessionTransport::new(world.join("client"), TOPOLOGY, Tuning::default());
         let mut scene = Self { world, nodes: vec![None, None, None], access, replies: Vec::new() };
         (0..3).for_each(|node| scene.start(node));
         scene
@@ -91,9 +92,9 @@ impl Scene {
             replica: 4 << 10,
             total_max: 1 << 30,
         };
-        let port = Port::new(self.world.join(&format!("n{node}e0")), sizes);
+        let endpoint = Endpoint::new(self.world.join(&format!("n{node}e0")), sizes);
         let (seen, channels) = (Vec::new(), BTreeMap::new());
-        self.nodes[node] = Some(Fake { port, admits: true, seen, channels });
+        self.nodes[node] = Some(Fake { endpoint, admits: true, seen, channels });
     }
 
     fn kill(&mut self, node: usize) {
@@ -217,14 +218,14 @@ fn a_peer_cannot_refuse_what_it_has_opened_itself() {
     let session = scene.access.open(SessionId(7));
     scene.send(session, GroupSet::single(G0), 10);
     scene.run(SOON);
-    let port = &mut scene.access.port;
-    let opened = port.iter().filter_map(|(_, it)| Some((it.peer, it.out.as_ref()?.channel)));
+    let endpoint = &mut scene.access.endpoint;
+    let opened = endpoint.iter().filter_map(|(_, it)| Some((it.peer, it.out.as_ref()?.channel)));
     for (peer, channel) in opened.collect::<Vec<_>>() {
-        port.post(peer, Mail::Refused { channel });
+        endpoint.post(peer, Introduction::Refused { channel });
     }
     scene.run(SOON);
     for node in 0..3 {
-        let theirs = &scene.node(node).port;
+        let theirs = &scene.node(node).endpoint;
         assert!(theirs.iter().count() > 0 && theirs.iter().all(|(_, it)| !it.dying), "{node}");
     }
     scene.reply(0, G0, 1);
@@ -255,7 +256,7 @@ fn a_message_is_sent_again_on_demand_where_nothing_waits() {
         scene.access.retry(session, 1);
         scene.access.retry(session, 2);
     }
-    let waiting = scene.access.port.iter().map(|(_, channel)| channel.waiting()).max();
+    let waiting = scene.access.endpoint.iter().map(|(_, channel)| channel.waiting()).max();
     assert_eq!(waiting, Some(1));
     scene.reply(1, G1, 1);
     scene.run(SOON);

@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_fabric::{Access, Fabric, FabricError, Peer, RegionKey, Remote};
+use skein_fabric::{Fabric, FabricError, Peer, Permission, RegionKey, Remote};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::{Nonsense, Outgoing};
 
 use crate::channel::{Channel, Kind, Next, Out};
-use crate::mail::{Mail, Purpose, Side, WIRE_VERSION, key};
+use crate::introductions::{Introduction, Purpose, Side, WIRE_VERSION, key};
 use crate::slots::{Slots, Words};
 use crate::wakes::{Hurry, Wakes};
 
 skein_protocol::paths! {
     /// Counts of paths taken in a process's channels.
-    PortPaths:
+    EndpointPaths:
     /// A datagram waited for room in a ring.
     waited_for_room,
     /// A datagram travelled in several frames.
@@ -57,13 +57,13 @@ pub(crate) struct RingSizes {
 }
 
 /// Channels by number: the index of their slot.
-pub(crate) struct Port<F> {
+pub(crate) struct Endpoint<F> {
     pub fabric: F,
     sizes: RingSizes,
     slots: Slots,
     channels: Vec<Option<Channel>>,
     free: Vec<u32>,
-    /// Channels written to or read from since [`Port::tell`].
+    /// Channels written to or read from since [`Endpoint::tell`].
     dirty: Vec<u32>,
     pub wakes: Wakes,
     attached: BTreeMap<(Peer, [u8; 32]), Remote>,
@@ -77,13 +77,13 @@ pub(crate) struct Port<F> {
     /// A writer has asked for a larger ring since this was last asked for.
     asked_to_grow: bool,
     /// How often each path was taken that is not the common one.
-    pub paths: PortPaths,
-    /// Mail for which its peer's box, or the shared memory that it lies in, had no room; and when it is
+    pub paths: EndpointPaths,
+    /// Introduction for which its peer's box, or the shared memory that it lies in, had no room; and when it is
     /// tried again.
     unposted: VecDeque<(Peer, Vec<u8>)>,
     /// Answers to what we asked that name memory which could not be opened, for lack of descriptors or
     /// of memory: nobody sends them again.
-    untaken: Vec<(Peer, Mail)>,
+    untaken: Vec<(Peer, Introduction)>,
     /// When what could not be done is tried again.
     again_at: Duration,
     /// What the slots say, while it is looked at.
@@ -100,7 +100,7 @@ pub(crate) enum Opening {
     Nothing,
 }
 
-impl<F: Fabric> Port<F> {
+impl<F: Fabric> Endpoint<F> {
     pub(crate) fn new(fabric: F, sizes: RingSizes) -> Self {
         Self {
             fabric,
@@ -116,7 +116,7 @@ impl<F: Fabric> Port<F> {
             assembling: 0,
             failed: false,
             asked_to_grow: false,
-            paths: PortPaths::default(),
+            paths: EndpointPaths::default(),
             unposted: VecDeque::new(),
             untaken: Vec::new(),
             again_at: Duration::ZERO,
@@ -129,7 +129,8 @@ impl<F: Fabric> Port<F> {
         let (ring_bytes, wanted) = self.sizes_for(purpose, true);
         let (id, side) = self.make(peer, purpose, ring_bytes, wanted)?;
         self.channel_mut(id).asked = true;
-        let mail = Mail::Open { version: WIRE_VERSION, purpose, side, wanted_bytes: wanted };
+        let mail =
+            Introduction::Open { version: WIRE_VERSION, purpose, side, wanted_bytes: wanted };
         self.post(peer, mail);
         Ok(id)
     }
@@ -138,11 +139,11 @@ impl<F: Fabric> Port<F> {
     pub(crate) fn receive_mail(
         &mut self,
         from: Peer,
-        mail: Mail,
+        mail: Introduction,
         admit: impl FnOnce(Purpose) -> bool,
     ) -> Opening {
         match mail {
-            Mail::Open { version, purpose, side, wanted_bytes } => {
+            Introduction::Open { version, purpose, side, wanted_bytes } => {
                 let (ring_bytes, theirs) = self.sizes_for(purpose, false);
                 let sane = is_ring(wanted_bytes) && (theirs == 0 || is_ring(side.ring_bytes));
                 let foreign = version != WIRE_VERSION || !sane;
@@ -157,19 +158,19 @@ impl<F: Fabric> Port<F> {
                     } else {
                         tracing::debug!(?purpose, "refused a channel of one that may not open it");
                     }
-                    self.post(from, Mail::Refused { channel: side.channel });
+                    self.post(from, Introduction::Refused { channel: side.channel });
                     return Opening::Nothing;
                 }
                 match self.accept(from, purpose, ring_bytes, &side) {
                     Ok(id) => Opening::Accepted(id),
                     Err(error) => {
                         tracing::warn!(%error, ?purpose, "cannot open a channel");
-                        self.post(from, Mail::Refused { channel: side.channel });
+                        self.post(from, Introduction::Refused { channel: side.channel });
                         Opening::Nothing
                     }
                 }
             }
-            Mail::Opened { channel, side } => {
+            Introduction::Opened { channel, side } => {
                 if self.asked(channel, from) {
                     self.channel_mut(channel).outgoing = Outgoing::new(side.ring_bytes);
                     let attached = if is_ring(side.ring_bytes) {
@@ -179,7 +180,7 @@ impl<F: Fabric> Port<F> {
                     };
                     match attached {
                         Err(error) if error.is_lack() && !planted(Mutant::UselessChannelKept) => {
-                            self.take_later(from, Mail::Opened { channel, side }, &error);
+                            self.take_later(from, Introduction::Opened { channel, side }, &error);
                             return Opening::Nothing;
                         }
                         Ok(()) if self.channel(channel).leaving => self.goodbye(channel),
@@ -193,7 +194,7 @@ impl<F: Fabric> Port<F> {
                 Opening::Nothing
             }
             // Only the answer to a question: what a peer has opened itself, it closes.
-            Mail::Refused { channel } if self.asked(channel, from) => {
+            Introduction::Refused { channel } if self.asked(channel, from) => {
                 let channel_mut = self.channel_mut(channel);
                 channel_mut.silent = true;
                 channel_mut.dying = true;
@@ -203,7 +204,7 @@ impl<F: Fabric> Port<F> {
                 }
                 Opening::Refused(channel)
             }
-            Mail::Grow { channel, position, wanted_bytes } => {
+            Introduction::Grow { channel, position, wanted_bytes } => {
                 if self.owned(channel, from) {
                     self.channel_mut(channel).grow_at = Some((position, wanted_bytes));
                     self.asked_to_grow = true;
@@ -212,14 +213,14 @@ impl<F: Fabric> Port<F> {
                 }
                 Opening::Nothing
             }
-            Mail::Grown { channel, ring, ring_bytes } => {
+            Introduction::Grown { channel, ring, ring_bytes } => {
                 if self.owned(channel, from) && self.channel(channel).growing {
                     match self.grown(channel, ring, ring_bytes) {
                         Ok(()) => self.pump(channel),
                         Err(error) if error.is_lack() && !planted(Mutant::UselessChannelKept) => {
                             self.take_later(
                                 from,
-                                Mail::Grown { channel, ring, ring_bytes },
+                                Introduction::Grown { channel, ring, ring_bytes },
                                 &error,
                             );
                         }
@@ -244,19 +245,19 @@ impl<F: Fabric> Port<F> {
             self.remove(id);
             return Err(error);
         }
-        self.post(from, Mail::Opened { channel: theirs.channel, side: ours });
+        self.post(from, Introduction::Opened { channel: theirs.channel, side: ours });
         Ok(id)
     }
 
     /// Takes an answer again, soon.
-    fn take_later(&mut self, from: Peer, mail: Mail, error: &FabricError) {
+    fn take_later(&mut self, from: Peer, mail: Introduction, error: &FabricError) {
         tracing::debug!(%error, "memory of a peer cannot be opened now");
         self.again_at = self.fabric.now() + POST_AGAIN;
         self.untaken.push((from, mail));
     }
 
     /// The peer cannot be written any more: what waits for it is forgotten. What it has written is
-    /// still read; when it is gone, the roll call will tell.
+    /// still read; when it is gone, the liveness probe will tell.
     fn fail(&mut self, id: u32, error: &FabricError) {
         let channel = self.channel_mut(id);
         tracing::debug!(%error, purpose = ?channel.purpose, "a channel cannot be written");
@@ -298,7 +299,7 @@ impl<F: Fabric> Port<F> {
     ) -> Result<(u32, Side), FabricError> {
         let ring = match ring_bytes {
             0 => None,
-            bytes => Some(self.fabric.create(bytes as usize, Access::Shared)?),
+            bytes => Some(self.fabric.create(bytes as usize, Permission::Shared)?),
         };
         self.paths.slot_reused += u64::from(!self.free.is_empty());
         let id = self.free.pop().unwrap_or_else(|| {
@@ -352,7 +353,7 @@ impl<F: Fabric> Port<F> {
             && wanted > capacity
             && self.rings_bytes + wanted <= self.sizes.total_max;
         let (ring, bytes) =
-            match allowed.then(|| self.fabric.create(wanted as usize, Access::Shared)) {
+            match allowed.then(|| self.fabric.create(wanted as usize, Permission::Shared)) {
                 Some(Ok(ring)) => {
                     self.fabric.destroy(old);
                     self.rings_bytes += wanted - capacity;
@@ -371,7 +372,7 @@ impl<F: Fabric> Port<F> {
         channel.ring = Some(ring);
         channel.incoming.resize(bytes);
         let ring = key(self.fabric.key(ring));
-        self.post(peer, Mail::Grown { channel: theirs, ring, ring_bytes: bytes });
+        self.post(peer, Introduction::Grown { channel: theirs, ring, ring_bytes: bytes });
     }
 
     fn grown(&mut self, id: u32, ring: [u8; 32], ring_bytes: u64) -> Result<(), FabricError> {
@@ -458,7 +459,7 @@ impl<F: Fabric> Port<F> {
         let Some(out) = &channel.out else { return };
         let (peer, theirs, position) = (channel.peer, out.channel, channel.outgoing.tail());
         self.channel_mut(id).growing = true;
-        self.post(peer, Mail::Grow { channel: theirs, position, wanted_bytes: wanted });
+        self.post(peer, Introduction::Grow { channel: theirs, position, wanted_bytes: wanted });
     }
 
     /// Looks at the slots and appends the channels about which a peer has written something.
@@ -595,7 +596,7 @@ impl<F: Fabric> Port<F> {
         }
     }
 
-    /// Takes note of somebody who has written to us, so that the roll call asks for them.
+    /// Takes note of somebody who has written to us, so that the liveness probe asks for them.
     pub(crate) fn met(&mut self, peer: Peer) {
         self.correspondents.insert(peer);
     }
@@ -699,7 +700,7 @@ impl<F: Fabric> Port<F> {
 
     /// Sends control mail, at once or, if there is no room for it now, as soon as there is. Nobody sends it
     /// again: a channel whose opening, or the answer to it, was dropped would wait for ever.
-    pub(crate) fn post(&mut self, to: Peer, mail: Mail) {
+    pub(crate) fn post(&mut self, to: Peer, mail: Introduction) {
         let mail = mail.encode();
         // Letters to one peer keep their order. One that waits already, such as a repeated welcome, waits
         // once.

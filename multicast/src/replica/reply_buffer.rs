@@ -10,7 +10,7 @@ use skein_protocol::step::Event;
 use super::Replica;
 use crate::application::{Application, EXCHANGE_MAX, Outbox};
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// No session's message is read while so many replies are to be repeated.
 pub(super) const REPEATS_MAX: usize = 1 << 10;
@@ -23,7 +23,7 @@ pub(super) const REPEATS_MAX: usize = 1 << 10;
 /// - After the deliveries of a turn, `cut_short` holds if `repeats` is not empty.
 #[derive(Default)]
 pub(super) struct Deliveries {
-    pub(super) said: Said,
+    pub(super) said: ReplyBuffer,
     repeats: VecDeque<MessageId>,
     cut_short: bool,
 }
@@ -71,7 +71,7 @@ impl Deliveries {
 /// Invariant: `bytes` is what the replies and results in `words` consist of, one after the other; their `len`
 /// add up to its length.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct ReplyBuffer {
     words: Vec<Word>,
     bytes: Vec<u8>,
     /// Unless it is ours to reply, replies are dropped at once.
@@ -84,7 +84,7 @@ enum Word {
     End(SessionId),
 }
 
-impl Outbox for Said {
+impl Outbox for ReplyBuffer {
     fn reply(&mut self, message: MessageId, reply: &[u8]) {
         if !self.replies {
             return;
@@ -106,7 +106,7 @@ impl Outbox for Said {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Sends what the state machine said, if it is ours to say.
-    pub(super) fn speak<F: Fabric>(&mut self, wiring: &mut Wiring<F, O>) {
+    pub(super) fn speak<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.deliveries.said.words.is_empty() {
             return;
         }
@@ -125,7 +125,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                             self.core.reply_dependency(AnswerTo::Message(message))
                         });
                         let (core, paths) = (&self.core, &mut self.paths);
-                        self.gate.reply(message, bytes, until, core, wiring, paths);
+                        self.gate.reply(message, bytes, until, core, links, paths);
                     }
                 }
                 Word::Exchange { message, to, len } => {
@@ -133,13 +133,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                     from += len;
                     let to = to.without(self.id.group);
                     if self.core.log().leads() && self.is_trusted() {
-                        self.exchange.outgoing.tell_later(message, to, bytes, &self.core, wiring);
+                        self.exchange.outgoing.tell_later(message, to, bytes, &self.core, links);
                     }
                     self.exchange.outgoing.keep(message, to, bytes);
                 }
                 Word::End(session) => {
                     self.core.step(Event::SessionEnded { session }, &mut self.effects);
-                    self.orphans.remove(&session);
+                    self.dead_sessions.remove(&session);
                     self.session_gone(session);
                 }
             }

@@ -11,7 +11,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::Election;
 use crate::ordering::Links;
-use crate::wiring::Wiring;
+use crate::replica_links::ReplicaLinks;
 
 /// Sessions that others are asked about at once.
 const SOUGHT_MAX: usize = 256;
@@ -19,26 +19,30 @@ const SOUGHT_MAX: usize = 256;
 impl<A: Application, O: Links> Replica<A, O> {
     /// As leader, every so often: says which sessions are dead, since their connections have ended more
     /// than `within` such times ago; at most so many times more as `again`.
-    pub(crate) fn mourn<F: Fabric>(
+    pub(crate) fn reap_sessions<F: Fabric>(
         &mut self,
         within: u8,
         again: u8,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) -> Vec<SessionId> {
-        let (dead, sought) = self.count_orphans(within, again);
+        let (dead, sought) = self.count_dead_sessions(within, again);
         if !sought.is_empty() {
             let seeks = Election::Seeks { sessions: sought };
             for slot in self.other_slots() {
-                self.ask_member(slot, &seeks, wiring);
+                self.ask_member(slot, &seeks, links);
             }
         }
         dead
     }
 
     /// Which sessions are dead, and about which the others of the group are to be asked.
-    pub(super) fn count_orphans(&mut self, within: u8, again: u8) -> (Vec<SessionId>, Vec<u64>) {
+    pub(super) fn count_dead_sessions(
+        &mut self,
+        within: u8,
+        again: u8,
+    ) -> (Vec<SessionId>, Vec<u64>) {
         let (mut dead, mut sought) = (Vec::new(), Vec::new());
-        self.orphans.retain(|session, said| {
+        self.dead_sessions.retain(|session, said| {
             *said += 1;
             if *said > within {
                 dead.push(*session);
@@ -55,20 +59,20 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         slot: u8,
         sessions: Vec<u64>,
-        wiring: &mut Wiring<F, O>,
+        links: &mut ReplicaLinks<F, O>,
     ) {
         let mut sessions = sessions;
         sessions.truncate(SOUGHT_MAX);
-        sessions.retain(|session| wiring.hears(SessionId(*session), self.id));
+        sessions.retain(|session| links.hears(SessionId(*session), self.id));
         if !sessions.is_empty() {
-            self.ask_member(slot, &Election::Sees { sessions }, wiring);
+            self.ask_member(slot, &Election::Sees { sessions }, links);
         }
     }
 
     /// Another replica has a connection from these: they live.
     pub(super) fn seen(&mut self, sessions: &[u64]) {
         for session in sessions {
-            if let Some(said) = self.orphans.get_mut(&SessionId(*session)) {
+            if let Some(said) = self.dead_sessions.get_mut(&SessionId(*session)) {
                 *said = 0;
             }
         }

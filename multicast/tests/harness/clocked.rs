@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use skein_fabric::shm::ShmFabric;
 use skein_fabric::{
-    Access, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
+    Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source,
 };
 
 /// Everybody's clock, in nanoseconds.
@@ -60,8 +60,8 @@ impl Fabric for Clocked {
         self.fabric.hang_up(peer);
     }
 
-    fn create(&mut self, len: usize, access: Access) -> Result<Region, FabricError> {
-        self.fabric.create(len, access)
+    fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError> {
+        self.fabric.create(len, permission)
     }
 
     fn destroy(&mut self, region: Region) {

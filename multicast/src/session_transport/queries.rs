@@ -7,9 +7,9 @@ use std::time::Duration;
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
 
-use super::{Access, POOL_MAX, SHARED_FROM, SessionKey};
-use crate::ascending::Ascending;
+use super::{POOL_MAX, SHARED_FROM, SessionKey, SessionTransport};
 use crate::channel::{Channel, Kind};
+use crate::ordered_window::OrderedWindow;
 
 /// After how long a query without an answer is sent to every replica of its group, and again.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
@@ -62,7 +62,7 @@ pub(super) struct Query {
     bytes: Vec<u8>,
 }
 
-/// What is known of all queries of an [`Access`]; those under way are with their sessions.
+/// What is known of all queries of an [`SessionTransport`]; those under way are with their sessions.
 #[derive(Default)]
 pub(super) struct Queries {
     /// Those that have no answer.
@@ -81,7 +81,7 @@ impl Queries {
     }
 
     /// A query of the session is under way from `now` on.
-    fn begin(&mut self, of: &mut Ascending<Query>, number: u64, query: Query) {
+    fn begin(&mut self, of: &mut OrderedWindow<Query>, number: u64, query: Query) {
         if self.under_way == 0 {
             self.ask_next = query.sent_at + ASK_AGAIN;
         }
@@ -92,7 +92,7 @@ impl Queries {
     /// An answer is in. The first one counts. Returns of whom it is, then.
     pub(super) fn answered(
         &mut self,
-        under_way: &mut Ascending<Query>,
+        under_way: &mut OrderedWindow<Query>,
         key: QueryKey,
         answer: &[u8],
     ) -> Option<Of> {
@@ -105,13 +105,13 @@ impl Queries {
     }
 
     /// A session is over, with these queries under way.
-    pub(super) fn forget_all(&mut self, session: SessionKey, under_way: &Ascending<Query>) {
+    pub(super) fn forget_all(&mut self, session: SessionKey, under_way: &OrderedWindow<Query>) {
         self.under_way -= under_way.len();
         self.answers.retain(|(key, _)| key.session != session);
     }
 }
 
-impl<F: Fabric> Access<F> {
+impl<F: Fabric> SessionTransport<F> {
     /// Asks a replica of `group` something that is not ordered; it is asked again, and others are too,
     /// until the answer is [taken](Self::take_answer) or nobody [waits](Self::forget_query) for it. It
     /// is `now`.
@@ -151,7 +151,7 @@ impl<F: Fabric> Access<F> {
         bytes.extend_from_slice(query);
         let group = first.group;
         match self.route(session, first) {
-            Some(channel) => self.port.send(channel, Kind::Query, &bytes, &[]),
+            Some(channel) => self.endpoint.send(channel, Kind::Query, &bytes, &[]),
             None => self.ask_all(session, group, &bytes),
         }
         let query = Query { group, of, sent_at: now, bytes };
@@ -164,9 +164,9 @@ impl<F: Fabric> Access<F> {
     fn ask_all(&mut self, session: SessionKey, group: GroupId, query: &[u8]) {
         for to in self.topology.replicas_of(group) {
             if let Some(channel) = self.route(session, to)
-                && self.port.get(channel).is_some_and(Channel::sent_all)
+                && self.endpoint.get(channel).is_some_and(Channel::sent_all)
             {
-                self.port.send(channel, Kind::Query, query, &[]);
+                self.endpoint.send(channel, Kind::Query, query, &[]);
             }
         }
     }

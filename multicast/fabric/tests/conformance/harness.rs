@@ -35,12 +35,12 @@ pub(crate) trait Ground {
 }
 
 /// A host, shared by processes or threads.
-pub(crate) enum Crew {
+pub(crate) enum Harness {
     Processes { host: Host, _dir: TempDir },
     Threads(Host),
 }
 
-impl Crew {
+impl Harness {
     pub(crate) fn of_processes() -> Self {
         let memory = PathBuf::from("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -60,7 +60,7 @@ impl Crew {
     }
 }
 
-impl Ground for Crew {
+impl Ground for Harness {
     type F = ShmFabric;
 
     fn join_as_owner(&self) -> ShmFabric {
@@ -150,7 +150,7 @@ impl Ground for Cards {
 fn process(role: &str, name: &str, place: &str) -> Hand {
     let me = env::current_exe().unwrap();
     let child = Command::new(me)
-        .args(["--exact", "crew::play_the_role", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "harness::play_the_role", "--nocapture", "--test-threads=1"])
         .env(ROLE, format!("{role}\n{name}\n{place}"))
         .stdout(Stdio::null())
         .spawn();

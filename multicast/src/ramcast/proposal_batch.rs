@@ -1,4 +1,4 @@
-//! What the leaders of one engine propose in a turn, gathered: each other engine is told once.
+//! What the leaders of one engine propose in a turn, batch: each other engine is told once.
 //!
 //! Messages to many groups are proposed for by several leaders of an engine in one turn, and each of these
 //! has to tell the same other leaders, several to an engine too. So what they propose for a message is
@@ -31,7 +31,7 @@ struct Message {
 }
 
 #[derive(Default)]
-pub struct Gathered {
+pub struct ProposalBatch {
     messages: Vec<Message>,
     /// Each with the number of the next one for its message.
     proposals: Vec<(Remote, usize)>,
@@ -47,7 +47,7 @@ pub struct Gathered {
     pub(super) hear: Vec<usize>,
 }
 
-impl Gathered {
+impl ProposalBatch {
     pub(crate) fn new(groups: u16) -> Self {
         let groups = usize::from(groups);
         Self {
@@ -172,9 +172,9 @@ mod tests {
     }
 
     /// What the leaders of these groups hear: of each message, who proposes for it.
-    fn told(gathered: &Gathered, to: &[u16]) -> Vec<Vec<(u64, Vec<u16>)>> {
+    fn told(batch: &ProposalBatch, to: &[u16]) -> Vec<Vec<(u64, Vec<u16>)>> {
         let (to, mut all) = (to.iter().map(|group| GroupId(*group)).collect(), Vec::new());
-        gathered.tell(to, &mut Vec::new(), |mut bytes| {
+        batch.tell(to, &mut Vec::new(), |mut bytes| {
             let mut together = Vec::new();
             while let Some((head, proposals, rest)) = Proposed::decode(bytes) {
                 let by = proposals.iter().map(|proposal| proposal.group().0).collect();
@@ -188,33 +188,33 @@ mod tests {
 
     #[test]
     fn what_several_leaders_propose_for_a_message_is_told_together_and_to_nobody_else() {
-        let mut gathered = Gathered::new(4);
+        let mut batch = ProposalBatch::new(4);
         for (by, numbers) in [(0, vec![1, 2, 3]), (3, vec![1, 3, 2, 4])] {
             for number in numbers {
-                gathered.push(&announcement(number, by, &[0, 1, 3]));
+                batch.push(&announcement(number, by, &[0, 1, 3]));
             }
         }
-        gathered.push(&announcement(5, 3, &[2, 3]));
-        gathered.close();
+        batch.push(&announcement(5, 3, &[2, 3]));
+        batch.close();
         // Its place in the order of the first one is behind us, so what g3 proposes for 2 goes alone.
         let several =
             vec![(1, vec![0, 3]), (2, vec![0]), (3, vec![0, 3]), (2, vec![3]), (4, vec![3])];
-        assert_eq!(told(&gathered, &[1]), [several]);
-        assert_eq!(told(&gathered, &[2]), [[(5, vec![3])]], "the others are none of its business");
-        assert_eq!(told(&gathered, &[]), Vec::<Vec<_>>::new());
-        gathered.clear();
-        assert!(gathered.is_empty() && gathered.next == [0; 4]);
+        assert_eq!(told(&batch, &[1]), [several]);
+        assert_eq!(told(&batch, &[2]), [[(5, vec![3])]], "the others are none of its business");
+        assert_eq!(told(&batch, &[]), Vec::<Vec<_>>::new());
+        batch.clear();
+        assert!(batch.is_empty() && batch.next == [0; 4]);
     }
 
     #[test]
     fn no_more_travels_together_than_a_log_has_room_for() {
-        let mut gathered = Gathered::new(64);
+        let mut batch = ProposalBatch::new(64);
         let all: Vec<_> = (0..64).collect();
         for by in 0..63 {
-            (1..=9).for_each(|number| gathered.push(&announcement(number, by, &all)));
+            (1..=9).for_each(|number| batch.push(&announcement(number, by, &all)));
         }
-        gathered.close();
-        let all = told(&gathered, &[63]);
+        batch.close();
+        let all = told(&batch, &[63]);
         let count = |it: &Vec<(u64, Vec<u16>)>| it.iter().map(|(_, by)| by.len()).sum::<usize>();
         assert_eq!(all.iter().map(count).sum::<usize>(), 63 * 9);
         let most = TOGETHER_MAX / Proposed::PROPOSAL_BYTES;

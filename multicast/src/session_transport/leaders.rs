@@ -7,7 +7,7 @@ use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::{Access, Route, SessionKey};
+use super::{Route, SessionKey, SessionTransport};
 
 /// After how long without an answer a message is sent to the followers, too: before they have noticed that
 /// their leader is dead, so that whichever leads next has it.
@@ -72,7 +72,7 @@ impl Leaders {
     }
 }
 
-impl<F: Fabric> Access<F> {
+impl<F: Fabric> SessionTransport<F> {
     /// The session's channel to the leader of a group, if that can be trusted to order a message that
     /// nobody else is sent: it answers, and the session's death would be noticed by all of the group.
     pub(super) fn way_to_leader(&mut self, session: SessionKey, group: GroupId) -> Option<u32> {

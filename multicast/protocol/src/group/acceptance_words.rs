@@ -15,9 +15,9 @@ use crate::mutants::Mutant;
 /// **Invariant.** As leader, `accepted(slot) <= last`. A follower may read words above its own `last`, so it commits no further
 /// than `last`.
 #[derive(Clone)]
-pub(super) struct Words(Vec<Acceptance>);
+pub(super) struct AcceptanceWords(Vec<Acceptance>);
 
-impl Words {
+impl AcceptanceWords {
     pub(super) fn new(replicas: u8) -> Self {
         Self(vec![Acceptance::default(); usize::from(replicas)])
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::RegionKey;
 use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 
-use crate::roster::{Introduction, Seen};
+use crate::roster::{Credentials, Seen};
 
 /// The version of everything that processes of a cluster write into each other's memory: mail,
 /// slots, rings, log entries. Raised with every change of any of them.
@@ -57,13 +57,13 @@ pub(crate) struct Side {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Mail {
+pub(crate) enum Introduction {
     /// An engine introduces itself to another.
     /// `constants` are encoded [`Constants`](skein_fabric::Constants).
-    Hello { version: u16, constants: Vec<u8>, node: u16, engine: u16, who: Introduction },
+    Hello { version: u16, constants: Vec<u8>, node: u16, engine: u16, who: Credentials },
     /// What the other may write of ours, the words of all our replicas, and what it may read: our
     /// heartbeat.
-    Welcome { words: Key, pulse: Key, who: Introduction },
+    Welcome { words: Key, pulse: Key, who: Credentials },
     /// Refuses an engine that introduced itself: this is who we know its node to be.
     Unwelcome { known: Seen },
     /// Opens a channel. The opener's ring is there; it asks for one of `wanted_bytes`.
@@ -78,7 +78,7 @@ pub(crate) enum Mail {
     Grown { channel: u32, ring: Key, ring_bytes: u64 },
 }
 
-impl Mail {
+impl Introduction {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("plain data")
     }

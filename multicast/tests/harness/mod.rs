@@ -7,11 +7,11 @@ mod clocked;
 use std::time::Duration;
 
 use skein_fabric::shm::Host;
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::application::{Answer, Application};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
 
 use self::clocked::{Clock, Clocked};
@@ -20,9 +20,9 @@ use self::clocked::{Clock, Clocked};
 const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
-pub(crate) struct Crew<A = Answer> {
+pub(crate) struct Harness<A = Answer> {
     engines: Vec<Engine<Clocked, A>>,
-    access: Access<Clocked>,
+    access: SessionTransport<Clocked>,
     clock: Clock,
     /// What a turn of all of them takes, by their clock.
     turn: Duration,
@@ -35,14 +35,14 @@ pub(crate) struct Crew<A = Answer> {
     window: usize,
 }
 
-impl Crew {
+impl Harness {
     /// Three nodes with replicas of `groups` groups, and so many sessions.
     pub(crate) fn start(groups: u16, sessions: usize) -> Self {
         Self::start_with(groups, sessions, |_| Answer)
     }
 }
 
-impl<A: Application + 'static> Crew<A> {
+impl<A: Application + 'static> Harness<A> {
     /// The same, with state machines that `application` makes.
     pub(crate) fn start_with(
         groups: u16,
@@ -66,7 +66,7 @@ impl<A: Application + 'static> Crew<A> {
                 engine.turn();
             }
         }
-        let mut access = Access::new(join("sessions"), topology, tuning);
+        let mut access = SessionTransport::new(join("sessions"), topology, tuning);
         // Names differ as random ones do, and are the same each time.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
@@ -84,19 +84,19 @@ impl<A: Application + 'static> Crew<A> {
     }
 
     /// From here on no time passes.
-    #[allow(dead_code, reason = "not everybody who has a crew stops its clock")]
+    #[allow(dead_code, reason = "not everybody who has a harness stops its clock")]
     pub(crate) fn stop_clock(&mut self) {
         self.turn = Duration::ZERO;
     }
 
     /// All sessions but the first so many have nothing to say from here on.
-    #[allow(dead_code, reason = "not everybody who has a crew has idle sessions")]
+    #[allow(dead_code, reason = "not everybody who has a harness has idle sessions")]
     pub(crate) fn keep_busy(&mut self, active: usize) {
         self.sessions.truncate(active);
     }
 
     /// From here on messages go to these, in turn.
-    #[allow(dead_code, reason = "most of those who have a crew send everything to all groups")]
+    #[allow(dead_code, reason = "most of those who have a harness send everything to all groups")]
     pub(crate) fn send_to(&mut self, destinations: Vec<GroupSet>) {
         self.destinations = destinations;
     }

@@ -11,13 +11,13 @@ use skein_fabric::shm::Host;
 use skein_fabric::sim::Rng;
 use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::{
-    Access as Open, Completion, Fabric, FabricError, Peer, Region, RegionKey, Remote, Source,
+    Completion, Fabric, FabricError, Peer, Permission as Open, Region, RegionKey, Remote, Source,
 };
-use skein_multicast::access::{Access, SessionKey};
 use skein_multicast::application::Answer;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
@@ -74,7 +74,7 @@ fn rogues_on_a_network_harm_nobody_else() {
 fn an_engine_that_goes_by_another_name_is_welcomed_by_nobody() {
     let ground = Ground::net();
     let cluster = Cluster::start(&ground);
-    let mut good = Access::new(ground.visit("good"), TOPOLOGY, Tuning::default());
+    let mut good = SessionTransport::new(ground.visit("good"), TOPOLOGY, Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
     let (fabric, me) = (ground.visit("impostor"), Identity::first(1, 0));
@@ -125,7 +125,7 @@ impl Cluster {
 
 fn harm_nobody_else(ground: &Ground) {
     let cluster = Cluster::start(ground);
-    let mut good = Access::new(ground.visit("good"), TOPOLOGY, Tuning::default());
+    let mut good = SessionTransport::new(ground.visit("good"), TOPOLOGY, Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
     for seed in 0..ROGUES {
@@ -139,7 +139,7 @@ fn harm_nobody_else(ground: &Ground) {
 }
 
 /// A message to all groups is answered by all of them.
-fn serve(access: &mut Access<AnyFabric>, session: SessionKey) {
+fn serve(access: &mut SessionTransport<AnyFabric>, session: SessionKey) {
     let sequence = access.multicast(session, TOPOLOGY.all_groups(), b"something").unwrap();
     let (mut unanswered, end) = (TOPOLOGY.all_groups(), Instant::now() + WATCHDOG);
     while !unanswered.is_empty() {
@@ -168,7 +168,7 @@ fn misbehave(ground: &Ground, seed: u64) {
     };
     let fabric =
         Rough { fabric: ground.visit(&format!("rogue{seed}")), whims, rng: Rng::new(seed) };
-    let mut access = Access::new(fabric, TOPOLOGY, Tuning::default());
+    let mut access = SessionTransport::new(fabric, TOPOLOGY, Tuning::default());
     let sessions: Vec<_> = (0..3).map(|_| access.open(SessionId(rng.word()))).collect();
     // It is answered sometimes, and does not care.
     for _ in 0..rng.between(20, 60) {

@@ -3,7 +3,7 @@
 use skein_fabric::{Fabric, Source};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-use super::{Wiring, member, members};
+use super::{ReplicaLinks, member, members};
 use crate::config::Topology;
 use crate::ordering::Links;
 
@@ -13,7 +13,7 @@ const BLOCK: usize = 8;
 
 /// What a word is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Column {
+pub(crate) enum StatusColumn {
     /// The writer's acceptance word.
     Accepted,
     /// Up to which final timestamp all of the writer's group are done with what they share.
@@ -24,25 +24,25 @@ pub(crate) enum Column {
     Applied,
 }
 
-impl Column {
+impl StatusColumn {
     /// Whether it is said to one replica, of the writer's own group.
     pub(super) const fn is_to_one(self) -> bool {
-        matches!(self, Column::Freed | Column::Applied)
+        matches!(self, StatusColumn::Freed | StatusColumn::Applied)
     }
 }
 
 /// What a word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
-    pub column: Column,
+    pub column: StatusColumn,
     pub by: ReplicaId,
     /// The number of the replica here to which it is said; `None` if it is said to all.
     pub to: Option<usize>,
 }
 
 /// All of them, in their order.
-pub(super) const COLUMNS: [Column; 4] =
-    [Column::Accepted, Column::Settled, Column::Freed, Column::Applied];
+pub(super) const COLUMNS: [StatusColumn; 4] =
+    [StatusColumn::Accepted, StatusColumn::Settled, StatusColumn::Freed, StatusColumn::Applied];
 
 /// Who hears what is said to the other replicas of some groups: one replica on each of their engines.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ pub(super) struct Audience {
     pub(super) engines: Vec<ReplicaId>,
 }
 
-impl<F: Fabric, O: Links> Wiring<F, O> {
+impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     /// Forgets what a group's replica here was told by the others of its group, and what it has told
     /// anybody: it begins anew.
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
@@ -61,22 +61,33 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
             let other = ReplicaId::new(replica.group, slot);
             for column in COLUMNS {
                 let at = self.word_at(replica, other, column);
-                self.port.fabric.store(self.words, at, 0);
+                self.endpoint.fabric.store(self.words, at, 0);
             }
         }
     }
 
     /// What `writer` has told a replica here counts no more: another life of it tells anew, and perhaps
     /// the same.
-    pub(crate) fn forget_word(&mut self, reader: ReplicaId, writer: ReplicaId, column: Column) {
+    pub(crate) fn forget_word(
+        &mut self,
+        reader: ReplicaId,
+        writer: ReplicaId,
+        column: StatusColumn,
+    ) {
         let at = self.word_at(reader, writer, column);
-        self.port.fabric.store(self.words, at, 0);
+        self.endpoint.fabric.store(self.words, at, 0);
         self.words_seen[at / 8] = 0;
     }
 
     /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
     /// again if the link is down now.
-    pub(crate) fn tell_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
+    pub(crate) fn tell_word(
+        &mut self,
+        from: ReplicaId,
+        to: ReplicaId,
+        column: StatusColumn,
+        word: u64,
+    ) {
         debug_assert!(column.is_to_one() && from.group == to.group);
         let at = self.told_at(from, self.place(to).link, column);
         self.told[at] = word;
@@ -89,7 +100,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         &mut self,
         from: ReplicaId,
         groups: GroupSet,
-        column: Column,
+        column: StatusColumn,
         word: u64,
     ) {
         debug_assert!(!column.is_to_one());
@@ -134,35 +145,51 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     }
 
     /// Where `told` has what `from`, which runs here, told an engine.
-    pub(super) fn told_at(&self, from: ReplicaId, link: Option<u16>, column: Column) -> usize {
+    pub(super) fn told_at(
+        &self,
+        from: ReplicaId,
+        link: Option<u16>,
+        column: StatusColumn,
+    ) -> usize {
         let engine = link.map_or(self.links.len(), usize::from);
         let pair = usize::from(self.place(from).row) * (self.links.len() + 1) + engine;
         pair * COLUMNS.len() + column as usize
     }
 
-    pub(super) fn write_word(&mut self, from: ReplicaId, to: ReplicaId, column: Column, word: u64) {
+    pub(super) fn write_word(
+        &mut self,
+        from: ReplicaId,
+        to: ReplicaId,
+        column: StatusColumn,
+        word: u64,
+    ) {
         let at = self.word_at(to, from, column);
         let Some(link) = self.link_to(to) else {
             self.told_here = true;
-            self.port.fabric.store(self.words, at, word);
+            self.endpoint.fabric.store(self.words, at, word);
             return;
         };
         let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
-        match self.port.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
-            Ok(()) => self.port.wake_later(peer),
+        match self.endpoint.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
+            Ok(()) => self.endpoint.wake_later(peer),
             Err(error) => tracing::debug!(%error, %to, "a word was not told"),
         }
     }
 
     /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
-    pub(super) fn word_at(&self, reader: ReplicaId, writer: ReplicaId, column: Column) -> usize {
+    pub(super) fn word_at(
+        &self,
+        reader: ReplicaId,
+        writer: ReplicaId,
+        column: StatusColumn,
+    ) -> usize {
         let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
         let (row, slot) = (usize::from(self.place(reader).row), usize::from(writer.slot));
         8 * match column {
-            Column::Accepted => member(self.topology, writer),
-            Column::Settled => members + member(self.topology, writer),
-            Column::Freed => 2 * (members + row * replicas) + slot,
-            Column::Applied => 2 * (members + row * replicas) + replicas + slot,
+            StatusColumn::Accepted => member(self.topology, writer),
+            StatusColumn::Settled => members + member(self.topology, writer),
+            StatusColumn::Freed => 2 * (members + row * replicas) + slot,
+            StatusColumn::Applied => 2 * (members + row * replicas) + replicas + slot,
         }
     }
 
@@ -174,14 +201,14 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     /// Looks at all words once, and appends those that say something else than when they were last
     /// looked at: the number of each, and what it says.
     pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
-        let Self { port, words, words_seen, .. } = self;
+        let Self { endpoint, words, words_seen, .. } = self;
         let mut from = 0;
-        while let Some(at) = port.fabric.changed(*words, words_seen, from) {
+        while let Some(at) = endpoint.fabric.changed(*words, words_seen, from) {
             let mut now = [0; WORDS_AT_ONCE * 8];
             // Where one has changed, others have too.
             from = (at + WORDS_AT_ONCE).min(words_seen.len());
             let now = &mut now[..8 * (from - at)];
-            port.fabric.copy_out(*words, 8 * at, now);
+            endpoint.fabric.copy_out(*words, 8 * at, now);
             let (blocks, rest) = now.as_chunks().0.as_chunks::<BLOCK>();
             let (seen_blocks, seen_rest) = words_seen[at..from].as_chunks_mut::<BLOCK>();
             let mut at = at;
@@ -207,15 +234,15 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     }
 }
 
-/// What the words of an engine with these replicas are, in their order: see [`Wiring::word_at`].
+/// What the words of an engine with these replicas are, in their order: see [`ReplicaLinks::word_at`].
 pub(super) fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
     let groups = (0..topology.groups).map(GroupId);
     let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
-    let to_all = [Column::Accepted, Column::Settled]
+    let to_all = [StatusColumn::Accepted, StatusColumn::Settled]
         .into_iter()
         .flat_map(|column| everybody.iter().map(move |by| Meaning { column, by: *by, to: None }));
     let to_one = local.iter().enumerate().flat_map(|(row, reader)| {
-        [Column::Freed, Column::Applied].into_iter().flat_map(move |column| {
+        [StatusColumn::Freed, StatusColumn::Applied].into_iter().flat_map(move |column| {
             topology.replicas_of(reader.group).map(move |by| Meaning { column, by, to: Some(row) })
         })
     });

@@ -27,16 +27,16 @@ pub use self::queries::{Of, QueryKey};
 
 use self::leaders::Leaders;
 use self::queries::{Queries, Query};
-use crate::ascending::Ascending;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
-use crate::mail::{Mail, Purpose, replica};
-use crate::port::{Opening, Port, RingSizes};
+use crate::endpoint::{Endpoint, Opening, RingSizes};
+use crate::introductions::{Introduction, Purpose, replica};
+use crate::ordered_window::OrderedWindow;
 
 /// How often replicas that are not there are dialled again.
 const RETRY: Duration = Duration::from_millis(20);
 /// How often the system is asked whether the engines we write to still run.
-const ROLL_CALL: Duration = Duration::from_millis(100);
+const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// How often a session that waits for nothing looks whether its connections still stand: a fraction of
 /// the time that it has to come back.
 const RETURN_WITHIN: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ const SHARED_FROM: usize = 2 << 10;
 const POOL_MAX: usize = 4096;
 
 /// The sessions of one thread and the fabric they share. Never blocks.
-pub struct Access<F> {
-    port: Port<F>,
+pub struct SessionTransport<F> {
+    endpoint: Endpoint<F>,
     topology: Topology,
     tuning: Tuning,
     /// By node, and by engine within it.
@@ -60,7 +60,7 @@ pub struct Access<F> {
     /// When the last turn began.
     turned_at: Duration,
     last_retry: Duration,
-    last_roll_call: Duration,
+    last_probe: Duration,
     refusal: Option<FabricError>,
     failure: Option<FabricError>,
     /// Messages that are not answered by every group.
@@ -79,7 +79,7 @@ struct Engine {
     peer: Option<Peer>,
 }
 
-/// One session of an [`Access`].
+/// One session of an [`SessionTransport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u32);
 
@@ -117,7 +117,7 @@ struct Session {
     /// Queries so far.
     asked: u64,
     /// Those that have no answer.
-    queries: Ascending<Query>,
+    queries: OrderedWindow<Query>,
     /// Messages from the low-water mark on, oldest first.
     window: VecDeque<UnderWay>,
     /// By group, and by slot within it.
@@ -151,7 +151,7 @@ enum Route {
     Waiting,
 }
 
-impl<F: Fabric> Access<F> {
+impl<F: Fabric> SessionTransport<F> {
     /// No sessions yet.
     pub fn new(fabric: F, topology: Topology, tuning: Tuning) -> Self {
         let sizes = RingSizes {
@@ -165,7 +165,7 @@ impl<F: Fabric> Access<F> {
             .flat_map(|node| (0..topology.engines).map(move |e| engine(node, e)))
             .collect();
         Self {
-            port: Port::new(fabric, sizes),
+            endpoint: Endpoint::new(fabric, sizes),
             topology,
             tuning,
             engines,
@@ -175,7 +175,7 @@ impl<F: Fabric> Access<F> {
             unopened: BTreeSet::new(),
             turned_at: Duration::ZERO,
             last_retry: Duration::ZERO,
-            last_roll_call: Duration::ZERO,
+            last_probe: Duration::ZERO,
             refusal: None,
             failure: None,
             under_way: 0,
@@ -196,7 +196,7 @@ impl<F: Fabric> Access<F> {
             id,
             next: 1,
             asked: 0,
-            queries: Ascending::default(),
+            queries: OrderedWindow::default(),
             window: VecDeque::new(),
             routes: vec![Route::Unused; replicas],
             met: GroupSet::EMPTY,
@@ -249,13 +249,13 @@ impl<F: Fabric> Access<F> {
         let mut to_leaders = GroupSet::EMPTY;
         for group in destinations.iter() {
             if logged && let Some(channel) = self.way_to_leader(session, group) {
-                bytes.write(&mut self.port, channel);
+                bytes.write(&mut self.endpoint, channel);
                 to_leaders = to_leaders.with(group);
                 continue;
             }
             for to in self.topology.replicas_of(group) {
                 if let Some(channel) = self.route(session, to) {
-                    bytes.write(&mut self.port, channel);
+                    bytes.write(&mut self.endpoint, channel);
                 }
             }
             let at = self.get(session);
@@ -281,7 +281,7 @@ impl<F: Fabric> Access<F> {
             for to in self.topology.replicas_of(group) {
                 let at = self.route_to(to);
                 if let Route::Open(channel) = self.get(session).routes[at]
-                    && self.port.get(channel).is_some_and(Channel::sent_all)
+                    && self.endpoint.get(channel).is_some_and(Channel::sent_all)
                 {
                     self.write(session, sequence, channel);
                 }
@@ -320,10 +320,10 @@ impl<F: Fabric> Access<F> {
         let id = self.get(session).id;
         let reached = self.reach(to);
         let unseen = reached.is_err();
-        let opened = reached.and_then(|peer| self.port.open(peer, Purpose::session(id, to)));
+        let opened = reached.and_then(|peer| self.endpoint.open(peer, Purpose::session(id, to)));
         match opened {
             Ok(channel) => {
-                self.port.channel_mut(channel).owner = session.0;
+                self.endpoint.channel_mut(channel).owner = session.0;
                 let at = self.route_to(to);
                 self.get(session).routes[at] = Route::Open(channel);
                 Some(channel)
@@ -359,7 +359,7 @@ impl<F: Fabric> Access<F> {
         let engine = &mut self.engines[at];
         match engine.peer {
             Some(peer) => Ok(peer),
-            None => Ok(*engine.peer.insert(self.port.fabric.dial(&engine.name)?)),
+            None => Ok(*engine.peer.insert(self.endpoint.fabric.dial(&engine.name)?)),
         }
     }
 
@@ -367,7 +367,7 @@ impl<F: Fabric> Access<F> {
     fn write(&mut self, session: SessionKey, sequence: u64, channel: u32) {
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let message = at.under_way(sequence).expect("only what is under way is sent");
-        message.bytes.write(&mut self.port, channel);
+        message.bytes.write(&mut self.endpoint, channel);
     }
 
     /// Nobody waits for replies to message `sequence` any more; those still to come are not given
@@ -388,12 +388,12 @@ impl<F: Fabric> Access<F> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
-        let now = self.port.fabric.now();
+        let now = self.endpoint.fabric.now();
         self.turned_at = now;
         let mut any = self.read_mail();
-        if self.port.take_failed() || now >= self.last_roll_call + ROLL_CALL {
-            self.last_roll_call = now;
-            self.call_roll();
+        if self.endpoint.take_failed() || now >= self.last_probe + PROBE_EVERY {
+            self.last_probe = now;
+            self.probe_peers();
         }
         if !self.unopened.is_empty() && now >= self.last_retry + RETRY {
             self.last_retry = now;
@@ -401,7 +401,7 @@ impl<F: Fabric> Access<F> {
         }
         self.ask_again(now);
         let mut ready = std::mem::take(&mut self.ready);
-        self.port.look(&mut ready);
+        self.endpoint.look(&mut ready);
         any |= !ready.is_empty();
         for channel in ready.drain(..) {
             self.read_channel(channel, replies);
@@ -409,7 +409,7 @@ impl<F: Fabric> Access<F> {
         self.ready = ready;
         // What is answered by now is not late.
         self.spread(now);
-        self.port.tell();
+        self.endpoint.tell();
         Ok(any)
     }
 
@@ -423,15 +423,15 @@ impl<F: Fabric> Access<F> {
     /// with a wake-up of its own.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
         // The roll was called, or a session closed, since the last turn: the next one does what follows.
-        if !self.ready.is_empty() || self.port.has_untold() {
+        if !self.ready.is_empty() || self.endpoint.has_untold() {
             return;
         }
         let Some(longest) = self.queries.wait_for(longest) else { return };
-        let longest = if self.port.has_errands() || !self.unopened.is_empty() {
+        let longest = if self.endpoint.has_errands() || !self.unopened.is_empty() {
             longest.min(RETRY)
         } else if self.under_way > 0 {
-            longest.min(ROLL_CALL)
-        } else if self.port.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
+            longest.min(PROBE_EVERY)
+        } else if self.endpoint.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
             // Whoever has nothing to say still has to come back in time where connections end.
             longest.min(RETURN_WITHIN)
         } else {
@@ -439,7 +439,7 @@ impl<F: Fabric> Access<F> {
         };
         let late = self.leaders.wait_for_them(self.turned_at).filter(|_| self.under_way > 0);
         let longest = late.map_or(longest, |late| longest.min(late));
-        let (fabric, quiet) = self.port.parking();
+        let (fabric, quiet) = self.endpoint.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| undisturbed() && quiet(fabric));
     }
 
@@ -449,9 +449,9 @@ impl<F: Fabric> Access<F> {
         self.queries.forget_all(session, &closed.queries);
         for route in closed.routes {
             if let Route::Open(channel) = route
-                && self.port.get(channel).is_some()
+                && self.endpoint.get(channel).is_some()
             {
-                self.port.close(channel);
+                self.endpoint.close(channel);
             }
         }
         for message in closed.window {
@@ -464,13 +464,13 @@ impl<F: Fabric> Access<F> {
 
     /// Which engines are there. Asks the system: not for the hot path.
     pub fn presence(&mut self) -> Presence {
-        self.call_roll();
+        self.probe_peers();
         let topology = self.topology;
         let mut presence = Presence { without_quorum: GroupSet::EMPTY, nobody: true };
         self.refusal = None;
         for engine in &mut self.engines {
             if engine.peer.is_none() {
-                match self.port.fabric.dial(&engine.name) {
+                match self.endpoint.fabric.dial(&engine.name) {
                     Ok(peer) => engine.peer = Some(peer),
                     Err(error @ FabricError::Refused { .. }) => self.refusal = Some(error),
                     Err(lack) if lack.is_lack() => self.refusal = Some(lack),
@@ -495,23 +495,23 @@ impl<F: Fabric> Access<F> {
 
     /// Asks which engines are gone. What is whole in the rings that they wrote is read before their
     /// channels are given up.
-    fn call_roll(&mut self) {
+    fn probe_peers(&mut self) {
         for engine in &mut self.engines {
-            if let Some(peer) = engine.peer.filter(|peer| self.port.fabric.is_gone(*peer)) {
+            if let Some(peer) = engine.peer.filter(|peer| self.endpoint.fabric.is_gone(*peer)) {
                 tracing::info!(engine = engine.name, "an engine is gone");
                 engine.peer = None;
-                self.ready.append(&mut self.port.lost(peer));
+                self.ready.append(&mut self.endpoint.lost(peer));
             }
         }
         // Their engines may be alive all the same: they are asked for another channel.
-        let failed = self.port.iter().filter(|(_, c)| c.failed && !c.leaving);
+        let failed = self.endpoint.iter().filter(|(_, c)| c.failed && !c.leaving);
         self.ready.extend(failed.map(|(id, _)| id));
     }
 
     /// A channel is of no use any more. Another is opened to the same replica.
     fn give_up(&mut self, channel: u32) {
         let (owner, purpose) =
-            (self.port.channel(channel).owner, self.port.channel(channel).purpose);
+            (self.endpoint.channel(channel).owner, self.endpoint.channel(channel).purpose);
         if let Purpose::Session { replica: to, .. } = purpose
             && let at = self.route_to(replica(to))
             && let Some(Some(session)) = self.sessions.get_mut(owner as usize)
@@ -520,17 +520,17 @@ impl<F: Fabric> Access<F> {
             session.routes[at] = Route::Waiting;
             self.unopened.insert(owner);
         }
-        self.port.close(channel);
+        self.endpoint.close(channel);
     }
 
     /// The fabric.
     pub fn fabric(&mut self) -> &mut F {
-        &mut self.port.fabric
+        &mut self.endpoint.fabric
     }
 
-    /// The port, for an onlooker.
-    pub(crate) const fn port(&self) -> &Port<F> {
-        &self.port
+    /// The endpoint, for an onlooker.
+    pub(crate) const fn endpoint(&self) -> &Endpoint<F> {
+        &self.endpoint
     }
 
     fn get(&mut self, session: SessionKey) -> &mut Session {
@@ -568,10 +568,10 @@ impl<F: Fabric> Access<F> {
     fn read_mail(&mut self) -> bool {
         let mut any = false;
         let mut bytes = std::mem::take(&mut self.mail);
-        while let Some(from) = self.port.fabric.recv(&mut bytes) {
+        while let Some(from) = self.endpoint.fabric.recv(&mut bytes) {
             any = true;
-            let Some(mail) = Mail::decode(&bytes) else { continue };
-            match self.port.receive_mail(from, mail, |_| false) {
+            let Some(mail) = Introduction::decode(&bytes) else { continue };
+            match self.endpoint.receive_mail(from, mail, |_| false) {
                 Opening::Refused(channel) => self.give_up(channel),
                 Opening::Accepted(_) | Opening::Nothing => {}
             }
@@ -581,16 +581,16 @@ impl<F: Fabric> Access<F> {
     }
 
     fn read_channel(&mut self, id: u32, replies: &mut dyn FnMut(GroupReply<'_>)) {
-        let Some(channel) = self.port.get(id) else { return };
+        let Some(channel) = self.endpoint.get(id) else { return };
         let (owner, purpose) = (channel.owner, channel.purpose);
         if !channel.sent_all() {
-            self.port.pump(id);
+            self.endpoint.pump(id);
         }
         let Purpose::Session { replica: to, .. } = purpose else { return };
         let group = replica(to).group;
         let mut datagram = std::mem::take(&mut self.datagram);
-        while let Some(next) = self.port.next(id) {
-            if !self.port.take(id, next, &mut datagram) {
+        while let Some(next) = self.endpoint.next(id) {
+            if !self.endpoint.take(id, next, &mut datagram) {
                 break;
             }
             let Some((sequence, bytes)) = datagram.split_first_chunk::<8>() else { continue };
@@ -621,7 +621,7 @@ impl<F: Fabric> Access<F> {
             session.shrink();
         }
         self.datagram = datagram;
-        if self.port.get(id).is_some_and(|channel| channel.dying || channel.failed) {
+        if self.endpoint.get(id).is_some_and(|channel| channel.dying || channel.failed) {
             tracing::debug!(?purpose, "a session's channel is over");
             self.give_up(id);
         }
@@ -630,10 +630,10 @@ impl<F: Fabric> Access<F> {
 
 impl Bytes {
     /// Sends them into a channel.
-    fn write<F: Fabric>(&self, port: &mut Port<F>, channel: u32) {
+    fn write<F: Fabric>(&self, endpoint: &mut Endpoint<F>, channel: u32) {
         match self {
-            Self::Short(bytes) => port.send(channel, Kind::Message, bytes, &[]),
-            Self::Long(bytes) => port.send_shared(channel, Kind::Message, Arc::clone(bytes)),
+            Self::Short(bytes) => endpoint.send(channel, Kind::Message, bytes, &[]),
+            Self::Long(bytes) => endpoint.send_shared(channel, Kind::Message, Arc::clone(bytes)),
             Self::Answered => {}
         }
     }

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 /// Values under rising numbers. The oldest one is mostly the next to end, and then this costs no more
 /// however many there are.
 #[derive(Clone, Debug)]
-pub struct Ascending<T> {
+pub struct OrderedWindow<T> {
     values: VecDeque<(u64, T)>,
 }
 
-impl<T> Default for Ascending<T> {
+impl<T> Default for OrderedWindow<T> {
     fn default() -> Self {
         Self { values: VecDeque::new() }
     }
 }
 
-impl<T> Ascending<T> {
+impl<T> OrderedWindow<T> {
     /// Adds a value under a number above all others.
     pub fn push(&mut self, number: u64, value: T) {
         debug_assert!(self.values.back().is_none_or(|(last, _)| *last < number), "numbers rise");
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn values_are_found_by_their_numbers_until_they_end() {
-        let mut values = Ascending::default();
+        let mut values = OrderedWindow::default();
         for number in [3, 5, 6, 9] {
             values.push(number, number * 10);
         }

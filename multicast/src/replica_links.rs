@@ -6,14 +6,14 @@
 //! what counts, so it can be written again whenever a link comes up. And each engine has a word that
 //! shows that it is alive, which the others read.
 
-mod words;
+mod status_words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use skein_fabric::{Access, Constants, Fabric, FabricError, Peer, Region, RegionKey, Remote};
+use skein_fabric::{Constants, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
 use skein_protocol::properties::Touch;
@@ -24,13 +24,13 @@ use skein_protocol::view::View;
 use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
-use crate::mail::{Key, Mail, Purpose, WIRE_VERSION, key, name};
+use crate::endpoint::Endpoint;
+use crate::introductions::{Introduction, Key, Purpose, WIRE_VERSION, key, name};
 use crate::ordering::Links;
-use crate::port::Port;
-use crate::roster::{Introduction, Roster, Seen};
+use crate::roster::{Credentials, Roster, Seen};
 
-use words::{Audience, COLUMNS, meanings, words_of};
-pub(crate) use words::{Column, Meaning};
+use status_words::{Audience, COLUMNS, meanings, words_of};
+pub(crate) use status_words::{Meaning, StatusColumn};
 
 /// Another engine, by node and engine number.
 type EngineId = (u16, u16);
@@ -59,7 +59,7 @@ const REPLIES_WAITING_BYTES: usize = 16 << 20;
 const ANSWERS_WAITING_BYTES: usize = 1 << 20;
 
 /// Another engine, and what we know of it.
-struct Link {
+struct ReplicaLink {
     engine: EngineId,
     peer: Option<Peer>,
     /// The peer that has introduced itself as this engine, and as whom.
@@ -73,7 +73,7 @@ struct Link {
     beats: bool,
     /// In how many ticks it is greeted again, if it has not answered: it may stand still, and all
     /// greetings are answered when it goes on.
-    greeted: u32,
+    retry_in: u32,
     /// The last audience to which this engine belongs is the one with this number.
     gathered_in: u64,
     /// The first of its replicas, which stands for all of them.
@@ -82,7 +82,7 @@ struct Link {
     route: Option<u32>,
 }
 
-impl Link {
+impl ReplicaLink {
     const fn to(engine: EngineId, first: ReplicaId) -> Self {
         Self {
             engine,
@@ -92,7 +92,7 @@ impl Link {
             pulse: None,
             seen: 0,
             beats: false,
-            greeted: 0,
+            retry_in: 0,
             gathered_in: 0,
             first,
             route: None,
@@ -102,7 +102,7 @@ impl Link {
 
 /// Where a replica of the cluster runs.
 #[derive(Clone, Copy)]
-struct Place {
+struct ReplicaLocation {
     /// The number of the link to its engine; `None` if that is ours.
     link: Option<u16>,
     /// Its number among those of its engine.
@@ -110,7 +110,7 @@ struct Place {
 }
 
 /// Ticks between two greetings of one that does not answer.
-const GREET_EVERY: u32 = 4;
+const HANDSHAKE_EVERY: u32 = 4;
 
 /// Completions of reads of heartbeats; those of writes to logs have another first bit.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
@@ -123,8 +123,8 @@ pub(crate) struct Datagram {
     pub bytes: Vec<u8>,
 }
 
-pub(crate) struct Wiring<F, O: Links> {
-    pub port: Port<F>,
+pub(crate) struct ReplicaLinks<F, O: Links> {
+    pub endpoint: Endpoint<F>,
     pub topology: Topology,
     /// What every engine of the cluster must have alike.
     pub constants: Constants,
@@ -139,7 +139,7 @@ pub(crate) struct Wiring<F, O: Links> {
     window: usize,
     pub local: Vec<ReplicaId>,
     /// Of every replica of the cluster.
-    places: Vec<Place>,
+    places: Vec<ReplicaLocation>,
     words: Region,
     /// Of each of them, what it is, and whose; and to which replica here it is said, if not to all.
     meanings: Vec<Meaning>,
@@ -147,7 +147,7 @@ pub(crate) struct Wiring<F, O: Links> {
     words_seen: Vec<u64>,
     /// Our own heartbeat, and, in the order of the links, those of others as last read.
     pulse: Region,
-    links: Vec<Link>,
+    links: Vec<ReplicaLink>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
     /// What we last told others, to be told again when a link comes up: for each replica here, and each
@@ -178,7 +178,7 @@ pub(crate) enum Note<R> {
     /// A replica has put a record into its log.
     Logged { by: ReplicaId, index: u64, record: R },
     /// A replica has written something about a message, or about its log, to another.
-    Told(Touch),
+    ReceivedResult(Touch),
     /// A replica has promised a ballot.
     Promised { by: ReplicaId, ballot: Ballot },
     /// A replica has delivered a message.
@@ -191,32 +191,32 @@ pub(crate) enum Note<R> {
     Restored { by: ReplicaId, delivered: u64 },
 }
 
-impl<F: Fabric, O: Links> Wiring<F, O> {
+impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     pub(crate) fn new(
-        mut port: Port<F>,
+        mut endpoint: Endpoint<F>,
         topology: Topology,
         window: usize,
         me: EngineId,
     ) -> Result<Self, FabricError> {
         let local = topology.replicas_on(me.0, me.1);
         let mut links = Vec::new();
-        let mut places = vec![Place { link: None, row: 0 }; members(topology)];
+        let mut places = vec![ReplicaLocation { link: None, row: 0 }; members(topology)];
         for engine in (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e))) {
             let replicas = topology.replicas_on(engine.0, engine.1);
             let link = (engine != me).then_some(links.len() as u16);
             if let (Some(_), Some(first)) = (link, replicas.first()) {
-                links.push(Link::to(engine, *first));
+                links.push(ReplicaLink::to(engine, *first));
             }
             for (row, replica) in (0..).zip(replicas) {
-                places[member(topology, replica)] = Place { link, row };
+                places[member(topology, replica)] = ReplicaLocation { link, row };
             }
         }
         let told = local.len() * (links.len() + 1) * COLUMNS.len();
         let len = words_of(topology, local.len()) * 8;
-        let words = port.fabric.create(len, Access::Shared)?;
-        let pulse = port.fabric.create((1 + links.len()) * 8, Access::Shared)?;
+        let words = endpoint.fabric.create(len, Permission::Shared)?;
+        let pulse = endpoint.fabric.create((1 + links.len()) * 8, Permission::Shared)?;
         Ok(Self {
-            port,
+            endpoint,
             topology,
             constants: topology.constants(),
             refusals: BTreeMap::new(),
@@ -255,7 +255,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     /// Introduces us to the engines that we have not met. To be called now and then. Returns the peers
     /// that they were to us before, in a life or on a connection that was over before they answered:
     /// whatever was opened to those goes nowhere.
-    pub(crate) fn greet(&mut self) -> Vec<Peer> {
+    pub(crate) fn handshake(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
         if self.roster.successor().is_some() {
             return over; // Nobody is to count on us.
@@ -266,22 +266,22 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
             }
             // Not there yet is normal while a cluster starts.
             let name = endpoint_name(link.engine.0, link.engine.1);
-            let Ok(peer) = self.port.fabric.dial(&name) else { continue };
+            let Ok(peer) = self.endpoint.fabric.dial(&name) else { continue };
             if let Some(former) = link.peer.filter(|former| *former != peer) {
                 over.push(former);
                 continue;
             }
-            if link.peer == Some(peer) && link.greeted > 0 {
-                link.greeted -= 1;
+            if link.peer == Some(peer) && link.retry_in > 0 {
+                link.retry_in -= 1;
                 continue;
             }
             let (node, engine) = self.me;
             let (version, who) = (WIRE_VERSION, self.roster.introduction());
             let constants = self.constants.encode();
-            let hello = Mail::Hello { version, constants, node, engine, who };
-            if self.port.fabric.send(peer, &hello.encode()).is_ok() {
+            let hello = Introduction::Hello { version, constants, node, engine, who };
+            if self.endpoint.fabric.send(peer, &hello.encode()).is_ok() {
                 link.peer = Some(peer);
-                link.greeted = GREET_EVERY;
+                link.retry_in = HANDSHAKE_EVERY;
             }
         }
         over
@@ -293,7 +293,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     }
 
     /// Whether the process that introduces itself as an engine may be that; one that may not is told so.
-    pub(crate) fn meet(&mut self, peer: Peer, engine: EngineId, who: &Introduction) -> bool {
+    pub(crate) fn meet(&mut self, peer: Peer, engine: EngineId, who: &Credentials) -> bool {
         if self.roster.meet(engine.0, who).is_err() {
             self.turn_away(peer, engine.0);
             return false;
@@ -306,13 +306,13 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     fn turn_away(&mut self, peer: Peer, node: u16) {
         if let Some(known) = self.roster.known(node) {
-            self.port.post(peer, Mail::Unwelcome { known });
+            self.endpoint.post(peer, Introduction::Unwelcome { known });
         }
     }
 
     /// The engine as which a peer has introduced itself, if it may be that.
     pub(crate) fn met_as(&self, peer: Peer) -> Option<EngineId> {
-        let is_it = |link: &&Link| link.met.is_some_and(|(met, _)| met == peer);
+        let is_it = |link: &&ReplicaLink| link.met.is_some_and(|(met, _)| met == peer);
         self.links.iter().find(is_it).map(|link| link.engine)
     }
 
@@ -334,10 +334,10 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     /// Answers an engine that introduced itself. Returns the peer that it was to us in a life or on
     /// a connection that is over.
     pub(crate) fn welcome(&mut self, peer: Peer, engine: EngineId) -> Option<Peer> {
-        let words = key(self.port.fabric.key(self.words));
-        let pulse = key(self.port.fabric.key(self.pulse));
+        let words = key(self.endpoint.fabric.key(self.words));
+        let pulse = key(self.endpoint.fabric.key(self.pulse));
         let who = self.roster.introduction();
-        self.port.post(peer, Mail::Welcome { words, pulse, who });
+        self.endpoint.post(peer, Introduction::Welcome { words, pulse, who });
         let link = self.links.iter().find(|link| link.engine == engine)?;
         link.peer.filter(|known| *known != peer)
     }
@@ -346,7 +346,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     /// what they missed. Returns which engine it is.
     pub(crate) fn welcomed(&mut self, peer: Peer, words: Key, pulse: Key) -> Option<EngineId> {
         let engine = self.engine_of(peer)?;
-        let fabric = &mut self.port.fabric;
+        let fabric = &mut self.endpoint.fabric;
         let attached = fabric.attach(peer, &RegionKey(words)).and_then(|words| {
             let pulse = fabric.attach(peer, &RegionKey(pulse));
             let pulse = pulse.inspect_err(|_| fabric.detach(words))?;
@@ -375,7 +375,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     /// Shows that we are alive.
     pub(crate) fn show_life(&mut self) {
-        let fabric = &mut self.port.fabric;
+        let fabric = &mut self.endpoint.fabric;
         let count = fabric.load(self.pulse, 0);
         fabric.store(self.pulse, 0, count + 1);
     }
@@ -384,7 +384,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     /// are one-sided, so that nobody has to have a core to be seen alive but by its own beats.
     pub(crate) fn beat(&mut self) {
         self.show_life();
-        let fabric = &mut self.port.fabric;
+        let fabric = &mut self.endpoint.fabric;
         for (i, link) in self.links.iter_mut().enumerate() {
             let at = (1 + i) * 8;
             let word = fabric.load(self.pulse, at);
@@ -409,9 +409,10 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
             let met = link.met.filter(|(met, _)| *met != peer);
-            *link = Link { met, ..Link::to(link.engine, link.first) };
+            *link = ReplicaLink { met, ..ReplicaLink::to(link.engine, link.first) };
         }
-        self.routes.retain(|_, id| self.port.get(*id).is_some_and(|channel| channel.peer != peer));
+        self.routes
+            .retain(|_, id| self.endpoint.get(*id).is_some_and(|channel| channel.peer != peer));
     }
 
     /// The engines that we have met.
@@ -419,12 +420,12 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         self.links.iter().filter_map(|link| link.peer)
     }
 
-    fn place(&self, replica: ReplicaId) -> Place {
+    fn place(&self, replica: ReplicaId) -> ReplicaLocation {
         self.places[member(self.topology, replica)]
     }
 
     /// The link to the engine that runs `replica`, if that is not ours.
-    fn link_to(&self, replica: ReplicaId) -> Option<&Link> {
+    fn link_to(&self, replica: ReplicaId) -> Option<&ReplicaLink> {
         self.place(replica).link.map(|link| &self.links[usize::from(link)])
     }
 
@@ -434,14 +435,14 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     /// Whether no peer has written a word, or about a channel, since the last look.
     pub(crate) fn is_quiet(&self) -> bool {
-        let Self { port, words, words_seen, .. } = self;
-        port.is_quiet() && port.fabric.changed(*words, words_seen, 0).is_none()
+        let Self { endpoint, words, words_seen, .. } = self;
+        endpoint.is_quiet() && endpoint.fabric.changed(*words, words_seen, 0).is_none()
     }
 
     /// The fabric to sleep on, and what to look at once more before.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
-        let Self { port, words, words_seen, .. } = self;
-        let (fabric, quiet) = port.parking();
+        let Self { endpoint, words, words_seen, .. } = self;
+        let (fabric, quiet) = endpoint.parking();
         (fabric, move |fabric: &F| quiet(fabric) && fabric.changed(*words, words_seen, 0).is_none())
     }
 
@@ -481,7 +482,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         head: &[u8],
         body: &[u8],
     ) -> Option<u32> {
-        if let Some((id, channel)) = route.and_then(|id| Some((id, self.port.get(id)?)))
+        if let Some((id, channel)) = route.and_then(|id| Some((id, self.endpoint.get(id)?)))
             && !channel.dying
             && channel.purpose == purpose
         {
@@ -495,14 +496,14 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
                 channel.waiting() >= WAITING_MAX || channel.holds(kind, head, body)
             };
             if !(told_again && waits(channel)) {
-                self.port.send(id, kind, head, body);
+                self.endpoint.send(id, kind, head, body);
             }
             return route;
         }
         // Whoever is not there is told later: all that matters is told again until it is heard.
-        match self.port.open(to?, purpose) {
+        match self.endpoint.open(to?, purpose) {
             Ok(channel) => {
-                self.port.send(channel, kind, head, body);
+                self.endpoint.send(channel, kind, head, body);
                 Some(channel)
             }
             Err(error) => {
@@ -514,7 +515,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     /// Sends a question that will be asked again, unless others wait for room already.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId, kind: Kind, question: &[u8]) {
-        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        let route = self.routes.get(&(from, to)).and_then(|id| self.endpoint.get(*id));
         if route.is_none_or(Channel::sent_all) {
             self.send(from, to, kind, question, &[]);
         }
@@ -526,13 +527,13 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         if self.runs_here(to) {
             return self.relays_here < RELAYS_HERE_MAX;
         }
-        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        let route = self.routes.get(&(from, to)).and_then(|id| self.endpoint.get(*id));
         route.is_none_or(|channel| !channel.has_waiting(Kind::Relay))
     }
 
     /// Whether everything that one of our replicas sent to another is in its ring: more can go.
     pub(crate) fn has_sent_all(&self, from: ReplicaId, to: ReplicaId) -> bool {
-        let route = self.routes.get(&(from, to)).and_then(|id| self.port.get(*id));
+        let route = self.routes.get(&(from, to)).and_then(|id| self.endpoint.get(*id));
         route.is_none_or(Channel::sent_all)
     }
 
@@ -583,7 +584,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     /// Sends a datagram to another engine, for all that it runs.
     pub(crate) fn send_to_engine(&mut self, engine: usize, kind: Kind, bytes: &[u8]) {
-        let Link { peer, first, route, .. } = self.links[engine];
+        let ReplicaLink { peer, first, route, .. } = self.links[engine];
         let purpose = Purpose::Engine { from: name(self.local[0]), to: name(first) };
         self.links[engine].route = self.send_by(route, peer, purpose, kind, bytes, &[]);
     }
@@ -594,7 +595,7 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         for link in self.links.iter_mut().filter(|link| link.route == Some(channel)) {
             link.route = None;
         }
-        self.port.close(channel);
+        self.endpoint.close(channel);
     }
 
     /// Replies to a session. Usually it has one channel to a replica; one that came back after its
@@ -603,9 +604,10 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
         let head = message.sequence.to_le_bytes();
         for channel in self.sessions.get(&(message.session, from)).into_iter().flatten() {
             let waits = REPLIES_WAITING * self.window;
-            let fits = self.port.has_room_for_reply(*channel, reply.len(), REPLIES_WAITING_BYTES);
-            if fits && self.port.makes_room_for_reply(*channel, message.sequence, waits) {
-                self.port.send(*channel, Kind::Reply, &head, reply);
+            let fits =
+                self.endpoint.has_room_for_reply(*channel, reply.len(), REPLIES_WAITING_BYTES);
+            if fits && self.endpoint.makes_room_for_reply(*channel, message.sequence, waits) {
+                self.endpoint.send(*channel, Kind::Reply, &head, reply);
             }
         }
     }
@@ -618,8 +620,8 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
             let takes = |channel: &Channel| {
                 channel.takes_answer(number, answer.len(), most, ANSWERS_WAITING_BYTES)
             };
-            if self.port.get(*channel).is_some_and(takes) {
-                self.port.send(*channel, Kind::Answer, &head, answer);
+            if self.endpoint.get(*channel).is_some_and(takes) {
+                self.endpoint.send(*channel, Kind::Answer, &head, answer);
             }
         }
     }
@@ -631,13 +633,13 @@ impl<F: Fabric, O: Links> Wiring<F, O> {
 
     /// Whether a session has another channel to one of our replicas that is not over.
     pub(crate) fn has_another(&self, session: SessionId, replica: ReplicaId, channel: u32) -> bool {
-        let lives = |id: &u32| *id != channel && self.port.get(*id).is_some_and(|it| !it.dying);
+        let lives = |id: &u32| *id != channel && self.endpoint.get(*id).is_some_and(|it| !it.dying);
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 
     /// Whether a session has a channel to one of our replicas that is not over.
     pub(crate) fn hears(&self, session: SessionId, replica: ReplicaId) -> bool {
-        let lives = |id: &u32| self.port.get(*id).is_some_and(|it| !it.dying);
+        let lives = |id: &u32| self.endpoint.get(*id).is_some_and(|it| !it.dying);
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 
