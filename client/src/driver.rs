@@ -18,7 +18,7 @@ use skein_protocol::ids::SessionId;
 pub use skein_multicast::session_transport::SessionKey;
 
 use crate::error::{Error, Unavailability};
-use crate::ledger::{Counts, Farewell, Ledger};
+use crate::pending_operations::{Counts, PendingOperations, SessionClose};
 use crate::reads::{Next, ReadMode, Reads};
 
 /// How long an operation waits for its replies unless told otherwise.
@@ -95,19 +95,19 @@ impl Shape {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Driver<F: Fabric> {
-    access: SessionTransport<F>,
+    transport: SessionTransport<F>,
     /// The one that speaks for the sessions.
     process: Process,
     shape: Shape,
     waiter: Waiter,
-    ledger: Ledger,
+    operations: PendingOperations,
     reads: Reads,
     read_mode: ReadMode,
     timeout: Duration,
     tickets: u64,
     /// Of sessions that were closed before these were sent.
     dropped: Vec<Ticket>,
-    look_next: Duration,
+    refresh_next: Duration,
     send_again_next: Duration,
     /// As it was when last looked.
     presence: Presence,
@@ -115,7 +115,7 @@ pub struct Driver<F: Fabric> {
     // Kept to be reused.
     messages: Vec<(SessionKey, u64)>,
     senders: Vec<SessionKey>,
-    farewells: Vec<Farewell>,
+    session_closes: Vec<SessionClose>,
 }
 
 impl<F: Fabric> Driver<F> {
@@ -123,23 +123,23 @@ impl<F: Fabric> Driver<F> {
     pub fn new(fabric: F, shape: Shape) -> Self {
         let waiter = Waiter::new(shape.waiting);
         Self {
-            access: SessionTransport::new(fabric, shape.topology, shape.tuning),
+            transport: SessionTransport::new(fabric, shape.topology, shape.tuning),
             process: Process::current(),
             shape,
             waiter,
-            ledger: Ledger::default(),
+            operations: PendingOperations::default(),
             reads: Reads::default(),
             read_mode: ReadMode::default(),
             timeout: TIMEOUT_DEFAULT,
             tickets: 0,
             dropped: Vec::new(),
-            look_next: Duration::ZERO,
+            refresh_next: Duration::ZERO,
             send_again_next: Duration::ZERO,
             presence: Presence::default(),
             broken: None,
             messages: Vec::new(),
             senders: Vec::new(),
-            farewells: Vec::new(),
+            session_closes: Vec::new(),
         }
     }
 
@@ -183,10 +183,10 @@ impl<F: Fabric> Driver<F> {
     /// As [`open`](Self::open), under a name made of these bits: for a run that is to be the same each
     /// time. No two sessions of a cluster may ever have one name.
     pub fn open_as(&mut self, random: SessionId) -> SessionKey {
-        let key = self.access.open(random);
-        self.ledger.opening(key, Plan::open(&self.shape.slots));
-        let now = self.access.fabric().now();
-        self.look(now);
+        let key = self.transport.open(random);
+        self.operations.opening(key, Plan::open(&self.shape.slots));
+        let now = self.transport.fabric().now();
+        self.refresh(now);
         self.send(key);
         key
     }
@@ -264,9 +264,9 @@ impl<F: Fabric> Driver<F> {
     ) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket { session, number: self.tickets };
-        let now = self.access.fabric().now();
+        let now = self.transport.fabric().now();
         let deadline = now.saturating_add(left);
-        self.look(now);
+        self.refresh(now);
         let one_group = !plan.destinations().has_several();
         let of = match mode {
             // Whoever comes to be there is asked in order.
@@ -277,7 +277,7 @@ impl<F: Fabric> Driver<F> {
             ReadMode::Stale => Some(Of::Anybody),
         };
         let Some(of) = of else {
-            self.ledger.submit(ticket, plan, deadline, allowed);
+            self.operations.submit(ticket, plan, deadline, allowed);
             self.send(session);
             return ticket;
         };
@@ -302,15 +302,15 @@ impl<F: Fabric> Driver<F> {
         if let Some(why) = &self.broken {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
-        let (ledger, settled) = (&mut self.ledger, &mut self.messages);
-        let turned = self.access.turn(&mut |reply| {
+        let (operations, settled) = (&mut self.operations, &mut self.messages);
+        let turned = self.transport.turn(&mut |reply| {
             let GroupReply { session, sequence, group, bytes } = reply;
-            if ledger.reply(session, sequence, group, bytes, finished) {
+            if operations.reply(session, sequence, group, bytes, finished) {
                 settled.push((session, sequence));
             }
         });
         for (session, sequence) in self.messages.drain(..) {
-            self.access.settle(session, sequence);
+            self.transport.settle(session, sequence);
         }
         let mut busy = match turned {
             Ok(busy) => busy,
@@ -318,30 +318,30 @@ impl<F: Fabric> Driver<F> {
         };
         self.take_answers(finished);
         if busy {
-            self.waiter.worked(self.access.fabric());
+            self.waiter.worked(self.transport.fabric());
         }
-        let counts = self.ledger.counts();
+        let counts = self.operations.counts();
         if counts != Counts::default() || self.reads.len() > 0 {
-            let now = self.access.turned_at();
-            self.look(now);
+            let now = self.transport.turned_at();
+            self.refresh(now);
             busy |= self.send_queued();
             if self.presence.nobody {
-                let refused = self.access.refusal().map(|why| {
+                let refused = self.transport.refusal().map(|why| {
                     let lacks = why.is_lack();
                     let why = why.to_string();
                     if lacks { Unavailability::Lacking(why) } else { Unavailability::Refused(why) }
                 });
-                let gone = if self.access.fabric().may_return() {
+                let gone = if self.transport.fabric().may_return() {
                     Unavailability::Unreachable
                 } else {
                     Unavailability::Stopped
                 };
                 let why = refused.unwrap_or(gone);
-                self.ledger.fail(&why, finished);
+                self.operations.fail(&why, finished);
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
-            self.ledger.expire(now, self.presence.without_quorum, finished);
-            let access = &mut self.access;
+            self.operations.expire(now, self.presence.without_quorum, finished);
+            let access = &mut self.transport;
             self.reads.expire(now, self.presence.without_quorum, finished, &mut |query| {
                 access.forget_query(query);
             });
@@ -360,29 +360,29 @@ impl<F: Fabric> Driver<F> {
     /// As [`wait`](Self::wait), and sleeps only while `undisturbed` says so. Whoever changes that
     /// must wake the fabric.
     pub(crate) fn wait_while(&mut self, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        let now = self.access.fabric().now();
+        let now = self.transport.fabric().now();
         let mut longest = longest;
-        let counts = self.ledger.counts();
+        let counts = self.operations.counts();
         if counts.waiting > 0 || counts.closing > 0 || self.reads.len() > 0 {
-            longest = longest.min(self.look_next.saturating_sub(now));
+            longest = longest.min(self.refresh_next.saturating_sub(now));
         }
-        for earliest in self.ledger.earliest().into_iter().chain(self.reads.earliest()) {
+        for earliest in self.operations.earliest().into_iter().chain(self.reads.earliest()) {
             longest = longest.min(earliest.saturating_sub(now));
         }
-        self.access.wait(&mut self.waiter, longest, undisturbed);
+        self.transport.wait(&mut self.waiter, longest, undisturbed);
     }
 
     /// The operations that were submitted and are not finished.
     pub fn under_way(&self) -> usize {
-        self.ledger.counts().waiting + self.reads.len() + self.dropped.len()
+        self.operations.counts().waiting + self.reads.len() + self.dropped.len()
     }
 
     /// Ends a session. Operations that were sent still finish as they would have; those that were
     /// not finish as [`Error::Closed`]. Goes on in [`poll`](Self::poll).
     pub fn close(&mut self, session: SessionKey) {
         let longest = self.timeout.saturating_add(FAREWELL_MAX);
-        let deadline = self.access.fabric().now().saturating_add(longest);
-        self.ledger.close(session, deadline, &mut self.dropped);
+        let deadline = self.transport.fabric().now().saturating_add(longest);
+        self.operations.close(session, deadline, &mut self.dropped);
         let mut dropped = std::mem::take(&mut self.dropped);
         let mut drop = |ticket, _: Result<Reply, Error>| dropped.push(ticket);
         self.fail_reads(Some(session), &Error::Closed, &mut drop);
@@ -391,7 +391,7 @@ impl<F: Fabric> Driver<F> {
 
     /// How many sessions that were closed are not over yet.
     pub fn closing(&self) -> usize {
-        self.ledger.counts().closing
+        self.operations.counts().closing
     }
 
     /// Ends without a word, as a process that is killed does. The replicas find out by themselves.
@@ -405,21 +405,21 @@ impl<F: Fabric> Driver<F> {
         if self.broken.is_some() || !self.process.is_current() {
             return;
         }
-        let deadline = self.access.fabric().now().saturating_add(FAREWELL_MAX);
-        self.ledger.fail(&Unavailability::Stopped, &mut |_, _| ());
+        let deadline = self.transport.fabric().now().saturating_add(FAREWELL_MAX);
+        self.operations.fail(&Unavailability::Stopped, &mut |_, _| ());
         self.fail_reads(None, &Error::Closed, &mut |_, _| ());
-        for session in self.ledger.sessions().collect::<Vec<_>>() {
-            self.ledger.close(session, deadline, &mut self.dropped);
+        for session in self.operations.sessions().collect::<Vec<_>>() {
+            self.operations.close(session, deadline, &mut self.dropped);
         }
-        let mut look_next = self.look_next;
+        let mut refresh_next = self.refresh_next;
         while self.closing() > 0 && self.broken.is_none() {
             if !self.poll(&mut |_, _| ()).is_ok_and(|busy| busy) {
                 self.wait(LOOK_EVERY);
             }
-            let now = self.access.fabric().now();
-            if now >= look_next {
-                look_next = now + LOOK_EVERY;
-                if !self.access.presence().without_quorum.is_empty() {
+            let now = self.transport.fabric().now();
+            if now >= refresh_next {
+                refresh_next = now + LOOK_EVERY;
+                if !self.transport.presence().without_quorum.is_empty() {
                     break;
                 }
             }
@@ -432,7 +432,7 @@ impl<F: Fabric> Driver<F> {
         if let Some(why) = self.broken.as_ref().or_else(forked) {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
-        if self.ledger.waiting(session)? + self.reads.of(session) >= self.window() {
+        if self.operations.waiting(session)? + self.reads.of(session) >= self.window() {
             return Err(Error::WindowFull { window: self.window() });
         }
         Ok(())
@@ -440,7 +440,7 @@ impl<F: Fabric> Driver<F> {
 
     /// Asks the groups of a read what is missing.
     fn ask(&mut self, now: Duration, ticket: Ticket) {
-        let access = &mut self.access;
+        let access = &mut self.transport;
         self.reads.ask(ticket, |group, of, question| {
             access.query(now, ticket.session, group, of, question)
         });
@@ -448,13 +448,13 @@ impl<F: Fabric> Driver<F> {
 
     /// Takes the answers to reads that are in.
     fn take_answers(&mut self, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
-        while let Some((query, answer)) = self.access.take_answer() {
+        while let Some((query, answer)) = self.transport.take_answer() {
             let next = self.reads.answer(query, &answer, finished);
-            self.access.give_back(answer);
+            self.transport.give_back(answer);
             match next {
-                Some((ticket, Next::Look)) => self.ask(self.access.turned_at(), ticket),
+                Some((ticket, Next::Repeat)) => self.ask(self.transport.turned_at(), ticket),
                 Some((ticket, Next::Order { plan, deadline, allowed })) => {
-                    self.ledger.submit(ticket, plan, deadline, allowed);
+                    self.operations.submit(ticket, plan, deadline, allowed);
                     self.send(ticket.session);
                 }
                 Some((_, Next::Nothing)) | None => {}
@@ -468,16 +468,16 @@ impl<F: Fabric> Driver<F> {
         error: &Error,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
     ) {
-        let access = &mut self.access;
+        let access = &mut self.transport;
         self.reads.fail(session, error, finished, &mut |query| access.forget_query(query));
     }
 
     /// Multicasts what the session has queued, as far as its window allows.
     fn send(&mut self, session: SessionKey) -> bool {
         let mut sent = false;
-        while let Some((next, plan)) = self.ledger.next(session, self.presence.without_quorum) {
-            match self.access.multicast(session, plan.destinations(), plan.request()) {
-                Ok(sequence) => self.ledger.sent(session, next, sequence),
+        while let Some((next, plan)) = self.operations.next(session, self.presence.without_quorum) {
+            match self.transport.multicast(session, plan.destinations(), plan.request()) {
+                Ok(sequence) => self.operations.sent(session, next, sequence),
                 Err(WindowFull) => break,
             }
             sent = true;
@@ -486,11 +486,11 @@ impl<F: Fabric> Driver<F> {
     }
 
     fn send_queued(&mut self) -> bool {
-        if self.ledger.counts().queued == 0 {
+        if self.operations.counts().queued == 0 {
             return false;
         }
         let mut senders = std::mem::take(&mut self.senders);
-        senders.extend(self.ledger.senders());
+        senders.extend(self.operations.senders());
         let sent = senders.drain(..).fold(false, |sent, session| self.send(session) | sent);
         self.senders = senders;
         sent
@@ -498,47 +498,47 @@ impl<F: Fabric> Driver<F> {
 
     /// Now and then, asks which nodes run. While a group is without a quorum, what it would be sent
     /// is held back: there it would only wait, and hold up the other groups that it goes to.
-    fn look(&mut self, now: Duration) {
-        if now < self.look_next && !self.ledger.is_due(now) {
+    fn refresh(&mut self, now: Duration) {
+        if now < self.refresh_next && !self.operations.is_due(now) {
             return;
         }
-        self.look_next = now + LOOK_EVERY;
-        self.presence = self.access.presence();
+        self.refresh_next = now + LOOK_EVERY;
+        self.presence = self.transport.presence();
         if now >= self.send_again_next {
             self.send_again_next = now + SEND_AGAIN_EVERY;
-            self.ledger.stale(&mut self.messages);
+            self.operations.stale(&mut self.messages);
             for (session, sequence) in self.messages.drain(..) {
-                self.access.retry(session, sequence);
+                self.transport.retry(session, sequence);
             }
         }
     }
 
     /// Sends the last messages of closing sessions, and forgets those that are over.
     fn say_farewell(&mut self, now: Duration) -> bool {
-        if self.ledger.counts().closing == 0 {
+        if self.operations.counts().closing == 0 {
             return false;
         }
-        let mut farewells = std::mem::take(&mut self.farewells);
-        self.ledger.farewells(now, &mut farewells);
+        let mut session_closes = std::mem::take(&mut self.session_closes);
+        self.operations.session_closes(now, &mut session_closes);
         let mut busy = false;
-        for farewell in farewells.drain(..) {
-            match farewell {
-                Farewell::Send(key) => {
+        for close in session_closes.drain(..) {
+            match close {
+                SessionClose::Send(key) => {
                     let plan = Plan::close(&self.shape.slots);
-                    let sent = self.access.multicast(key, plan.destinations(), plan.request());
+                    let sent = self.transport.multicast(key, plan.destinations(), plan.request());
                     if let Ok(sequence) = sent {
-                        self.ledger.ending(key, sequence, plan);
+                        self.operations.ending(key, sequence, plan);
                         busy = true;
                     }
                 }
-                Farewell::Forget(key) => {
-                    self.ledger.forget(key);
-                    self.access.close(key);
+                SessionClose::Forget(key) => {
+                    self.operations.forget(key);
+                    self.transport.close(key);
                     busy = true;
                 }
             }
         }
-        self.farewells = farewells;
+        self.session_closes = session_closes;
         busy
     }
 
@@ -556,7 +556,7 @@ impl<F: Fabric> Driver<F> {
         why: Unavailability,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
     ) -> Error {
-        self.ledger.fail(&why, finished);
+        self.operations.fail(&why, finished);
         self.broken = Some(why.clone());
         let error = Error::Unavailable { why, sent: false };
         self.fail_reads(None, &error, finished);
@@ -567,7 +567,7 @@ impl<F: Fabric> Driver<F> {
 impl Driver<AnyFabric> {
     /// What other threads wake it with while it waits.
     pub(crate) fn waker(&mut self) -> AnyWaker {
-        self.access.fabric().waker()
+        self.transport.fabric().waker()
     }
 }
 

@@ -82,10 +82,10 @@ mod draft;
 pub mod driver;
 mod error;
 mod interactive;
-mod ledger;
 #[cfg(feature = "local")]
 pub mod local;
 mod operations;
+mod pending_operations;
 mod reads;
 
 pub use blocking::Client;

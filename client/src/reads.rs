@@ -1,19 +1,19 @@
 //! Reads that are not ordered: which are under way, and what is known of each.
 //!
-//! Arithmetic only, like the [ledger](crate::ledger): answers and deadlines go in; results, and what to
+//! Arithmetic only, like the [operations](crate::pending_operations): answers and deadlines go in; results, and what to
 //! ask next, come out.
 //!
 //! **Invariant (one cut).** A transaction over several groups that is read under leases looks at each
 //! group, and, when all have answered, once more: what no look found changed was so at the moment
-//! between the two (`skein_kvstore::look`). If too much is written meanwhile it is ordered after all.
+//! between the two (`skein_kvstore::unordered_read`). If too much is written meanwhile it is ordered after all.
 
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use skein_kvstore::look;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
+use skein_kvstore::unordered_read;
 use skein_multicast::ordered_window::OrderedWindow;
 use skein_multicast::session_transport::{Of, QueryKey, SessionKey};
 use skein_protocol::ids::{GroupId, GroupSet};
@@ -21,10 +21,10 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
-use crate::ledger::{Finished, all};
+use crate::pending_operations::{Finished, all};
 
 /// Looks that a transaction over several groups may take before it is ordered after all.
-const LOOKS_MAX: u32 = 4;
+const ROUNDS_MAX: u32 = 4;
 
 /// How operations that only read are done.
 ///
@@ -88,7 +88,7 @@ struct Read {
     answers: Answers,
     /// What the look before saw.
     before: Option<Answers>,
-    looks: u32,
+    rounds: u32,
 }
 
 type Answers = Vec<(GroupId, Vec<u8>)>;
@@ -98,7 +98,7 @@ pub(crate) enum Next {
     /// Others are missing, or nobody waits.
     Nothing,
     /// Its groups are to be asked once more.
-    Look,
+    Repeat,
     /// It is ordered after all.
     Order { plan: Plan, deadline: Duration, allowed: Duration },
 }
@@ -130,7 +130,7 @@ impl Reads {
     ) {
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
         let (missing, answers, before) = (plan.destinations(), Answers::new(), None);
-        let read = Read { plan, of, deadline, allowed, missing, answers, before, looks: 1 };
+        let read = Read { plan, of, deadline, allowed, missing, answers, before, rounds: 1 };
         let at = ticket.session.0 as usize;
         if self.sessions.len() <= at {
             self.sessions.resize_with(at + 1, Session::default);
@@ -171,12 +171,12 @@ impl Reads {
         }
         let reply = read.join(group, answer);
         let over = reply.is_err() || read.is_seen(group, answer);
-        if !over && read.looks < LOOKS_MAX {
-            read.looks += 1;
+        if !over && read.rounds < ROUNDS_MAX {
+            read.rounds += 1;
             read.answers.push((group, answer.to_vec()));
             read.before = Some(std::mem::take(&mut read.answers));
             read.missing = read.plan.destinations();
-            return Some((ticket, Next::Look));
+            return Some((ticket, Next::Repeat));
         }
         let read = session.under_way.remove(number).expect("it was there a moment ago");
         self.len -= 1;
@@ -268,13 +268,15 @@ impl Read {
         let Some(before) = &self.before else { return false };
         let unchanged = |(group, now)| {
             let before = before.iter().find(|(of, _)| *of == group);
-            before.is_some_and(|(_, before)| look::is_unchanged(before, now))
+            before.is_some_and(|(_, before)| unordered_read::is_unchanged(before, now))
         };
         all(&self.answers, group, last).all(unchanged)
     }
 
     /// What the answers come to, this one being the last.
     fn join(&self, group: GroupId, last: &[u8]) -> Result<Reply, Refusal> {
-        self.plan.join(all(&self.answers, group, last).map(|(of, answer)| (of, look::part(answer))))
+        self.plan.join(
+            all(&self.answers, group, last).map(|(of, answer)| (of, unordered_read::part(answer))),
+        )
     }
 }

@@ -2,7 +2,6 @@
 
 pub mod command;
 pub mod limits;
-pub mod look;
 pub mod machine;
 pub mod number;
 pub mod plan;
@@ -12,4 +11,5 @@ mod rules;
 pub mod slots;
 pub mod store;
 mod text;
+pub mod unordered_read;
 pub mod wire;

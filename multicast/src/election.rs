@@ -45,7 +45,7 @@ pub(crate) enum Election {
     State(Part),
     /// I lead in this ballot, and am asked to read: promise me a lease.
     Lease { ballot: u64, number: u64 },
-    /// This life of me lets nobody else lead, for one lease from when it says so.
+    /// This incarnation of me lets nobody else lead, for one lease from when it says so.
     Promised { ballot: u64, number: u64, incarnation: u32 },
     /// I lead, and the connections of these sessions to me have ended: has one to you?
     Seeks { sessions: Vec<u64> },
@@ -53,7 +53,7 @@ pub(crate) enum Election {
     Sees { sessions: Vec<u64> },
     /// What my state is at these positions, in short. I follow, or lead, in this ballot.
     Digests { ballot: u64, digests: Vec<Digest> },
-    /// As this life I was given a copy of your state, and it is not what its digest says.
+    /// As this incarnation I was given a copy of your state, and it is not what its digest says.
     Malformed { copy: CopyId, incarnation: u32 },
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Taken {
     pub next: u64,
 }
 
-/// A copy of a replica's state. No two copies of a slot's have one name: its life, and the copy's number there.
+/// A copy of a replica's state. No two copies of a slot's have one name: its incarnation, and the copy's number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyId {
     pub giver: u32,
@@ -120,7 +120,7 @@ pub(crate) struct CopyId {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// For which life it is.
+    /// For which incarnation it is.
     pub incarnation: u32,
     /// Of which copy.
     pub copy: CopyId,

@@ -33,9 +33,9 @@ use crate::roster::Roster;
 
 /// A turn that takes longer is worth a line when somebody looks for what holds others up.
 const LONG_TURN: Duration = Duration::from_millis(10);
-/// Of a replica's incarnation, what is left for its own use within a life of its node.
+/// Of a replica's incarnation, what is left for its own use within an incarnation of its node.
 const RESETS_BITS: u32 = 10;
-/// Messages of its own that an engine may multicast in one life.
+/// Messages of its own that an engine may multicast in one incarnation.
 const ORIGINATED_BITS: u32 = 18;
 /// Letters taken in one turn. Each may open a channel, which takes as long as a hundred messages.
 const LETTERS_PER_TURN: usize = 32;
@@ -71,7 +71,7 @@ pub struct Engine<F, A, O: Links = Ramcast> {
 
 impl<F: Fabric, A: Application> Engine<F, A> {
     /// Makes the replicas that engine `me` runs, and the memory their peers write. `application`
-    /// makes a replica's state machine, with nothing in it: for its first life, and again each time
+    /// makes a replica's state machine, with nothing in it: for its first incarnation, and again each time
     /// when it must begin anew and is given the state by others. RamCast orders.
     pub fn new(
         fabric: F,
@@ -80,7 +80,7 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         me: Identity,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
-        let roster = Arc::new(Roster::unrecorded(me.node, me.life));
+        let roster = Arc::new(Roster::unrecorded(me.node, me.incarnation));
         Self::with_roster(fabric, topology, tuning, me, roster, application)
     }
 }
@@ -112,7 +112,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         links.constants = links.constants.and(tuning.constants());
         let mut replicas = Vec::new();
         for id in links.local.clone() {
-            let incarnation = me.life << RESETS_BITS;
+            let incarnation = me.incarnation << RESETS_BITS;
             replicas.push(Replica::new(id, incarnation, application(id), &mut links, tuning)?);
         }
         let of_machines =
@@ -128,8 +128,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             reading: Reading::default(),
             dead_sessions: BTreeSet::new(),
             peer_died: false,
-            // No life gives a message a name that an earlier one has given.
-            originated: me.life << ORIGINATED_BITS,
+            // No incarnation gives a message a name that an earlier one has given.
+            originated: me.incarnation << ORIGINATED_BITS,
             own: None,
             pace: Pace::new(now, &tuning),
             completions: Vec::new(),
@@ -365,9 +365,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         (&self.replicas, &self.links.endpoint)
     }
 
-    /// The last life of a node that we have met or heard of.
+    /// The last incarnation of a node that we have met or heard of.
     pub(crate) fn life_of(&self, node: u16) -> Option<u32> {
-        self.links.roster.known(node).map(|seen| seen.life)
+        self.links.roster.known(node).map(|seen| seen.incarnation)
     }
 
     /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
@@ -502,7 +502,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 if !self.links.meet(from, (node, engine), &who) {
                     return self.learn_of_peers();
                 }
-                // The one that we knew is of another life, or behind a connection that broke.
+                // The one that we knew is of another incarnation, or behind a connection that broke.
                 if let Some(former) = self.links.welcome(from, (node, engine)) {
                     self.lose(former);
                 }

@@ -12,19 +12,19 @@ pub struct Identity {
     pub node: u16,
     /// Its number on that node.
     pub engine: u16,
-    /// How often its node has been started before, in this cluster. A node whose life is not its
+    /// How often its node has been started before, in this cluster. A node whose incarnation is not its
     /// first has lost its memory: its replicas join as learners, and count in no quorum before
     /// their group has committed that they do.
-    pub life: u32,
+    pub incarnation: u32,
 }
 
 impl Identity {
-    /// Lives that a node may have in one cluster.
-    pub const LIVES_MAX: u32 = 1 << 14;
+    /// Incarnations that a node may have in one cluster.
+    pub const INCARNATIONS_MAX: u32 = 1 << 14;
 
-    /// The first life of engine `engine` of node `node`.
+    /// The first incarnation of engine `engine` of node `node`.
     pub const fn first(node: u16, engine: u16) -> Self {
-        Self { node, engine, life: 0 }
+        Self { node, engine, incarnation: 0 }
     }
 }
 
@@ -47,7 +47,7 @@ pub enum Role {
 pub struct MemberStatus {
     /// The slot.
     pub slot: u8,
-    /// The life of the replica that counts there.
+    /// The incarnation of the replica that counts there.
     pub incarnation: u32,
     /// Whether the log waits for it no more until it joins again.
     pub evicted: bool,
@@ -139,7 +139,7 @@ pub enum Waiting {
     Results(String),
 }
 
-/// How often a replica took part in a change of leaders, in this life.
+/// How often a replica took part in a change of leaders, in this incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elections {
     /// It set out to lead.
@@ -189,7 +189,7 @@ pub struct ReplicaStatus {
     pub slot: u8,
     /// What it is.
     pub role: Role,
-    /// Which life of it this is.
+    /// Which incarnation of it this is.
     pub incarnation: u32,
     /// The slot of the leader it follows, or its own; `None` while it knows of none.
     pub leader: Option<u8>,

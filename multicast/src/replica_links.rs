@@ -253,7 +253,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     }
 
     /// Introduces us to the engines that we have not met. To be called now and then. Returns the peers
-    /// that they were to us before, in a life or on a connection that was over before they answered:
+    /// that they were to us before, in an incarnation or on a connection that was over before they answered:
     /// whatever was opened to those goes nowhere.
     pub(crate) fn handshake(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
@@ -331,7 +331,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         former.into_iter().map(|(peer, _)| peer).collect()
     }
 
-    /// Answers an engine that introduced itself. Returns the peer that it was to us in a life or on
+    /// Answers an engine that introduced itself. Returns the peer that it was to us in an incarnation or on
     /// a connection that is over.
     pub(crate) fn welcome(&mut self, peer: Peer, engine: EngineId) -> Option<Peer> {
         let words = key(self.endpoint.fabric.key(self.words));

@@ -25,7 +25,7 @@ pub struct Seen {
     /// Drawn at random with the node's directory, and again for each replacement; never [`NOBODYS`].
     pub identity: u64,
     /// How often the node had been started before.
-    pub life: u32,
+    pub incarnation: u32,
     /// Drawn at random by the process; never [`NOBODYS`].
     pub process: u64,
 }
@@ -46,13 +46,13 @@ pub(crate) struct Credentials {
 pub enum Mistrust {
     /// Its count of starts is wrong.
     #[error(
-        "node {node} says that this is start number {} of it, and start number {} was seen before: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .life.saturating_add(1), .known.saturating_add(1)
+        "node {node} says that this is start number {} of it, and start number {} was seen before: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .incarnation.saturating_add(1), .known.saturating_add(1)
     )]
     WentBack {
         /// Which node.
         node: u16,
         /// What it says.
-        life: u32,
+        incarnation: u32,
         /// What was seen.
         known: u32,
     },
@@ -96,7 +96,7 @@ struct State {
 impl Seen {
     /// Whether `other` may speak for `node`, where `self` was the last one seen to.
     fn accepts(self, node: u16, other: Self) -> Result<(), Mistrust> {
-        let (life, known) = (other.life, self.life);
+        let (incarnation, known) = (other.incarnation, self.incarnation);
         if other.replaced < self.replaced {
             return Err(Mistrust::Replaced { node });
         }
@@ -105,10 +105,10 @@ impl Seen {
             return Err(Mistrust::OtherIdentity { node });
         }
         let same = other == self;
-        if guard!(Mutant::StaleIncarnationMet, life > known || same) {
+        if guard!(Mutant::StaleIncarnationMet, incarnation > known || same) {
             Ok(())
         } else {
-            Err(Mistrust::WentBack { node, life, known })
+            Err(Mistrust::WentBack { node, incarnation, known })
         }
     }
 
@@ -128,7 +128,7 @@ impl Seen {
     }
 
     fn rank(self) -> (u32, u32) {
-        (self.replaced, self.life)
+        (self.replaced, self.incarnation)
     }
 }
 
@@ -140,8 +140,9 @@ impl Roster {
     }
 
     /// Of a cluster whose processes keep nothing on a disk.
-    pub fn unrecorded(node: u16, life: u32) -> Self {
-        let own = Seen { replaced: 0, identity: 1, life, process: u64::from(life) + 1 };
+    pub fn unrecorded(node: u16, incarnation: u32) -> Self {
+        let own =
+            Seen { replaced: 0, identity: 1, incarnation, process: u64::from(incarnation) + 1 };
         Self::new(node, own, BTreeMap::new())
     }
 
@@ -234,8 +235,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn seen(replaced: u32, identity: u64, life: u32) -> Seen {
-        Seen { replaced, identity, life, process: u64::from(life) + 100 * identity }
+    fn seen(replaced: u32, identity: u64, incarnation: u32) -> Seen {
+        Seen { replaced, identity, incarnation, process: u64::from(incarnation) + 100 * identity }
     }
 
     fn introduction(seen: Seen) -> Credentials {
@@ -247,17 +248,21 @@ mod tests {
         let cases = [
             (seen(0, 7, 4), Ok(()), "the same process, by another connection"),
             (seen(0, 7, 5), Ok(()), "its next incarnation"),
-            (seen(0, 7, 3), Err(Mistrust::WentBack { node: 1, life: 3, known: 4 }), "an old count"),
+            (
+                seen(0, 7, 3),
+                Err(Mistrust::WentBack { node: 1, incarnation: 3, known: 4 }),
+                "an old count",
+            ),
             (
                 Seen { process: 1, ..seen(0, 7, 4) },
-                Err(Mistrust::WentBack { node: 1, life: 4, known: 4 }),
+                Err(Mistrust::WentBack { node: 1, incarnation: 4, known: 4 }),
                 "another process that counts the same",
             ),
             (seen(0, 8, 9), Err(Mistrust::OtherIdentity { node: 1 }), "a directory made anew"),
             (seen(1, 8, 5), Ok(()), "a replacement"),
             (
                 seen(1, 8, 4),
-                Err(Mistrust::WentBack { node: 1, life: 4, known: 4 }),
+                Err(Mistrust::WentBack { node: 1, incarnation: 4, known: 4 }),
                 "a replacement that does not know how far the node had come",
             ),
         ];
@@ -278,7 +283,7 @@ mod tests {
         roster.meet(0, &Credentials { seen: seen(0, 1, 0), known }).unwrap();
         assert!(roster.take_news() && !roster.take_news());
         let back = roster.meet(1, &introduction(seen(0, 7, 0)));
-        assert_eq!(back, Err(Mistrust::WentBack { node: 1, life: 0, known: 4 }));
+        assert_eq!(back, Err(Mistrust::WentBack { node: 1, incarnation: 0, known: 4 }));
         assert_eq!(roster.successor(), None, "what others know of us is before us");
     }
 
@@ -304,7 +309,7 @@ mod tests {
     #[test]
     fn two_processes_of_one_start_are_both_refused_by_whoever_hears_of_both() {
         let (one, other) = (seen(0, 7, 4), Seen { process: 1, ..seen(0, 7, 4) });
-        let back = Err(Mistrust::WentBack { node: 1, life: 4, known: 4 });
+        let back = Err(Mistrust::WentBack { node: 1, incarnation: 4, known: 4 });
         let met = BTreeMap::from([(1, one), (2, seen(0, 3, 0))]);
         let roster = Roster::new(0, seen(0, 1, 0), met);
         let witness = |known| Credentials { seen: seen(0, 3, 0), known: vec![(1, known)] };
@@ -357,7 +362,11 @@ mod tests {
         let met = roster.meet(0, &Credentials { seen: seen(0, 1, 0), known });
         assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }));
         roster.refused(seen(0, 7, 6));
-        assert_eq!(roster.successor().map(|(seen, _)| seen.life), Some(6), "the latest is kept");
+        assert_eq!(
+            roster.successor().map(|(seen, _)| seen.incarnation),
+            Some(6),
+            "the latest is kept"
+        );
         let met = roster.meet(2, &introduction(seen(0, 2, 0)));
         assert_eq!(met, Err(Mistrust::OtherIdentity { node: 1 }));
     }

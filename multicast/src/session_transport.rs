@@ -2,7 +2,7 @@
 //!
 //! **Invariant (nothing is lost with a replica).** A message stays here, whole, until every group
 //! addressed has answered it. A replica that is not there is written to by nobody; as soon as its
-//! next life is there, it is sent everything that its group has not answered, the oldest first, and
+//! next incarnation is there, it is sent everything that its group has not answered, the oldest first, and
 //! then what is new. So of a group's replicas at any moment, each either was sent every unanswered
 //! message or is about to be, and whichever comes to lead the group can order them. Replicas
 //! recognise by its name what they have seen before.
@@ -75,7 +75,7 @@ pub struct SessionTransport<F> {
 /// An engine that replicas run on.
 struct Engine {
     name: String,
-    /// Its present life, once dialled, until it is known to be over.
+    /// Its present incarnation, once dialled, until it is known to be over.
     peer: Option<Peer>,
 }
 

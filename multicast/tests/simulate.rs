@@ -15,7 +15,7 @@ use skein_multicast::simulate::{
 /// In so many of them at least, a leader is followed by another.
 const LEADER_CHANGES: u64 = 3000;
 
-/// A path that need not be hit. A grant of a life that the adopted view does not name takes a candidate
+/// A path that need not be hit. A grant of an incarnation that the adopted view does not name takes a candidate
 /// that is told of one grant, and of no other before that replica has died, come back and been let in
 /// by the old leader: `a_grant_counts_only_from_a_life_that_the_best_log_names` has the schedule.
 const SELDOM: &str = "grant_not_counted";

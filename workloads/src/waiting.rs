@@ -27,13 +27,13 @@ pub fn between(
     after: &[ReplicaStatus],
     elapsed: Duration,
 ) -> Vec<WaitingReport> {
-    let life = |it: &ReplicaStatus| (it.group, it.slot, it.incarnation);
+    let incarnation = |it: &ReplicaStatus| (it.group, it.slot, it.incarnation);
     let share = |before: u64, after: u64| {
         let waited = Duration::from_micros(after.saturating_sub(before));
         (waited.as_secs_f64() / elapsed.as_secs_f64()).min(1.0)
     };
     let report = |after: &ReplicaStatus| {
-        let before = before.iter().find(|before| life(before) == life(after))?;
+        let before = before.iter().find(|before| incarnation(before) == incarnation(after))?;
         let replies_held = after.held.count.saturating_sub(before.held.count);
         let held_us = after.held.waited_us.saturating_sub(before.held.waited_us);
         Some(WaitingReport {

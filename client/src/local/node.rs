@@ -22,7 +22,7 @@ const STATUS_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Node {
     number: u16,
     /// How often it was started before.
-    life: u32,
+    incarnation: u32,
     engines: Vec<RunningEngine>,
     paused: bool,
 }
@@ -36,19 +36,19 @@ struct RunningEngine {
 
 impl Node {
     pub(super) fn new(number: u16) -> Self {
-        Self { number, life: 0, engines: Vec::new(), paused: false }
+        Self { number, incarnation: 0, engines: Vec::new(), paused: false }
     }
 
     /// Starts its engines.
     pub(super) fn start(&mut self, host: &Host, shape: &Shape) -> Result<(), StartError> {
-        if self.life == Identity::LIVES_MAX {
+        if self.incarnation == Identity::INCARNATIONS_MAX {
             return Err(StartError::WornOut { node: self.number });
         }
         for engine in 0..shape.topology.engines {
             let engine = self.start_engine(engine, host, shape)?;
             self.engines.push(engine);
         }
-        self.life += 1;
+        self.incarnation += 1;
         Ok(())
     }
 
@@ -59,12 +59,12 @@ impl Node {
         shape: &Shape,
     ) -> Result<RunningEngine, StartError> {
         let Shape { topology, tuning, slots, limits, waiting } = shape.clone();
-        let (node, life) = (self.number, self.life);
+        let (node, incarnation) = (self.number, self.incarnation);
         let name = endpoint_name(node, engine);
         let fabric = host.join(&name)?;
         let mut waker = fabric.waker();
         let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
-        let me = Identity { node, engine, life };
+        let me = Identity { node, engine, incarnation };
         let mut engine = Engine::new(fabric, topology, tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let killed = Arc::<AtomicBool>::default();

@@ -72,7 +72,7 @@ pub(super) struct NodeView {
     /// Its process; none if it is not running.
     pub(super) pid: Option<u32>,
     /// How often it has been started again, in this cluster; none if that cannot be told.
-    pub(super) life: Option<u32>,
+    pub(super) incarnation: Option<u32>,
     /// How long it has been dead, at least; none if it is not, or nobody has noticed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_for_ms: Option<u64>,
@@ -223,10 +223,14 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let gone: Vec<GoneNode> = answers.iter().flatten().flat_map(|s| s.gone.clone()).collect();
     let nodes = (0..).zip(answers).map(|(node, answer)| {
         let pid = directory.node(node).map(|holder| holder.pid);
-        let life = directory.lives(node).ok().and_then(|lives| lives.checked_sub(1));
+        let incarnation =
+            directory.incarnations(node).ok().and_then(|incarnations| incarnations.checked_sub(1));
         let (status, problem) = match answer {
             Ok(status) => (Some(status), None),
-            Err(_) if several && life.is_none() || elsewhere(&running.config, node).is_some() => {
+            Err(_)
+                if several && incarnation.is_none()
+                    || elsewhere(&running.config, node).is_some() =>
+            {
                 (None, Some(ELSEWHERE.to_owned()))
             }
             Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
@@ -239,7 +243,8 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             Err(error) => (None, Some(format!("does not answer: {error}"))),
         };
         // Each tells since when it has noticed; the first one who did is the nearest to the truth.
-        let seen = gone.iter().filter(|gone| gone.node == node && Some(gone.life) == life);
+        let seen =
+            gone.iter().filter(|gone| gone.node == node && Some(gone.incarnation) == incarnation);
         let dead_for_ms = seen.map(|gone| gone.for_ms).max().filter(|_| pid.is_none());
         let status = status.map(|status| NodeSummary {
             uptime_ms: status.uptime_ms,
@@ -251,7 +256,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             directory_problem: status.directory_problem,
             refused: status.refused,
         });
-        NodeView { node, pid, life, dead_for_ms, problem, status }
+        NodeView { node, pid, incarnation, dead_for_ms, problem, status }
     });
     let nodes: Vec<NodeView> = nodes.collect();
     let topology = &running.config.topology;

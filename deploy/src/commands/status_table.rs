@@ -60,7 +60,7 @@ fn nodes(snapshot: &Snapshot) -> Table {
         rows.push(vec![
             format!("n{}", node.node),
             or_dash(node.pid.map(|pid| pid.to_string())),
-            or_dash(node.life.map(|life| life.to_string())),
+            or_dash(node.incarnation.map(|incarnation| incarnation.to_string())),
             or_dash(status.map(|status| time(status.uptime_ms))),
             or_dash(status.map(|status| show_bytes(status.resident_bytes))),
             node_state(node, snapshot),

@@ -27,10 +27,10 @@ struct State {
     since: Option<Instant>,
     lines: u32,
     /// By place in the code: there are not many.
-    places: HashMap<Identifier, Place>,
+    places: HashMap<Identifier, CallSite>,
 }
 
-struct Place {
+struct CallSite {
     metadata: &'static Metadata<'static>,
     lines: u32,
     left_out: u64,
@@ -60,7 +60,7 @@ impl Limiter {
             (state.since, state.lines) = (Some(now), 0);
             state.places.values_mut().for_each(|place| place.lines = 0);
         }
-        let new = || Place { metadata, lines: 0, left_out: 0, says: String::new() };
+        let new = || CallSite { metadata, lines: 0, left_out: 0, says: String::new() };
         let place = state.places.entry(metadata.callsite()).or_insert_with(new);
         if place.lines < LINES_MAX && state.lines < LINES_MAX_OF_ALL {
             (place.lines, state.lines) = (place.lines + 1, state.lines + 1);
@@ -77,7 +77,7 @@ impl Limiter {
     fn take_left_out(&self) -> Vec<(u64, &'static Metadata<'static>, String)> {
         let mut state = self.state();
         let places = state.places.values_mut().filter(|place| place.left_out > 0);
-        let take = |place: &mut Place| {
+        let take = |place: &mut CallSite| {
             let left_out = std::mem::take(&mut place.left_out);
             (left_out, place.metadata, std::mem::take(&mut place.says))
         };

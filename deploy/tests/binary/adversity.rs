@@ -98,7 +98,7 @@ fn end(sandbox: &Sandbox, more: &[i32]) {
 }
 
 /// The disk of the cluster's directory is full, and nodes die: the others warn of it in logs that
-/// cannot be written, and a new life cannot be begun in a new file.
+/// cannot be written, and a new incarnation cannot be begun in a new file.
 #[test]
 fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
     let Some((sandbox, _disk)) = on_a_small_disk() else { return };
@@ -108,7 +108,7 @@ fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
     for (node, pid) in pids.iter().enumerate() {
         kill(*pid, Signal::KILL);
         until("the killed node runs again", || {
-            sandbox.lives(node as u16) == 2 && all_ready(&sandbox)
+            sandbox.incarnations(node as u16) == 2 && all_ready(&sandbox)
         });
         for other in &pids[node + 1..] {
             assert!(is_running(*other), "node {node} was killed, and process {other} is gone too");
@@ -127,7 +127,7 @@ fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
         let read = |name: &&str| fs::read_to_string(sandbox.dir.join(name)).unwrap_or_default();
         logs.iter().map(read).any(|log| log.contains("of this log could not be written"))
     });
-    until("node 0 is back", || sandbox.lives(0) == 3 && all_ready(&sandbox));
+    until("node 0 is back", || sandbox.incarnations(0) == 3 && all_ready(&sandbox));
     end(&sandbox, &[]);
 }
 
@@ -169,7 +169,7 @@ fn an_answer_that_nothing_takes_is_said_to_be_one() {
     assert_eq!(sandbox.expect(0, &["get", "count"]).out.trim(), "1");
 }
 
-/// The directory becomes read-only: whoever dies stays dead, for it could not begin a life of its own,
+/// The directory becomes read-only: whoever dies stays dead, for it could not begin an incarnation of its own,
 /// and comes back by itself when the directory can be written.
 #[test]
 fn a_read_only_directory_ends_no_node() {
@@ -178,7 +178,7 @@ fn a_read_only_directory_ends_no_node() {
     write(&sandbox);
     // The supervisor opens its log, which it can write from then on.
     kill(sandbox.pid(0).unwrap(), Signal::KILL);
-    until("node 0 is back", || sandbox.lives(0) == 2 && all_ready(&sandbox));
+    until("node 0 is back", || sandbox.incarnations(0) == 2 && all_ready(&sandbox));
     let dir = sandbox.dir.to_str().unwrap().to_owned();
     let Some(mount) = Mount::at(&sandbox.dir, &["--bind", &dir]) else { return };
     let read_only = Command::new("mount").args(["-o", "remount,bind,ro", &dir]).output().unwrap();
@@ -199,9 +199,13 @@ fn a_read_only_directory_ends_no_node() {
     assert!(status.contains(&format!("cannot write to {dir}: {why}")), "{status}");
     check(&sandbox);
     assert!(pids[1..].iter().all(|pid| is_running(*pid)));
-    assert_eq!(sandbox.lives(0), 2, "no life has begun that could not be written down");
+    assert_eq!(
+        sandbox.incarnations(0),
+        2,
+        "no incarnation has begun that could not be written down"
+    );
     drop(mount);
-    until("node 0 is back", || sandbox.lives(0) == 3 && all_ready(&sandbox));
+    until("node 0 is back", || sandbox.incarnations(0) == 3 && all_ready(&sandbox));
     check(&sandbox);
     end(&sandbox, &pids);
 }
@@ -278,11 +282,11 @@ fn a_cluster_survives_the_loss_of_its_directory_and_can_be_stopped() {
         sandbox.supervisor() == Some(supervisor) && sandbox.pids() == pids && all_ready(&sandbox)
     });
     check(&sandbox);
-    // One that dies is started again, in a life that nobody has lived.
+    // One that dies is started again, in an incarnation that nobody has lived.
     remove(&sandbox.dir);
     kill(pids[0], Signal::KILL);
     until("it is started again", || sandbox.pids().len() == 3 && all_ready(&sandbox));
-    assert!(sandbox.lives(0) >= 2);
+    assert!(sandbox.incarnations(0) >= 2);
     assert_eq!(sandbox.pids()[1..], pids[1..]);
     check(&sandbox);
     let said = ["node1.log", "supervisor.log"];

@@ -51,9 +51,9 @@ fn until_all_is_well(sandbox: &Sandbox) {
 
 #[track_caller]
 fn kill_node(sandbox: &Sandbox, node: u16) {
-    let (pid, lives) = (sandbox.pid(node).expect("it runs"), sandbox.lives(node));
+    let (pid, incarnations) = (sandbox.pid(node).expect("it runs"), sandbox.incarnations(node));
     kill(pid, Signal::KILL);
-    until("it is started again", || sandbox.lives(node) > lives);
+    until("it is started again", || sandbox.incarnations(node) > incarnations);
 }
 
 /// Puts keys that the groups share, one after the other, while `during` happens. Every put that was
@@ -98,8 +98,12 @@ fn a_leader_and_a_follower_die_under_load_and_come_back() {
         }
     });
     let status = sandbox.status();
-    let restarts: u64 =
-        status["nodes"].as_array().unwrap().iter().map(|node| node["life"].as_u64().unwrap()).sum();
+    let restarts: u64 = status["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["incarnation"].as_u64().unwrap())
+        .sum();
     assert_eq!(restarts, 4, "{status}");
     let failovers = status["groups"].as_array().unwrap().iter();
     // Leadership may have gone back to where it was by now.
@@ -132,15 +136,19 @@ fn a_dead_node_is_called_dead_and_the_others_ready_until_it_is_started_by_hand()
     let mut node = sandbox.command(&["node", "--index", &victim.to_string()]).spawn().unwrap();
     until_all_is_well(&sandbox);
     let status = sandbox.status();
-    assert_eq!(status["nodes"][usize::from(victim)]["life"], 1);
+    assert_eq!(status["nodes"][usize::from(victim)]["incarnation"], 1);
     for group in status["groups"].as_array().unwrap() {
-        let lives: Vec<_> = group["view"]
+        let incarnations: Vec<_> = group["view"]
             .as_array()
             .unwrap()
             .iter()
             .map(|m| m["incarnation"].as_u64().unwrap())
             .collect();
-        assert_eq!(lives.iter().filter(|life| **life > 0).count(), 1, "let in anew: {group}");
+        assert_eq!(
+            incarnations.iter().filter(|incarnation| **incarnation > 0).count(),
+            1,
+            "let in anew: {group}"
+        );
     }
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
     sandbox.expect(0, &["down", "--yes"]);
@@ -353,7 +361,7 @@ fn a_group_is_not_recreated_without_a_quorum_or_behind_the_back_of_a_paused_node
     }
     let mut node = sandbox.command(&["node", "--index", "0"]).spawn().unwrap();
     let recreate = ["admin", "recreate", "0", "--accept-data-loss", "--discard-survivors"];
-    until("it runs", || sandbox.lives(0) == 2 && sandbox.dir.join("node0.sock").exists());
+    until("it runs", || sandbox.incarnations(0) == 2 && sandbox.dir.join("node0.sock").exists());
     let refused = sandbox.expect(3, &recreate);
     assert!(refused.err.contains("group 0"), "{}", refused.err);
 

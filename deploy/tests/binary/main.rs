@@ -10,7 +10,7 @@ mod constants;
 mod data;
 mod failover;
 mod full_memory;
-mod lives;
+mod incarnations;
 mod measurements;
 mod namespaces;
 mod networks;

@@ -69,7 +69,8 @@ fn a_cluster_on_a_network_serves_survives_a_kill_and_leaves_nothing() {
     }
     until("the killed node serves again", || {
         let status = sandbox.status();
-        sandbox.lives(0) == 2 && (0..3).all(|node| status["nodes"][node]["status"]["ready"] == true)
+        sandbox.incarnations(0) == 2
+            && (0..3).all(|node| status["nodes"][node]["status"]["ready"] == true)
     });
     // It holds what was written while it was away: the others need not be there.
     kill(sandbox.pid(1).unwrap(), Signal::KILL);
@@ -224,8 +225,8 @@ impl Hosts {
     }
 
     /// How often the node of a host counts as started.
-    fn lives(&self, node: usize) -> String {
-        let file = self.dir(&format!("node{node}")).join(format!("node{node}.life"));
+    fn incarnations(&self, node: usize) -> String {
+        let file = self.dir(&format!("node{node}")).join(format!("node{node}.incarnation"));
         std::fs::read_to_string(file).unwrap().trim().to_owned()
     }
 
@@ -513,9 +514,9 @@ fn first_starts_that_fail_cost_a_new_cluster_nothing() {
         hosts.start(node);
         assert_eq!(hosts.ended(hosts.nodes.len() - 1), Some(3));
         assert_eq!(
-            hosts.lives(node),
+            hosts.incarnations(node),
             "0",
-            "no life has begun: {}",
+            "no incarnation has begun: {}",
             hosts.said(&format!("node{node}"))
         );
     }
@@ -567,7 +568,7 @@ fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
     let at = hosts.nodes.len() - 1;
     hosts.nodes[at].kill().unwrap();
     hosts.nodes[at].wait().unwrap();
-    std::fs::write(dir.join("node1.life"), "0\n").unwrap();
+    std::fs::write(dir.join("node1.incarnation"), "0\n").unwrap();
     hosts.start(1);
     let at = hosts.nodes.len() - 1;
     assert_eq!(hosts.ended(at), Some(3), "an old count");
@@ -611,16 +612,16 @@ fn a_node_that_has_lost_its_count_or_its_identity_comes_back_by_the_commands_tha
     let other = hosts.dir("node0");
     let (code, out) = hosts.run(other.to_str().unwrap(), &["admin", "replace", "n1"]);
     assert!(code == Some(3) && out.contains("give this command on the host of node 1"), "{out}");
-    assert_eq!(std::fs::read_to_string(other.join("node1.life")).unwrap(), "0\n");
+    assert_eq!(std::fs::read_to_string(other.join("node1.incarnation")).unwrap(), "0\n");
 
     // The others have seen its second start.
     hosts.nodes[1].kill().unwrap();
     hosts.nodes[1].wait().unwrap();
     hosts.start(1);
-    until("node 1 is ready in its second life", || hosts.is_ready(1));
+    until("node 1 is ready in its second incarnation", || hosts.is_ready(1));
     stop(&mut hosts);
-    std::fs::remove_file(dir.join("node1.life")).unwrap();
-    refused(&mut hosts, &["node1.life", "is missing", &literal]);
+    std::fs::remove_file(dir.join("node1.incarnation")).unwrap();
+    refused(&mut hosts, &["node1.incarnation", "is missing", &literal]);
     let (code, out) = replace(&hosts);
     assert!(code == Some(0) && out.contains("is not known here"), "{out}");
     assert!(out.contains("counts as started once before"), "{out}");

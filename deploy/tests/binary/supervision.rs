@@ -24,10 +24,11 @@ fn log(sandbox: &Sandbox) -> String {
 
 /// Kills node 0 and waits until another process runs it.
 fn kill_and_wait(sandbox: &Sandbox) {
-    let (pid, lives) = (sandbox.pid(0).expect("node 0 runs"), sandbox.lives(0));
+    let (pid, incarnations) = (sandbox.pid(0).expect("node 0 runs"), sandbox.incarnations(0));
     kill(pid, Signal::KILL);
     until("node 0 has been started again", || {
-        sandbox.lives(0) > lives && sandbox.pid(0).is_some_and(|now| now != pid && is_running(now))
+        sandbox.incarnations(0) > incarnations
+            && sandbox.pid(0).is_some_and(|now| now != pid && is_running(now))
     });
 }
 
@@ -39,10 +40,10 @@ fn a_node_that_dies_is_started_again() {
     let again = Instant::now();
     kill_and_wait(&sandbox);
     assert!(again.elapsed() >= Duration::from_millis(100));
-    until("it is told", || log(&sandbox).contains("as life 2"));
+    until("it is told", || log(&sandbox).contains("as incarnation 2"));
     let said = log(&sandbox);
     assert!(said.contains("node 0 was killed by signal 9 (SIGKILL)"), "{said}");
-    assert!(said.contains("it starts again in 100 ms, as life 2"), "{said}");
+    assert!(said.contains("it starts again in 100 ms, as incarnation 2"), "{said}");
     assert_eq!(said.lines().count(), 2, "a line each: {said}");
     let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
     pids.push(supervisor);
@@ -58,7 +59,10 @@ fn a_foreground_up_starts_again_what_dies_and_says_so() {
     kill_and_wait(&sandbox);
     let mut line = String::new();
     err.read_line(&mut line).unwrap();
-    assert_eq!(line, "node 0 was killed by signal 9 (SIGKILL); it starts again, as life 1\n");
+    assert_eq!(
+        line,
+        "node 0 was killed by signal 9 (SIGKILL); it starts again, as incarnation 1\n"
+    );
     let (regions, pids) = (sandbox.regions(), sandbox.pids());
     kill(up.id().cast_signed(), Signal::TERM);
     err.read_to_string(&mut line).unwrap();
@@ -75,12 +79,12 @@ fn a_node_told_to_stop_stays_stopped() {
     sandbox.admin(0).write_all(b"{\"v\":1,\"do\":\"stop\"}\n").unwrap();
     until("the supervisor has noticed", || log(&sandbox).contains("was told to stop"));
     assert!(!is_running(pid));
-    assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
+    assert_eq!((sandbox.incarnations(0), sandbox.pids().len()), (1, 0));
     // And a supervisor that begins leaves it so.
     kill(sandbox.supervisor().unwrap(), Signal::TERM);
     until("the supervisor has ended", || sandbox.supervisor().is_none());
     sandbox.expect(0, &["supervise", "--detach"]);
-    assert_eq!((sandbox.lives(0), sandbox.pids().len()), (1, 0));
+    assert_eq!((sandbox.incarnations(0), sandbox.pids().len()), (1, 0));
     // Though no node holds the memory, it is not taken for abandoned.
     let other = Sandbox::new();
     other.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
@@ -89,7 +93,9 @@ fn a_node_told_to_stop_stays_stopped() {
     // Until it is started by hand; then it counts like any other.
     let mut node = sandbox.command(&["node", "--index", "0"]);
     let mut node = node.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("it runs", || sandbox.pid(0) == Some(node.id().cast_signed()) && sandbox.lives(0) == 2);
+    until("it runs", || {
+        sandbox.pid(0) == Some(node.id().cast_signed()) && sandbox.incarnations(0) == 2
+    });
     sandbox.expect(0, &["down", "--yes"]);
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
@@ -102,12 +108,12 @@ fn a_damaged_count_is_told_and_a_replacement_is_started() {
     let config = sandbox.memory_apart();
     sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
     sandbox.kill_nodes();
-    fs::write(sandbox.dir.join("node0.life"), "many\n").unwrap();
+    fs::write(sandbox.dir.join("node0.incarnation"), "many\n").unwrap();
     sandbox.expect(0, &["supervise", "--detach"]);
     let command = format!("`skein --dir {} admin replace 0`", sandbox.dir.display());
     until("it is told", || log(&sandbox).contains(&command));
     sandbox.expect(0, &["admin", "replace", "0"]);
-    until("it is started", || sandbox.runs(0) && sandbox.lives(0) == 2);
+    until("it is started", || sandbox.runs(0) && sandbox.incarnations(0) == 2);
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn nodes_outlive_their_supervisor_and_another_takes_over() {
     assert!(said.contains(&format!("process {second} supervises cluster")), "{said}");
     // It has not started this one, and follows it just so.
     kill_and_wait(&sandbox);
-    until("it is told", || log(&sandbox).contains("as life 1"));
+    until("it is told", || log(&sandbox).contains("as incarnation 1"));
     let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
     pids.extend([first, second]);
     sandbox.expect(0, &["down", "--yes"]);
@@ -162,11 +168,11 @@ fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
     }
     kill(sandbox.pid(0).unwrap(), Signal::KILL);
     until("it waits for its time", || log(&sandbox).contains("again in 400 ms"));
-    let lives = sandbox.lives(0);
+    let incarnations = sandbox.incarnations(0);
     kill(sandbox.supervisor().unwrap(), Signal::TERM);
     until("the supervisor has ended", || sandbox.supervisor().is_none());
     sandbox.until_deserted();
-    assert_eq!(sandbox.lives(0), lives);
+    assert_eq!(sandbox.incarnations(0), incarnations);
     assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
 }
 
@@ -188,7 +194,7 @@ fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
     let refused = Ended::from(node.wait_with_output().unwrap());
     let by = format!("is being stopped by process {}", std::process::id());
     assert!(refused.code == Some(3) && refused.err.contains(&by), "{}", refused.err);
-    assert_eq!(sandbox.lives(2), 1, "nothing has begun");
+    assert_eq!(sandbox.incarnations(2), 1, "nothing has begun");
     drop(down);
 }
 

@@ -136,8 +136,8 @@ impl Sandbox {
     }
 
     /// How often that node has been started.
-    pub(crate) fn lives(&self, node: u16) -> u32 {
-        let text = fs::read_to_string(self.dir.join(format!("node{node}.life")));
+    pub(crate) fn incarnations(&self, node: u16) -> u32 {
+        let text = fs::read_to_string(self.dir.join(format!("node{node}.incarnation")));
         text.expect("a cluster").trim().parse().expect("a number")
     }
 

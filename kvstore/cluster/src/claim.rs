@@ -21,7 +21,7 @@ use crate::directory::{
 };
 use crate::files;
 use crate::identity;
-use crate::lives;
+use crate::incarnations;
 use crate::lock::{self, Lock};
 use crate::regions::{self, Regions};
 use crate::shared::{self, Shared};
@@ -217,7 +217,7 @@ impl Claim {
         });
         for node in 0..manifest.nodes {
             // A node makes none of these: it finds them gone when the cluster was cleared meanwhile.
-            self.write(&format!("node{node}.life"), lives::NONE)?;
+            self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
             self.write(&format!("node{node}.identity"), &identity::draw(0))?;
             self.write(&format!("node{node}.lock"), "")?;
         }
@@ -323,7 +323,7 @@ impl Claim {
             none => none.insert(KeptFiles {
                 shared: Shared::read(&self.directory)?,
                 nodes: self.directory.manifest()?.nodes,
-                lives: BTreeMap::new(),
+                incarnations: BTreeMap::new(),
                 identities: BTreeMap::new(),
                 missing: BTreeSet::new(),
             }),
@@ -367,7 +367,7 @@ struct KeptFiles {
     shared: Shared,
     nodes: u16,
     /// How often each node was started, when that was last seen.
-    lives: BTreeMap<u16, u32>,
+    incarnations: BTreeMap<u16, u32>,
     /// What says who each node is.
     identities: BTreeMap<u16, String>,
     /// Nodes that lacked files the last time.
@@ -377,9 +377,9 @@ struct KeptFiles {
 impl KeptFiles {
     /// Makes the files of a node anew that has not done so itself since the last time.
     fn restore_node(&mut self, directory: &Directory, node: u16) -> Result<bool, DirectoryError> {
-        let (life, lock) = (directory.node_lives(node), directory.node_lock(node));
-        if let Ok(lives) = directory.lives(node) {
-            self.lives.insert(node, lives);
+        let (incarnation, lock) = (directory.node_incarnations(node), directory.node_lock(node));
+        if let Ok(incarnations) = directory.incarnations(node) {
+            self.incarnations.insert(node, incarnations);
         }
         let identity = directory.node_identity(node);
         if identity::read(&identity).is_ok()
@@ -387,17 +387,19 @@ impl KeptFiles {
         {
             self.identities.insert(node, text);
         }
-        if ![&life, &lock, &identity].into_iter().any(|path| shared::is_missing(path)) {
+        if ![&incarnation, &lock, &identity].into_iter().any(|path| shared::is_missing(path)) {
             self.missing.remove(&node);
             return Ok(false);
         }
-        let Some(lives) = self.lives.get(&node).filter(|_| !self.missing.insert(node)) else {
+        let Some(incarnations) =
+            self.incarnations.get(&node).filter(|_| !self.missing.insert(node))
+        else {
             return Ok(false);
         };
-        if shared::is_missing(&life) {
-            // One more, in case that a life has begun which was not seen.
-            let text = format!("{}\n", lives + 1);
-            files::replace(&life, &text).map_err(failed("write", &life))?;
+        if shared::is_missing(&incarnation) {
+            // One more, in case that an incarnation has begun which was not seen.
+            let text = format!("{}\n", incarnations + 1);
+            files::replace(&incarnation, &text).map_err(failed("write", &incarnation))?;
         }
         if shared::is_missing(&identity)
             && let Some(text) = self.identities.get(&node)
@@ -438,14 +440,14 @@ fn files_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
 }
 
 /// Whether a file of that name is ours to remove: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.life`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, earlier parts of logs, and
+/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, earlier parts of logs, and
 /// what we had begun to write of them.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     let node = begun.unwrap_or(name).strip_prefix("node").and_then(|rest| rest.split_once('.'));
     let of_node = node.is_some_and(|(number, kind)| {
-        let kinds = ["lock", "life", "identity", "peers", "sock", "log", "log.1"];
+        let kinds = ["lock", "incarnation", "identity", "peers", "sock", "log", "log.1"];
         number.parse::<u16>().is_ok() && kinds.contains(&kind)
     });
     of_node

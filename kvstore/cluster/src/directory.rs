@@ -5,7 +5,7 @@
 //! DIR/cluster.toml      the configuration in effect
 //! DIR/lock              held while the cluster is started or stopped, and by who supervises it
 //! DIR/node0.lock …      held by the running node
-//! DIR/node0.life …      how often it has been started
+//! DIR/node0.incarnation …      how often it has been started
 //! DIR/node0.sock …      its admin interface (docs/admin.md)
 //! DIR/node0.log …       what it has to say
 //! DIR/supervisor.log    what a supervisor in the background has to say
@@ -26,7 +26,7 @@ use skein_fabric::shm::Host;
 use skein_fabric::tcp::Net;
 
 use crate::config::{ClusterConfig, ConfigError, Draft, FabricKind};
-use crate::lives;
+use crate::incarnations;
 use crate::lock::{self, Holder};
 use crate::network::{self, NetworkError, Who};
 use crate::{BUILD, Build};
@@ -189,8 +189,8 @@ pub enum DirectoryError {
         why: String,
     },
     /// Nobody can tell which lives a node has had.
-    #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier lives, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
-    LivesDamaged {
+    #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier incarnations, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
+    IncarnationsDamaged {
         /// The file.
         file: PathBuf,
         /// What is wrong with it.
@@ -365,7 +365,7 @@ impl Directory {
     /// Whether some of the nodes are run by other hosts, or from other directories of this one: those
     /// that were never started from here, where nobody starts all of them.
     fn others_run(&self, config: &ClusterConfig) -> bool {
-        let never = |node| self.lives(node).unwrap_or_default() == 0;
+        let never = |node| self.incarnations(node).unwrap_or_default() == 0;
         config.network.fabric.is_network()
             && (!config.network.is_one_host()
                 || self.keeper().is_none() && (0..config.topology.nodes).any(never))
@@ -376,8 +376,8 @@ impl Directory {
     pub fn host_of<'a>(&self, config: &'a ClusterConfig, node: u16) -> Option<&'a str> {
         let network = &config.network;
         let address = || network.addresses.get(usize::from(node)).map(String::as_str);
-        let lives = self.lives(node).unwrap_or_default();
-        let never = network.fabric.is_network() && self.keeper().is_none() && lives == 0;
+        let incarnations = self.incarnations(node).unwrap_or_default();
+        let never = network.fabric.is_network() && self.keeper().is_none() && incarnations == 0;
         network::elsewhere(config, node).or_else(|| address().filter(|_| never))
     }
 
@@ -451,13 +451,13 @@ impl Directory {
     }
 
     /// How often `node` has been started.
-    pub fn lives(&self, node: u16) -> Result<u32, DirectoryError> {
-        lives::begun(&self.node_lives(node))
+    pub fn incarnations(&self, node: u16) -> Result<u32, DirectoryError> {
+        incarnations::begun(&self.node_incarnations(node))
     }
 
     /// The file that counts the starts of `node`.
-    pub fn node_lives(&self, node: u16) -> PathBuf {
-        self.path.join(format!("node{node}.life"))
+    pub fn node_incarnations(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.incarnation"))
     }
 
     /// The identity of `node`.

@@ -15,7 +15,7 @@ use skein_multicast::roster::{NOBODYS, Seen};
 
 use crate::directory::{Directory, DirectoryError, failed};
 use crate::files;
-use crate::lives;
+use crate::incarnations;
 use crate::lock::Lock;
 
 /// What a node remembers.
@@ -40,7 +40,7 @@ pub fn random() -> u64 {
 
 /// How often the node was replaced, and its random number.
 pub fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
-    let damaged = |why| DirectoryError::LivesDamaged { file: path.to_owned(), why };
+    let damaged = |why| DirectoryError::IncarnationsDamaged { file: path.to_owned(), why };
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -119,7 +119,7 @@ pub enum ReplaceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// How often it will count as started.
-    pub life: u32,
+    pub incarnation: u32,
     /// Whether that is above all that the others have seen, as far as anybody here knew. If not, they
     /// refuse it, say what they have seen, and another replacement goes on from there.
     pub known: bool,
@@ -144,34 +144,35 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     for other in (0..manifest.nodes).filter(|other| *other != node) {
         known.extend(peers(&directory.node_peers(other))?.others.get(&node));
     }
-    let lives = undamaged(directory.lives(node))?;
+    let incarnations = undamaged(directory.incarnations(node))?;
     let own = undamaged(read(&directory.node_identity(node)))?;
-    let whole = lives.is_some() && own.is_some();
+    let whole = incarnations.is_some() && own.is_some();
     if whole && known.is_empty() {
         return Err(ReplaceError::NotRefused { node });
     }
-    if whole && successor.is_none() && lives == Some(0) {
+    if whole && successor.is_none() && incarnations == Some(0) {
         return Err(ReplaceError::NeverHere { node, dir: directory.path().to_owned() });
     }
     // What is left of the node's own files may say more.
-    let life = known.iter().map(|seen| seen.life).max().max(lives).unwrap_or(0) + 1;
+    let incarnation =
+        known.iter().map(|seen| seen.incarnation).max().max(incarnations).unwrap_or(0) + 1;
     let own = own.map_or(0, |(replaced, _)| replaced);
     let replaced = known.iter().map(|seen| seen.replaced).max().unwrap_or(0).max(own) + 1;
     let path = directory.node_identity(node);
     files::replace_or_overwrite(&path, &draw(replaced)).map_err(failed("write", &path))?;
-    let path = directory.node_lives(node);
-    lives::store(&path, life).map_err(failed("write", &path))?;
+    let path = directory.node_incarnations(node);
+    incarnations::store(&path, incarnation).map_err(failed("write", &path))?;
     let path = directory.node_peers(node);
     let others = peers(&path)?.others;
     save(&path, &Peers { successor: None, others }).map_err(failed("write", &path))?;
-    Ok(Replacement { life, known: !known.is_empty() })
+    Ok(Replacement { incarnation, known: !known.is_empty() })
 }
 
 /// What a file of a node says; `None` if it is missing or damaged.
 fn undamaged<T>(read: Result<T, DirectoryError>) -> Result<Option<T>, DirectoryError> {
     match read {
         Ok(said) => Ok(Some(said)),
-        Err(DirectoryError::LivesDamaged { .. }) => Ok(None),
+        Err(DirectoryError::IncarnationsDamaged { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -200,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node0.peers");
         assert_eq!(peers(&path).unwrap(), Peers::default());
-        let seen = Seen { replaced: 1, identity: u64::MAX, life: 3, process: 4 };
+        let seen = Seen { replaced: 1, identity: u64::MAX, incarnation: 3, process: 4 };
         let known = Peers { successor: Some(seen), others: BTreeMap::from([(2, seen)]) };
         save(&path, &known).unwrap();
         assert_eq!(peers(&path).unwrap(), known);

@@ -6,7 +6,7 @@ pub mod config;
 pub mod directory;
 pub mod files;
 pub mod identity;
-pub mod lives;
+pub mod incarnations;
 pub mod lock;
 pub mod network;
 pub mod regions;

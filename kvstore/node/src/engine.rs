@@ -40,7 +40,7 @@ pub struct EngineStatus {
 
 /// Something that another thread wants of an engine, and where it waits for the answer.
 #[derive(Debug)]
-enum Question {
+enum Query {
     Status(SyncSender<EngineStatus>),
     Command(Command, SyncSender<Result<(), CommandError>>),
     Digest(SyncSender<Digests>),
@@ -48,7 +48,7 @@ enum Question {
 
 /// The other threads' side of an engine. Dropping it stops the engine.
 pub struct Control {
-    questions: SyncSender<Question>,
+    queries: SyncSender<Query>,
     shared: Arc<Shared>,
     wake: Box<dyn FnMut() + Send>,
 }
@@ -56,7 +56,7 @@ pub struct Control {
 /// The engine's side.
 #[derive(Debug)]
 pub struct Requests {
-    questions: Receiver<Question>,
+    queries: Receiver<Query>,
     shared: Arc<Shared>,
 }
 
@@ -73,14 +73,14 @@ struct Shared {
 pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
     let (sender, receiver) = sync_channel(QUESTIONS_MAX);
     let shared = Arc::<Shared>::default();
-    let control = Control { questions: sender, shared: shared.clone(), wake: Box::new(wake) };
-    (control, Requests { questions: receiver, shared })
+    let control = Control { queries: sender, shared: shared.clone(), wake: Box::new(wake) };
+    (control, Requests { queries: receiver, shared })
 }
 
 impl Control {
     /// What the engine is doing, if it says so within `longest`.
     pub fn status(&mut self, longest: Duration) -> Option<EngineStatus> {
-        self.ask(Question::Status, longest)
+        self.ask(Query::Status, longest)
     }
 
     /// What came of `command`, if the engine says so within `longest`.
@@ -89,31 +89,31 @@ impl Control {
         command: Command,
         longest: Duration,
     ) -> Option<Result<(), CommandError>> {
-        self.ask(|answer| Question::Command(command, answer), longest)
+        self.ask(|answer| Query::Command(command, answer), longest)
     }
 
     /// What its replicas hold, as soon as nothing has been delivered for long enough to tell.
     pub(super) fn digests(&mut self) -> Receiver<Digests> {
         let (sender, answer) = sync_channel(1);
         // If it is not taken, nobody answers: that is told by the receiver.
-        self.send(Question::Digest(sender));
+        self.send(Query::Digest(sender));
         answer
     }
 
     fn ask<T>(
         &mut self,
-        question: impl FnOnce(SyncSender<T>) -> Question,
+        query: impl FnOnce(SyncSender<T>) -> Query,
         longest: Duration,
     ) -> Option<T> {
         let (sender, answer) = sync_channel(1);
-        self.send(question(sender));
+        self.send(query(sender));
         answer.recv_timeout(longest).ok()
     }
 
-    /// Sends a question, unless too many wait: then it is dropped, and its asker's hope with it.
-    fn send(&mut self, question: Question) {
+    /// Sends a query, unless too many wait: then it is dropped, and its asker's hope with it.
+    fn send(&mut self, query: Query) {
         self.shared.asked.fetch_add(1, Ordering::SeqCst);
-        if self.questions.try_send(question).is_err() {
+        if self.queries.try_send(query).is_err() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
             return;
         }
@@ -162,16 +162,16 @@ impl Requests {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
             return;
         }
-        while let Ok(question) = self.questions.try_recv() {
+        while let Ok(query) = self.queries.try_recv() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
             // Whoever asked may have given up waiting.
-            match question {
-                Question::Status(answer) => _ = answer.try_send(status(engine)),
-                Question::Command(command, answer) => {
+            match query {
+                Query::Status(answer) => _ = answer.try_send(status(engine)),
+                Query::Command(command, answer) => {
                     tracing::info!(?command, "told by an operator");
                     let _ = answer.try_send(engine.command(&command));
                 }
-                Question::Digest(answer) => digests.ask(answer),
+                Query::Digest(answer) => digests.ask(answer),
             }
         }
     }

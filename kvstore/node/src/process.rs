@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use skein_cluster::config::{ClusterConfig, FabricKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
-use skein_cluster::lives;
+use skein_cluster::incarnations;
 use skein_cluster::lock::{Holder, Lock};
 use skein_cluster::network::{self, Who};
 use skein_cluster::regions::Regions;
@@ -90,13 +90,13 @@ pub enum NodeError {
     },
     /// The numbers that tell its lives apart are used up.
     #[error(
-        "node {node} of this cluster has been started {lives} times, and that is as often as its lives can be told apart; move what you need into a new cluster"
+        "node {node} of this cluster has been started {incarnations} times, and that is as often as its incarnations can be told apart; move what you need into a new cluster"
     )]
-    TooManyLives {
+    TooManyIncarnations {
         /// The node.
         node: u16,
         /// How often.
-        lives: u32,
+        incarnations: u32,
     },
     /// No memory, or another problem with it.
     #[error("the node cannot meet the others: {0}")]
@@ -152,14 +152,14 @@ struct Node {
     drained: bool,
     /// Told by an operator to stop, who does not want it to be started again.
     dismissed: bool,
-    life: u32,
+    incarnation: u32,
     /// Who runs the other nodes, as far as is known here.
     roster: Arc<Roster>,
     /// That could not be written down.
     forgets: bool,
     /// Those who wait for digests.
     digesting: Vec<(Answer, Awaited)>,
-    /// Other nodes that were seen to be gone: in which life, and when.
+    /// Other nodes that were seen to be gone: in which incarnation, and when.
     gone: BTreeMap<u16, (u32, Instant)>,
     upkeep: Upkeep,
     /// When to look again for what dead clients have left.
@@ -193,14 +193,14 @@ pub fn run(
     for end in [&alarm, alarm_end] {
         end.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
     }
-    let lives_file = directory.node_lives(node);
-    let life = lives::next(&lives_file)?
-        .ok_or(NodeError::TooManyLives { node, lives: Identity::LIVES_MAX })?;
-    let roster = Arc::new(roster(directory, node, life)?);
-    let upkeep = Upkeep::begin(directory, node, life)?;
+    let incarnation_file = directory.node_incarnations(node);
+    let incarnation = incarnations::next(&incarnation_file)?
+        .ok_or(NodeError::TooManyIncarnations { node, incarnations: Identity::INCARNATIONS_MAX })?;
+    let roster = Arc::new(roster(directory, node, incarnation)?);
+    let upkeep = Upkeep::begin(directory, node, incarnation)?;
     // What can fail for want of a certificate, a port or memory comes first.
-    let start = Start { manifest: &manifest, config: &config, node, life, roster: &roster };
-    let begin = || lives::begin(&lives_file, life);
+    let start = Start { manifest: &manifest, config: &config, node, incarnation, roster: &roster };
+    let begin = || incarnations::begin(&incarnation_file, incarnation);
     let workers = start_engines(start, alarm_end, begin)?;
     let mut this = Node {
         workers,
@@ -214,7 +214,7 @@ pub fn run(
         phase: Phase::Serving,
         drained: false,
         dismissed: false,
-        life,
+        incarnation,
         digesting: Vec::new(),
         gone: BTreeMap::new(),
         upkeep,
@@ -222,7 +222,7 @@ pub fn run(
         log,
     };
     let mut server = Server::new(directory.socket(node));
-    tracing::info!(node, life, cluster = this.manifest.cluster, "the node is running");
+    tracing::info!(node, incarnation, cluster = this.manifest.cluster, "the node is running");
     this.serve(&mut server, &mut alarm, &mut lock);
     // Nobody shall connect to a node that is ending.
     let _ = fs::remove_file(directory.socket(node));
@@ -269,19 +269,19 @@ struct Start<'a> {
     manifest: &'a Manifest,
     config: &'a ClusterConfig,
     node: u16,
-    life: u32,
+    incarnation: u32,
     roster: &'a Arc<Roster>,
 }
 
 /// Who a node says that it is, and what it remembers of the others.
-fn roster(directory: &Directory, node: u16, life: u32) -> Result<Roster, DirectoryError> {
+fn roster(directory: &Directory, node: u16, incarnation: u32) -> Result<Roster, DirectoryError> {
     let (replaced, identity) = identity::read(&directory.node_identity(node))?;
     let peers = identity::peers(&directory.node_peers(node))?;
-    let own = Seen { replaced, identity, life, process: identity::random() };
+    let own = Seen { replaced, identity, incarnation, process: identity::random() };
     Ok(Roster::new(node, own, peers.others))
 }
 
-/// Starts an engine for each of a node's fabrics. `begin` begins the node's life.
+/// Starts an engine for each of a node's fabrics. `begin` begins the node's incarnation.
 fn start_engines(
     start: Start<'_>,
     alarm: &UnixStream,
@@ -323,14 +323,14 @@ fn start_engines(
 }
 
 /// Starts engines, which `join` under their names. All of them have their places and their memory
-/// before the node's life begins, and none takes a turn before.
+/// before the node's incarnation begins, and none takes a turn before.
 fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
     start: Start<'_>,
     alarm: &UnixStream,
     begin: impl FnOnce() -> Result<(), DirectoryError>,
     join: impl Fn(&str) -> Result<(F, W), FabricError>,
 ) -> Result<Vec<Worker>, NodeError> {
-    let Start { manifest, config, node, life, roster } = start;
+    let Start { manifest, config, node, incarnation, roster } = start;
     let topology = config.topology;
     let slots = SlotMap::even(topology.groups);
     let mut engines = Vec::new();
@@ -339,7 +339,7 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
         let (fabric, wake) = join(&name)?;
         let (slots, limits) = (slots.clone(), config.limits);
         let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
-        let me = Identity { node, engine: number, life };
+        let me = Identity { node, engine: number, incarnation };
         let roster = Arc::clone(roster);
         let engine = Engine::with_roster(fabric, topology, config.tuning, me, roster, machine)?;
         engines.push((name, engine, wake));
@@ -558,14 +558,14 @@ impl Node {
         refused.dedup();
         let replicas: Vec<_> = engines.into_iter().flat_map(|engine| engine.replicas).collect();
         self.look_for_gone();
-        let gone = |(node, (life, since)): (&u16, &(u32, Instant))| GoneNode {
+        let gone = |(node, (incarnation, since)): (&u16, &(u32, Instant))| GoneNode {
             node: *node,
-            life: *life,
+            incarnation: *incarnation,
             for_ms: since.elapsed().as_millis() as u64,
         };
         Some(NodeStatus {
             node: self.number,
-            life: self.life,
+            incarnation: self.incarnation,
             pid: std::process::id(),
             cluster: self.manifest.cluster.clone(),
             build: self.manifest.build.clone(),
@@ -585,12 +585,13 @@ impl Node {
     /// Notes which of the other nodes do not run, and since when they are not seen to.
     fn look_for_gone(&mut self) {
         for node in (0..self.manifest.nodes).filter(|node| *node != self.number) {
-            let lives = self.directory.lives(node).unwrap_or_default();
-            match (self.directory.node(node), lives.checked_sub(1)) {
-                (None, Some(life)) => {
-                    let since = self.gone.entry(node).or_insert_with(|| (life, Instant::now()));
-                    if since.0 != life {
-                        *since = (life, Instant::now());
+            let incarnations = self.directory.incarnations(node).unwrap_or_default();
+            match (self.directory.node(node), incarnations.checked_sub(1)) {
+                (None, Some(incarnation)) => {
+                    let since =
+                        self.gone.entry(node).or_insert_with(|| (incarnation, Instant::now()));
+                    if since.0 != incarnation {
+                        *since = (incarnation, Instant::now());
                     }
                 }
                 _ => _ = self.gone.remove(&node),

@@ -12,7 +12,7 @@ pub struct NodeStatus {
     /// Its number.
     pub node: u16,
     /// How often it was started before, in this cluster.
-    pub life: u32,
+    pub incarnation: u32,
     /// Its process.
     pub pid: u32,
     /// Its cluster.
@@ -68,8 +68,8 @@ pub struct LogLosses {
 pub struct GoneNode {
     /// Its number.
     pub node: u16,
-    /// Its last life.
-    pub life: u32,
+    /// Its last incarnation.
+    pub incarnation: u32,
     /// For how long, at least, in milliseconds.
     pub for_ms: u64,
 }

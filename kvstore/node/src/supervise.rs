@@ -84,8 +84,8 @@ pub struct Ended {
 /// What follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
-    /// It is started again, as that life of it.
-    Restart { life: u32, delay: Duration },
+    /// It is started again, as that incarnation of it.
+    Restart { incarnation: u32, delay: Duration },
     /// Somebody else has started it.
     Taken { pid: u32 },
     /// It stays as it is, and why.
@@ -98,11 +98,15 @@ impl fmt::Display for Ended {
         let Self { node, how, next, .. } = self;
         write!(f, "node {node} {how}")?;
         match next {
-            Next::Restart { life, delay } if *delay == DELAY_FIRST => {
-                write!(f, "; it starts again, as life {life}")
+            Next::Restart { incarnation, delay } if *delay == DELAY_FIRST => {
+                write!(f, "; it starts again, as incarnation {incarnation}")
             }
-            Next::Restart { life, delay } => {
-                write!(f, "; it starts again in {} ms, as life {life}", delay.as_millis())
+            Next::Restart { incarnation, delay } => {
+                write!(
+                    f,
+                    "; it starts again in {} ms, as incarnation {incarnation}",
+                    delay.as_millis()
+                )
             }
             Next::Taken { pid } => write!(f, "; process {pid} runs it now, started by another"),
             Next::Stays(why) => write!(f, "; {why}"),
@@ -352,10 +356,10 @@ impl Crew {
         }
     }
 
-    /// What is wrong with the directory, if the node has died and it does not say which life would be
+    /// What is wrong with the directory, if the node has died and it does not say which incarnation would be
     /// its next.
     fn waits_for_its_files(&self, node: u16) -> Option<DirectoryError> {
-        self.plan.directory.lives(node).err().filter(|_| self.restart)
+        self.plan.directory.incarnations(node).err().filter(|_| self.restart)
     }
 
     /// Follows the process that runs the node already.
@@ -438,10 +442,10 @@ impl Crew {
             None => "has ended; how is known only to the process that had started it".into(),
         };
         let taken = self.adopt(number);
-        let lives = self.plan.directory.lives(number);
+        let incarnations = self.plan.directory.incarnations(number);
         let watched = &mut self.nodes[node];
         watched.again = if watched.since.elapsed() < AGAIN_WITHIN { watched.again + 1 } else { 0 };
-        let next = match (taken, lives) {
+        let next = match (taken, incarnations) {
             (Some(process), _) => {
                 let pid = process.pid;
                 (watched.process, watched.since) = (Some(process), Instant::now());
@@ -454,13 +458,13 @@ impl Crew {
             _ if self.plan.directory.was_stopped(number) => {
                 Next::Stays("it was told to stop, and is not started again".into())
             }
-            (None, Ok(lives)) if lives >= Identity::LIVES_MAX => {
-                Next::Stays("it cannot be started again: its lives are used up".into())
+            (None, Ok(incarnations)) if incarnations >= Identity::INCARNATIONS_MAX => {
+                Next::Stays("it cannot be started again: its incarnations are used up".into())
             }
-            (None, Ok(life)) => {
+            (None, Ok(incarnation)) => {
                 let delay = delay(watched.again);
                 watched.due = Some(Instant::now() + delay);
-                Next::Restart { life, delay }
+                Next::Restart { incarnation, delay }
             }
             (None, Err(error)) => {
                 watched.due = Some(Instant::now() + DAMAGED_POLL);

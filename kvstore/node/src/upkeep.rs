@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use skein_cluster::directory::{Directory, DirectoryError, failed};
 use skein_cluster::files;
 use skein_cluster::identity;
-use skein_cluster::lives;
+use skein_cluster::incarnations;
 use skein_cluster::lock::Lock;
 use skein_cluster::shared::Shared;
 
@@ -29,17 +29,20 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Remembers the files as they are, or will be when the node has begun its life.
+    /// Remembers the files as they are, or will be when the node has begun its incarnation.
     pub(super) fn begin(
         directory: &Directory,
         node: u16,
-        life: u32,
+        incarnation: u32,
     ) -> Result<Self, DirectoryError> {
         let path = directory.node_identity(node);
         let identity = std::fs::read_to_string(&path).map_err(failed("read", &path))?;
         Ok(Self {
             shared: Shared::read(directory)?,
-            own: [(path, identity), (directory.node_lives(node), format!("{}\n", life + 1))],
+            own: [
+                (path, identity),
+                (directory.node_incarnations(node), format!("{}\n", incarnation + 1)),
+            ],
             again: Instant::now(),
             problem: None,
         })
@@ -79,11 +82,11 @@ impl Upkeep {
 
     fn restore(&self, lock: &mut Lock, server: &mut Server) -> Result<bool, DirectoryError> {
         let mut restored = self.shared.restore()?;
-        let [(identity, _), (life, _)] = &self.own;
-        let damaged = [identity::read(identity).err(), lives::begun(life).err()];
+        let [(identity, _), (incarnation, _)] = &self.own;
+        let damaged = [identity::read(identity).err(), incarnations::begun(incarnation).err()];
         // Before the lock: who finds that may start the node when this process has ended.
         for ((path, text), error) in self.own.iter().zip(damaged) {
-            if matches!(error, Some(DirectoryError::LivesDamaged { .. })) {
+            if matches!(error, Some(DirectoryError::IncarnationsDamaged { .. })) {
                 files::replace_or_overwrite(path, text).map_err(failed("write", path))?;
                 restored = true;
             }

@@ -10,13 +10,13 @@ use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
 use super::checkpoints::Checkpoints;
-use super::exchange::{Heard, Verdict};
+use super::exchange::{ReceivedVerdicts, Verdict};
 use super::execute::Judged;
-use super::footprint::Footprint;
 use super::part::{PartMaker, Record, StageRecord, id, open};
+use super::read_write_set::ReadWriteSet;
 use super::sessions::Sessions;
 use super::share::Share;
-use super::under_way::{Change, Deferred, Place, Stage, UnderWay};
+use super::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
 use crate::store::Store;
@@ -169,7 +169,10 @@ impl<S: Store> Machine<S> {
     fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Malformed> {
         Ok(match *stage {
             StageRecord::Blocked { payload, needs_turn, ref from, verdict } => {
-                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let heard = ReceivedVerdicts {
+                    from: self.ours(from)?,
+                    verdict: Verdict::decode(&[verdict]),
+                };
                 let command = match self.restore_deferred(payload) {
                     // It may as well begin or end sessions.
                     Err(Malformed) if needs_turn && Request::decode(payload.0).is_ok() => {
@@ -181,7 +184,10 @@ impl<S: Store> Machine<S> {
                 Stage::Blocked { command, heard, needs_turn }
             }
             StageRecord::Spoken { payload, ref then, ref otherwise, ref from, verdict } => {
-                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let heard = ReceivedVerdicts {
+                    from: self.ours(from)?,
+                    verdict: Verdict::decode(&[verdict]),
+                };
                 let mut command = self.restore_deferred(payload)?;
                 let of = |refusal: &Option<Refusal>| refusal.clone().map(Box::new);
                 command.judged = Judged { then: of(then), otherwise: of(otherwise) };
@@ -200,7 +206,7 @@ impl<S: Store> Machine<S> {
         let command = Request::decode(payload.0).ok().and_then(Request::command);
         let (share, _) = Share::of(command.ok_or(Malformed)?.transaction, &self.slots, self.group);
         let mut command = Box::<Deferred>::default();
-        command.footprint = Footprint::of(&share);
+        command.read_write_set = ReadWriteSet::of(&share);
         self.defer(&mut command, &share, payload.0, self.read_max(&share));
         Ok(command)
     }
@@ -210,7 +216,10 @@ impl<S: Store> Machine<S> {
             Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
             Record::NoPair { key } => _ = self.store.delete(key.0),
             Record::Early { session, sequence, ref from, verdict } => {
-                let heard = Heard { from: self.ours(from)?, verdict: Verdict::decode(&[verdict]) };
+                let heard = ReceivedVerdicts {
+                    from: self.ours(from)?,
+                    verdict: Verdict::decode(&[verdict]),
+                };
                 self.early.hear(MessageId::new(id(session), sequence), heard);
             }
             Record::UnderWay {
@@ -223,7 +232,7 @@ impl<S: Store> Machine<S> {
             } => {
                 let message = MessageId::new(id(session), sequence);
                 let destinations = self.ours(destinations)?;
-                let place = Place { message, position, low_water, destinations };
+                let place = CommandPosition { message, position, low_water, destinations };
                 let stage = self.restore_stage(stage)?;
                 if let Stage::Spoken { heard, .. } = &stage
                     && heard.from.contains_all(destinations)
@@ -251,7 +260,7 @@ impl<S: Store> Machine<S> {
     }
 }
 
-fn under_way<'a>(place: &Place, stage: &'a Stage) -> Record<'a> {
+fn under_way<'a>(place: &CommandPosition, stage: &'a Stage) -> Record<'a> {
     let stage = match stage {
         Stage::Blocked { command, heard, needs_turn } => StageRecord::Blocked {
             payload: Bytes(&command.payload),

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
     use crate::machine::sessions;
-    use crate::machine::under_way::{Place, Stage};
+    use crate::machine::under_way::{CommandPosition, Stage};
     use crate::slots::SlotMap;
 
     fn machine() -> Machine {
@@ -110,7 +110,7 @@ mod tests {
             if let Some(reply) = kept {
                 machine.sessions.record(message(1), reply, sessions::sum(message(1), reply));
             }
-            let place = Place {
+            let place = CommandPosition {
                 message: message(2),
                 position: 21,
                 low_water: 1,
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_was_delivered_and_waits_for_others_is_waited_for() {
         let mut machine = machine();
-        let place = Place {
+        let place = CommandPosition {
             message: MessageId { session: SessionId(1), sequence: 1 },
             position: 20,
             low_water: 0,

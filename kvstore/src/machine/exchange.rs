@@ -62,12 +62,12 @@ impl Verdict {
 
 /// The verdicts of a command, as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct ReceivedVerdicts {
     pub(crate) from: GroupSet,
     pub(crate) verdict: Verdict,
 }
 
-impl Heard {
+impl ReceivedVerdicts {
     pub(crate) const NOBODY: Self = Self { from: GroupSet::EMPTY, verdict: Verdict::ALL };
 
     /// One group's word.
@@ -88,7 +88,7 @@ impl Heard {
 /// delivered: their number is bounded by what a log holds, and each is a few words here.
 #[derive(Default)]
 pub(crate) struct Early {
-    heard: HashMap<MessageId, Heard>,
+    heard: HashMap<MessageId, ReceivedVerdicts>,
     /// The last commands that were refused because their sessions are not open, for what is still
     /// said about these has nobody to wait for it, and no session table that would know.
     refused: VecDeque<MessageId>,
@@ -98,18 +98,18 @@ pub(crate) struct Early {
 const REFUSED_MAX: usize = 1 << 10;
 
 impl Early {
-    pub(crate) fn hear(&mut self, message: MessageId, heard: Heard) {
+    pub(crate) fn hear(&mut self, message: MessageId, heard: ReceivedVerdicts) {
         if self.refused.contains(&message) {
             return;
         }
-        let ours = self.heard.entry(message).or_insert(Heard::NOBODY);
+        let ours = self.heard.entry(message).or_insert(ReceivedVerdicts::NOBODY);
         ours.from = heard.from.iter().fold(ours.from, GroupSet::with);
         ours.verdict = ours.verdict.and(heard.verdict);
     }
 
     /// What was heard about a command that is now delivered.
-    pub(crate) fn take(&mut self, message: MessageId) -> Heard {
-        self.heard.remove(&message).unwrap_or(Heard::NOBODY)
+    pub(crate) fn take(&mut self, message: MessageId) -> ReceivedVerdicts {
+        self.heard.remove(&message).unwrap_or(ReceivedVerdicts::NOBODY)
     }
 
     /// Nobody waits for verdicts on this one.
@@ -125,7 +125,7 @@ impl Early {
     }
 
     /// All that was heard, in the order of the messages' names.
-    pub(crate) fn heard(&self) -> impl Iterator<Item = (MessageId, Heard)> {
+    pub(crate) fn heard(&self) -> impl Iterator<Item = (MessageId, ReceivedVerdicts)> {
         let mut all: Vec<_> =
             self.heard.iter().map(|(message, heard)| (*message, *heard)).collect();
         all.sort_unstable_by_key(|(message, _)| *message);

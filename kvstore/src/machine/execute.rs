@@ -4,9 +4,9 @@ use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::branch::{Draft, Room, commit, holds, pair_bytes};
-use super::exchange::{Heard, Verdict};
+use super::exchange::{ReceivedVerdicts, Verdict};
 use super::share::Share;
-use super::under_way::Place;
+use super::under_way::CommandPosition;
 use super::writes::Writes;
 use super::{Machine, Memo};
 use crate::command::{Operation, Version};
@@ -34,7 +34,7 @@ pub(super) enum Came<'a> {
     /// It took effect, or was refused. Its reply stands in the writer.
     Answered(Memo),
     /// We have told our verdict, and others have yet to.
-    Spoken { heard: Heard, opinion: Opinion<'a> },
+    Spoken { heard: ReceivedVerdicts, opinion: Opinion<'a> },
     /// Whether it is refused depends on what commands before it come to. Nothing has changed.
     Unsure,
 }
@@ -71,9 +71,9 @@ impl<S: Store> Machine<S> {
     pub(super) fn execute<'a>(
         &mut self,
         turn: Turn,
-        place: Place,
+        place: CommandPosition,
         share: &Share<'a>,
-        mut heard: Heard,
+        mut heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
     ) -> Came<'a> {
         let alone = place.destinations.len() == 1;

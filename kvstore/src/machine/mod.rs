@@ -19,17 +19,17 @@
 
 pub(crate) mod branch;
 mod checkpoints;
+mod conflict_index;
 mod copy;
 pub mod digest;
 mod exchange;
 mod execute;
-mod footprint;
-mod look;
 mod part;
+mod read_write_set;
 mod sessions;
 mod share;
-mod touches;
 mod under_way;
+mod unordered_read;
 mod writes;
 
 use std::cell::Cell;
@@ -42,11 +42,11 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use self::branch::{PAIR_OVERHEAD, commit};
 use self::checkpoints::Checkpoints;
 use self::copy::Progress;
-use self::exchange::{Early, Heard, Verdict};
+use self::exchange::{Early, ReceivedVerdicts, Verdict};
 use self::execute::{Came, Opinion, Turn};
 use self::sessions::{Admission, Owed, Sessions};
 use self::share::Share;
-use self::under_way::{Change, Deferred, Place, Stage, UnderWay};
+use self::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use crate::command::{Transaction, Version};
 use crate::limits::Limits;
 use crate::reply::Refusal;
@@ -208,7 +208,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Begins or ends sessions. The reply stands in the writer.
-    fn control(&mut self, place: Place, request: &Request<'_>) -> Option<Memo> {
+    fn control(&mut self, place: CommandPosition, request: &Request<'_>) -> Option<Memo> {
         let message = place.message;
         // Judged by the destinations alone, so every group that gets it judges alike.
         let result = match request {
@@ -242,7 +242,7 @@ impl<S: Store> Machine<S> {
 
     /// Says which sessions a control request will end, when it is its turn: nothing of any session is
     /// delivered before that.
-    fn end_sessions(&self, place: Place, request: &Request<'_>, out: &mut dyn Outbox) {
+    fn end_sessions(&self, place: CommandPosition, request: &Request<'_>, out: &mut dyn Outbox) {
         match request {
             _ if place.destinations != self.groups => {}
             Request::Close if self.sessions.closes(place.message) => {
@@ -262,7 +262,7 @@ impl<S: Store> Machine<S> {
     /// have the session open, and wait for our verdict.
     fn object(
         &mut self,
-        place: Place,
+        place: CommandPosition,
         command: &Result<Command<'_>, Refusal>,
         out: &mut dyn Outbox,
     ) {
@@ -304,10 +304,10 @@ impl<S: Store> Machine<S> {
     /// for others.
     fn start(
         &mut self,
-        place: Place,
+        place: CommandPosition,
         command: Result<Command<'_>, Refusal>,
         payload: &[u8],
-        heard: Heard,
+        heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
     ) {
         let checked =
@@ -323,7 +323,7 @@ impl<S: Store> Machine<S> {
         };
         let last = self.under_way.len();
         let behind = (last > 0).then(|| self.deferred(&share));
-        let meets = |behind: &Deferred| self.under_way.meets(last, &behind.footprint);
+        let meets = |behind: &Deferred| self.under_way.meets(last, &behind.read_write_set);
         let came = if behind.as_deref().is_some_and(meets) {
             None
         } else {
@@ -353,10 +353,10 @@ impl<S: Store> Machine<S> {
         self.under_way.push(place, stage);
     }
 
-    /// A command with nothing of it but its footprint.
+    /// A command with nothing of it but its read_write_set.
     fn deferred(&mut self, share: &Share<'_>) -> Box<Deferred> {
         let mut command = self.under_way.spare();
-        command.footprint.become_of(share);
+        command.read_write_set.become_of(share);
         command
     }
 
@@ -385,7 +385,7 @@ impl<S: Store> Machine<S> {
 
     /// Leaves what only reads to who leads: nobody hears our answer, and nothing changes but its
     /// session. Whoever asks for it again is told that its answer is forgotten.
-    fn leave(&mut self, place: Place, out: &mut dyn Outbox) {
+    fn leave(&mut self, place: CommandPosition, out: &mut dyn Outbox) {
         let is_first = self.under_way.is_empty();
         let admission = self.sessions.note(place.message);
         if admission == Admission::Closed {
@@ -476,7 +476,13 @@ impl<S: Store> Machine<S> {
 
     /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
     /// it are over.
-    fn answer(&mut self, place: Place, memo: Option<Memo>, change: Change, out: &mut dyn Outbox) {
+    fn answer(
+        &mut self,
+        place: CommandPosition,
+        memo: Option<Memo>,
+        change: Change,
+        out: &mut dyn Outbox,
+    ) {
         let writer = std::mem::take(&mut self.writer);
         self.work.set(self.work.get() + writer.bytes().len() as u64);
         out.reply(place.message, writer.bytes());
@@ -518,7 +524,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// A command is over, and was answered.
-    fn keep(&mut self, place: Place, reply: &[u8], memo: Option<Memo>) {
+    fn keep(&mut self, place: CommandPosition, reply: &[u8], memo: Option<Memo>) {
         // Only the leader has executed what only reads.
         if memo != Some(Memo::OnlyRead) {
             let sum = sessions::sum(place.message, reply);
@@ -532,7 +538,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// A command is over, and so are all before it.
-    fn over(&mut self, place: Place) {
+    fn over(&mut self, place: CommandPosition) {
         let MessageId { session, sequence } = place.message;
         self.position = place.position;
         self.owed = self.sessions.digest();
@@ -639,7 +645,7 @@ impl<S: Store> Application for Machine<S> {
         if position == 1 {
             self.born = born(delivery.clock);
         }
-        let place = Place { message, position, low_water, destinations };
+        let place = CommandPosition { message, position, low_water, destinations };
         self.work.set(self.work.get() + payload.len() as u64);
         if !answers && Request::is_read(payload) {
             return self.leave(place, out);
@@ -661,13 +667,14 @@ impl<S: Store> Application for Machine<S> {
                 let mut command = self.under_way.spare();
                 command.payload.extend_from_slice(payload);
                 (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
-                let stage = Stage::Blocked { command, heard: Heard::NOBODY, needs_turn: true };
+                let stage =
+                    Stage::Blocked { command, heard: ReceivedVerdicts::NOBODY, needs_turn: true };
                 return self.under_way.push(place, stage);
             }
             Err(unreadable) => Err(Refusal::Malformed(unreadable.to_string())),
         };
         let heard = match destinations.len() {
-            1 => Heard::NOBODY,
+            1 => ReceivedVerdicts::NOBODY,
             _ => self.early.take(message),
         };
         let admission = self.sessions.note(message);
@@ -705,7 +712,7 @@ impl<S: Store> Application for Machine<S> {
         let Some(at) = self.under_way.find(message) else {
             // A verdict on what is behind us has nobody to wait for it.
             if !self.sessions.is_past(message) {
-                self.early.hear(message, Heard::of(from, verdict));
+                self.early.hear(message, ReceivedVerdicts::of(from, verdict));
             }
             return;
         };
@@ -771,7 +778,7 @@ impl<S: Store> Application for Machine<S> {
     }
 
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
-        self.look(query, answer)
+        self.read_unordered(query, answer)
     }
 
     fn begin_copy(&mut self) {

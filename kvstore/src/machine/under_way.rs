@@ -1,7 +1,7 @@
 //! Commands that were delivered and are not over, in the order of delivery.
 //!
 //! A command that waits for other groups' verdicts holds up those behind it only if they
-//! [meet](Footprint): the others take effect, and are answered, at once. A command is *over*
+//! [meet](ReadWriteSet): the others take effect, and are answered, at once. A command is *over*
 //! when it has taken effect and all before it are over. Only then is its reply kept, so that the
 //! session table and the history are made in the order of delivery, in whichever order commands took
 //! effect.
@@ -13,11 +13,11 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use super::Memo;
 use super::branch::Drafted;
-use super::exchange::Heard;
+use super::conflict_index::ConflictIndex;
+use super::exchange::ReceivedVerdicts;
 use super::execute::Judged;
-use super::footprint::Footprint;
+use super::read_write_set::ReadWriteSet;
 use super::sessions::REPLY_OVERHEAD;
-use super::touches::Touches;
 use crate::command::Version;
 use crate::store::compact::Compact;
 
@@ -30,7 +30,7 @@ const SPARE_BYTES_MAX: usize = 4 << 10;
 
 /// A delivery, without what was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CommandPosition {
     pub(super) message: MessageId,
     pub(super) position: Version,
     pub(super) low_water: u64,
@@ -41,7 +41,7 @@ pub(super) struct Place {
 #[derive(Default)]
 pub(super) struct Deferred {
     pub(super) payload: Vec<u8>,
-    pub(super) footprint: Footprint,
+    pub(super) read_write_set: ReadWriteSet,
     /// The most by which it may let grow what the group holds.
     pub(super) growth_max: u64,
     /// The same, by what it writes alone.
@@ -59,7 +59,7 @@ pub(super) struct Deferred {
 impl Deferred {
     fn clear(&mut self) {
         self.payload.clear();
-        self.footprint.clear();
+        self.read_write_set.clear();
         self.judged = Judged::default();
         self.then.clear();
     }
@@ -82,9 +82,9 @@ impl Change {
 pub(super) enum Stage {
     /// It meets one before it that has yet to take effect, or needs its turn: that all before it are
     /// over.
-    Blocked { command: Box<Deferred>, heard: Heard, needs_turn: bool },
+    Blocked { command: Box<Deferred>, heard: ReceivedVerdicts, needs_turn: bool },
     /// We have told the other groups our verdict, and wait for theirs.
-    Spoken { command: Box<Deferred>, heard: Heard },
+    Spoken { command: Box<Deferred>, heard: ReceivedVerdicts },
     /// It has taken effect, by which the store has changed so much, and was answered.
     Answered { reply: Compact, memo: Option<Memo>, change: Change },
     /// It is one that came before: what that is owed is repeated when it is its turn.
@@ -146,7 +146,7 @@ struct Mark {
 /// Commands have numbers here, from the first that was ever under way.
 #[derive(Default)]
 pub(super) struct UnderWay {
-    commands: VecDeque<(Place, Stage)>,
+    commands: VecDeque<(CommandPosition, Stage)>,
     /// Of each.
     marks: VecDeque<Mark>,
     /// So many were under way and are over.
@@ -160,7 +160,7 @@ pub(super) struct UnderWay {
     /// The numbers of those that are blocked, rising.
     blocked: Vec<u64>,
     /// Of those that have yet to take effect.
-    touches: Touches,
+    conflicts: ConflictIndex,
     /// So many of them read ranges.
     with_ranges: usize,
     /// Memory of those that have taken effect.
@@ -198,7 +198,7 @@ impl UnderWay {
         }
     }
 
-    pub(super) fn push(&mut self, place: Place, stage: Stage) {
+    pub(super) fn push(&mut self, place: CommandPosition, stage: Stage) {
         let (message, number) = (place.message, self.over + self.len() as u64);
         let is_new = !matches!(stage, Stage::Again);
         let mark = Mark { message, waits: false, is_new, behind: None };
@@ -206,14 +206,14 @@ impl UnderWay {
         self.commands.push_back((place, Stage::Again));
         if let Some(command) = stage.deferred() {
             self.marks.back_mut().expect("just pushed").waits = true;
-            self.touches.add(number, &command.footprint);
-            self.with_ranges += usize::from(command.footprint.has_ranges());
+            self.conflicts.add(number, &command.read_write_set);
+            self.with_ranges += usize::from(command.read_write_set.has_ranges());
         }
         self.put(self.len() - 1, stage);
     }
 
     /// Takes the first one, if it has taken effect: it is over.
-    pub(super) fn pop_over(&mut self) -> Option<(Place, Stage)> {
+    pub(super) fn pop_over(&mut self) -> Option<(CommandPosition, Stage)> {
         if self.marks.front()?.waits {
             return None;
         }
@@ -232,12 +232,12 @@ impl UnderWay {
         self.commands.back().map(|(place, _)| place.position)
     }
 
-    pub(super) fn place(&self, at: usize) -> Place {
+    pub(super) fn place(&self, at: usize) -> CommandPosition {
         self.commands[at].0
     }
 
     /// What the one at `at` has heard so far, if it has yet to hear.
-    pub(super) fn heard(&mut self, at: usize) -> Option<&mut Heard> {
+    pub(super) fn heard(&mut self, at: usize) -> Option<&mut ReceivedVerdicts> {
         match &mut self.commands[at].1 {
             Stage::Blocked { heard, .. } | Stage::Spoken { heard, .. } => Some(heard),
             Stage::Answered { .. } | Stage::Again => None,
@@ -285,24 +285,24 @@ impl UnderWay {
     /// The one at `at`, which was taken out, has taken effect.
     pub(super) fn put_answered(&mut self, at: usize, command: Box<Deferred>, stage: Stage) {
         self.marks[at].waits = false;
-        self.touches.remove(self.over + at as u64, &command.footprint);
-        self.with_ranges -= usize::from(command.footprint.has_ranges());
+        self.conflicts.remove(self.over + at as u64, &command.read_write_set);
+        self.with_ranges -= usize::from(command.read_write_set.has_ranges());
         self.recycle(command);
         self.put(at, stage);
     }
 
-    /// Whether something before `at` that has yet to take effect meets what has this footprint.
-    pub(super) fn meets(&self, at: usize, footprint: &Footprint) -> bool {
-        self.last_met(at, footprint).is_some()
+    /// Whether something before `at` that has yet to take effect meets what has this read_write_set.
+    pub(super) fn meets(&self, at: usize, read_write_set: &ReadWriteSet) -> bool {
+        self.last_met(at, read_write_set).is_some()
     }
 
     /// The number of the last such: most often, when that has taken effect, so have the others.
-    fn last_met(&self, at: usize, footprint: &Footprint) -> Option<u64> {
-        let met = self.touches.last_met(self.over + at as u64, footprint);
-        let by_range = if self.with_ranges > 0 || footprint.has_ranges() {
+    fn last_met(&self, at: usize, read_write_set: &ReadWriteSet) -> Option<u64> {
+        let met = self.conflicts.last_met(self.over + at as u64, read_write_set);
+        let by_range = if self.with_ranges > 0 || read_write_set.has_ranges() {
             let meets = |at: &usize| {
                 let command = self.commands[*at].1.deferred();
-                command.is_some_and(|it| it.footprint.meets_by_range(footprint))
+                command.is_some_and(|it| it.read_write_set.meets_by_range(read_write_set))
             };
             (0..at).rfind(meets).map(|at| self.over + at as u64)
         } else {
@@ -333,7 +333,7 @@ impl UnderWay {
         if at == 0 || *needs_turn {
             return at == 0;
         }
-        let met = self.last_met(at, &command.footprint);
+        let met = self.last_met(at, &command.read_write_set);
         self.marks[at].behind = met;
         met.is_none()
     }
@@ -354,7 +354,7 @@ impl UnderWay {
         self.changed
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Place, Stage)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(CommandPosition, Stage)> {
         self.commands.iter()
     }
 }

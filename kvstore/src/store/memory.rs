@@ -9,7 +9,7 @@ use std::thread;
 
 use super::compact::Compact;
 use super::index::Index;
-use super::order::Order;
+use super::key_order::KeyOrder;
 use super::pairs::{Pair, Pairs};
 use super::sum::Sum;
 use super::{Found, Store};
@@ -23,7 +23,7 @@ const PAIRS_FREED_AT_ONCE: usize = 1_000;
 pub struct Memory {
     pairs: Pairs,
     index: Index,
-    order: Order,
+    order: KeyOrder,
     len: usize,
     bytes: u64,
     digest: u64,

@@ -2,8 +2,8 @@
 
 pub(crate) mod compact;
 mod index;
+mod key_order;
 pub mod memory;
-mod order;
 mod pairs;
 pub(crate) mod sum;
 pub(crate) mod tracked;
@@ -27,7 +27,7 @@ pub struct Found<'a> {
 /// 1. **One map.** What was put is found, at its key and nowhere else, with its version, until it is
 ///    overwritten or deleted.
 /// 2. **Bytes.** Any key and any value, the empty ones included; nothing is special.
-/// 3. **Order.** A range is in the order of the keys' bytes, whole, and without its end.
+/// 3. **KeyOrder.** A range is in the order of the keys' bytes, whole, and without its end.
 /// 4. **Count.** `len` and `bytes` are exact after every call.
 /// 5. **Digest.** `digest` depends on what stands at which key since when, and on nothing else: not on the
 ///    process, and not on how it came there.

@@ -312,7 +312,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     source.begin_copy();
     source.copy(1, &mut part);
     machine.restore(&part, false).expect("a good part");
-    // Heard while the state comes, which goes on to say that this session has ended.
+    // ReceivedVerdicts while the state comes, which goes on to say that this session has ended.
     let late = MessageId::new(SessionId(2), 9);
     machine.exchanged(late, GroupId(1), &[7], &mut Words::default());
     part.clear();

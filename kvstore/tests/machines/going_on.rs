@@ -301,7 +301,7 @@ fn versions_in_a_recreated_group_are_above_all_that_it_gave_before() {
         let guarded = put.clone().guard(bench.ours("key"), Test::Version(old));
         let words = bench.send(11, &guarded);
         let part = Part::decode(&words.replies[0].1).expect("a good part");
-        assert!(matches!(part, Part::Done { held: false, .. }), "{old} is of another life");
+        assert!(matches!(part, Part::Done { held: false, .. }), "{old} is of another incarnation");
     }
 }
 

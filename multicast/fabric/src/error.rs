@@ -35,7 +35,7 @@ pub enum FabricError {
     #[error("the peer is gone")]
     Gone,
 
-    /// The key is of an earlier grant, an earlier life, or another cluster.
+    /// The key is of an earlier grant, an earlier incarnation, or another cluster.
     #[error("stale region key")]
     StaleKey,
 

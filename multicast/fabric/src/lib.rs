@@ -25,7 +25,7 @@ pub use constants::{Constants, Difference};
 pub use error::FabricError;
 
 /// A process one is connected to, in one of its lives. Valid only on the fabric that returned it;
-/// never reused, so that nothing meant for an earlier life reaches a later one.
+/// never reused, so that nothing meant for an earlier incarnation reaches a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u32);
 

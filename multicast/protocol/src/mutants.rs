@@ -146,7 +146,7 @@ mutants! {
     /// A new leader goes on behind a follower's last entry, whatever that is.
     WrongBase,
     /// A replica without its memory grants, and its grant counts (hole 8). Two guards stand there,
-    /// and each alone would do: it stays silent, and no log's view names its life.
+    /// and each alone would do: it stays silent, and no log's view names its incarnation.
     AmnesiacGrants,
     /// A replica whose `Join` is committed, and that has not read so, grants nothing: the survivors of a second
     /// failure are too few.
@@ -165,7 +165,7 @@ mutants! {
     ClockNotTaken,
     /// A learner counts itself when it looks what is committed (hole 8).
     LearnerCountsItself,
-    /// A completed write counts for a life that is not in the view (hole 8).
+    /// A completed write counts for an incarnation that is not in the view (hole 8).
     CompletionOfUnnamedIncarnation,
     /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
     AdmittedTooEarly,
@@ -229,7 +229,7 @@ mutants! {
     LaggingLeads,
     /// A leader gives its state to a learner though it lacks what its group was done with before.
     LaggingSendsState,
-    /// A life counts that was given too little for it to apply what its group is done with.
+    /// An incarnation counts that was given too little for it to apply what its group is done with.
     AdmittedLagging,
     /// A state lacks the results that its machine was given of messages that are not over.
     HeardNotTaken,
@@ -245,7 +245,7 @@ mutants! {
     GrantOfAnyBallotCounts,
     /// A machine that waits for results counts as having applied what it was given.
     AppliedTooEarly,
-    /// The log is not kept for a life that is about to be let in.
+    /// The log is not kept for an incarnation that is about to be let in.
     LogNotHeldForJoiner,
     /// Another group's result is logged as often as it comes.
     ResultGivenTwice,
@@ -268,7 +268,7 @@ mutants! {
     ReadUnconfirmed,
     /// What was written before a question confirms who is asked.
     ConfirmedBefore,
-    /// The memory of a life that is not let in confirms a leader.
+    /// The memory of an incarnation that is not let in confirms a leader.
     ConfirmedByUnnamedIncarnation,
     /// A read is made before its leader has delivered what others of its group have.
     ReadTooEarly,

@@ -1,4 +1,4 @@
-//! Who counts: the life of each replica slot that its group has let in.
+//! Who counts: the incarnation of each replica slot that its group has let in.
 //!
 //! A view is part of the replicated state: it changes only by committed `Evict` and `Join` entries.
 //! A group always has 2f+1 slots and a quorum is always f+1 of them; a view says whose memory is
@@ -13,7 +13,7 @@ use crate::mutants::{Mutant, planted};
 /// A replica slot, as its group sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The life whose memory counts.
+    /// The incarnation whose memory counts.
     pub incarnation: u32,
     /// The log waits for it no more until its next `Join`.
     pub evicted: bool,
@@ -24,7 +24,7 @@ pub struct Member {
 pub struct View(Vec<Member>);
 
 impl View {
-    /// The view in which a group begins: the first life of each of its replicas.
+    /// The view in which a group begins: the first incarnation of each of its replicas.
     pub fn first(replicas: u8) -> Self {
         Self(vec![Member { incarnation: 0, evicted: false }; usize::from(replicas)])
     }
@@ -34,7 +34,7 @@ impl View {
         Self(incarnations.into_iter().map(|i| Member { incarnation: i, evicted: false }).collect())
     }
 
-    /// Whether that life of the slot counts.
+    /// Whether that incarnation of the slot counts.
     pub fn names(&self, slot: u8, incarnation: u32) -> bool {
         self.0[usize::from(slot)].incarnation == incarnation
     }
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn a_view_names_one_life_of_each_slot() {
         let mut view = View::first(3);
-        for life in [1, 1 << 16, (1 << 24) - 1] {
-            assert!(view.names(1, 0) && !view.names(1, life), "{life}");
+        for incarnation in [1, 1 << 16, (1 << 24) - 1] {
+            assert!(view.names(1, 0) && !view.names(1, incarnation), "{incarnation}");
         }
         view.evict(1);
         assert_eq!(view.member(1), Member { incarnation: 0, evicted: true });

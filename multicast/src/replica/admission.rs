@@ -65,7 +65,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let before = self.written_before(slot, granted, base, &mut links.endpoint.fabric);
         let first = self.core.log().first_index();
         let header = Leadership { ballot, base, grant, first, held_from: before.start }.encode();
-        // What it has applied it tells when it has this header; what it told before may be a former life's.
+        // What it has applied it tells when it has this header; what it told before may be a former incarnation's.
         links.forget_word(self.id, follower, StatusColumn::Applied);
         if let Err(error) = links.endpoint.fabric.write(log, 0, Source::Inline(&header), None) {
             links.endpoint.fabric.detach(log);

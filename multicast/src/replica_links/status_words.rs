@@ -66,7 +66,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// What `writer` has told a replica here counts no more: another life of it tells anew, and perhaps
+    /// What `writer` has told a replica here counts no more: another incarnation of it tells anew, and perhaps
     /// the same.
     pub(crate) fn forget_word(
         &mut self,

@@ -129,7 +129,7 @@ impl Scene {
     }
 }
 
-/// Long enough for a death to be noticed, and for the next life to be found.
+/// Long enough for a death to be noticed, and for the next incarnation to be found.
 const SOON: Duration = Duration::from_millis(150);
 
 #[test]

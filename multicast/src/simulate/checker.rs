@@ -22,7 +22,7 @@ use crate::replica_links::Note;
 
 pub(super) type SimEngine<O> = Engine<SimFabric, Machine, O>;
 
-/// The memory of a life that is over: its log, up to where it was read, and up to where it was whole.
+/// The memory of an incarnation that is over: its log, up to where it was read, and up to where it was whole.
 struct Fallen {
     log: Held,
     read: u64,
@@ -32,7 +32,7 @@ struct Fallen {
 /// What was seen so far.
 pub(super) struct Onlooker<O: Driven> {
     pub(super) history: History,
-    /// The log of each replica in its present life; of a slot whose life is not let in, that of its
+    /// The log of each replica in its present incarnation; of a slot whose incarnation is not let in, that of its
     /// last one that was, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
     fallen: BTreeMap<ReplicaId, Fallen>,
@@ -40,7 +40,7 @@ pub(super) struct Onlooker<O: Driven> {
     remains: BTreeMap<String, SimEngine<O>>,
     /// Groups that may be lost: whether what they hold counts is known when they go on, or say that they are.
     pub(super) endangered: GroupSet,
-    /// Who led each group last, in which life, with its first entry committed.
+    /// Who led each group last, in which incarnation, with its first entry committed.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
     rules: Rules,
     pub(super) leader_changes: u64,
@@ -62,7 +62,7 @@ impl<O: Driven> Default for Onlooker<O> {
 }
 
 impl<O: Driven> Onlooker<O> {
-    /// A replica begins a life.
+    /// A replica begins an incarnation.
     pub(super) fn begins(&mut self, id: ReplicaId) -> Result<(), Violation> {
         self.logs.insert(id, Held::default());
         self.rules.begins(id);
@@ -74,7 +74,7 @@ impl<O: Driven> Onlooker<O> {
         let (replicas, endpoint) = engine.inside();
         for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
-            // A life that was never let in was never counted on.
+            // An incarnation that was never let in was never counted on.
             if !replica.core.log().is_silent() {
                 let (read, whole) =
                     (replica.keeps(&endpoint.fabric), replica.holds(&endpoint.fabric));

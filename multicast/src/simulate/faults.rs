@@ -42,7 +42,7 @@ pub enum Target {
 /// What goes wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A node dies with everything it remembers, and is started again later, in its next life.
+    /// A node dies with everything it remembers, and is started again later, in its next incarnation.
     Crash {
         /// Which.
         node: Target,
@@ -196,7 +196,7 @@ pub enum Kind {
         /// By how much.
         by: Duration,
     },
-    /// A node dies, and is started in vain before it runs again: each start uses up a life.
+    /// A node dies, and is started in vain before it runs again: each start uses up an incarnation.
     FailedStarts {
         /// Which.
         node: Target,

@@ -20,7 +20,7 @@ skein_protocol::paths! {
     FaultCounts:
     /// A node died.
     node_crashes,
-    /// A node began another life.
+    /// A node began another incarnation.
     node_restarts,
     /// A node that was to die was spared until its groups could bear it.
     crashes_put_off,

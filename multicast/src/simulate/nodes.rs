@@ -36,7 +36,7 @@ pub(super) struct Process<O: Driven> {
     number: u16,
     /// While it lives.
     pub(super) engine: Option<SimEngine<O>>,
-    /// One that runs in its place, and passes for a life that is over: nobody is to count on it.
+    /// One that runs in its place, and passes for an incarnation that is over: nobody is to count on it.
     impostor: Option<SimEngine<O>>,
     waiter: Waiter,
     pub(super) stands_still: bool,
@@ -54,8 +54,8 @@ pub(super) struct Nodes<O: Driven> {
     topology: Topology,
     pub(super) processes: Vec<Process<O>>,
     /// How often each node was started before.
-    lives: Vec<u32>,
-    /// The last life of each node that came to run.
+    incarnations: Vec<u32>,
+    /// The last incarnation of each node that came to run.
     ran: Vec<u32>,
     /// Processes that were started.
     started: u64,
@@ -66,21 +66,21 @@ pub(super) struct Nodes<O: Driven> {
     /// A group was recreated. What was sent to its former self, others keep until it is done with something
     /// that is behind it.
     recreated: bool,
-    /// In front of which position leaders may have overwritten the log of each life of a replica, in each
+    /// In front of which position leaders may have overwritten the log of each incarnation of a replica, in each
     /// generation of its group.
     floors: BTreeMap<(ReplicaId, u32, u32), u64>,
 }
 
 impl<O: Driven> Process<O> {
-    /// An engine of this process, in that life.
+    /// An engine of this process, in that incarnation.
     fn run(
         &mut self,
         topology: Topology,
-        life: u32,
+        incarnation: u32,
         roster: &Arc<Roster>,
         stage: &mut Stage<O>,
     ) -> SimEngine<O> {
-        let me = Identity { node: self.node, engine: self.number, life };
+        let me = Identity { node: self.node, engine: self.number, incarnation };
         let (fabric, tuning) = (stage.world.join(&self.name), stage.scenario.tuning);
         let seed = stage.scenario.seed;
         let machine = move |id: ReplicaId| Machine::new(id.group, seed);
@@ -123,31 +123,40 @@ impl<O: Driven> Nodes<O> {
             vain: 0,
         };
         let processes = ids.map(process).collect();
-        let lives = vec![0; usize::from(topology.nodes)];
-        let ran = lives.clone();
+        let incarnations = vec![0; usize::from(topology.nodes)];
+        let ran = incarnations.clone();
         let past = Coverage::default();
         let reaped = Vec::new();
         let (started, recreated) = (0, false);
         let floors = BTreeMap::new();
-        let mut nodes =
-            Self { topology, processes, lives, ran, started, past, reaped, recreated, floors };
+        let mut nodes = Self {
+            topology,
+            processes,
+            incarnations,
+            ran,
+            started,
+            past,
+            reaped,
+            recreated,
+            floors,
+        };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
         Ok(nodes)
     }
 
-    /// Starts the engines of a node that are not running, in its present life.
+    /// Starts the engines of a node that are not running, in its present incarnation.
     fn start(&mut self, node: u16, stage: &mut Stage<O>) -> Result<(), Violation> {
-        let life = self.lives[usize::from(node)];
-        self.ran[usize::from(node)] = life;
-        let roster = self.draw_roster(node, life);
+        let incarnation = self.incarnations[usize::from(node)];
+        self.ran[usize::from(node)] = incarnation;
+        let roster = self.draw_roster(node, incarnation);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
             if process.engine.is_some() {
                 continue;
             }
-            let mut engine = process.run(*topology, life, &roster, stage);
+            let mut engine = process.run(*topology, incarnation, &roster, stage);
             engine.look_on();
             for replica in engine.inside().0 {
                 stage.onlooker.begins(replica.id)?;
@@ -158,33 +167,34 @@ impl<O: Driven> Nodes<O> {
     }
 
     /// What another process of a node knows: who it is.
-    fn draw_roster(&mut self, node: u16, life: u32) -> Arc<Roster> {
+    fn draw_roster(&mut self, node: u16, incarnation: u32) -> Arc<Roster> {
         self.started += 1;
-        let own = Seen { replaced: 0, identity: 1, life, process: self.started };
+        let own = Seen { replaced: 0, identity: 1, incarnation, process: self.started };
         Arc::new(Roster::new(node, own, BTreeMap::new()))
     }
 
     /// A node that died is started so often without coming to run.
     pub(super) fn start_in_vain(&mut self, node: u16, times: u32) {
-        self.lives[usize::from(node)] += times;
+        self.incarnations[usize::from(node)] += times;
     }
 
-    /// A node that died runs again as if it had been started less often, in a life that others have met or one
-    /// before it: a life in which it failed to start would be as good as any. What it does is looked at by nobody,
-    /// for its replicas are none of their groups'. That holds only if all others that run have met that life or a
+    /// A node that died runs again as if it had been started less often, in an incarnation that others have met or one
+    /// before it: an incarnation in which it failed to start would be as good as any. What it does is looked at by nobody,
+    /// for its replicas are none of their groups'. That holds only if all others that run have met that incarnation or a
     /// later one: whoever has not takes it in, and Skein claims nothing for what the two may do while those that
     /// have are away. Without that nothing is started. Returns whether it was.
     pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage<O>) -> bool {
-        let life = self.ran[usize::from(node)].saturating_sub(lacks);
+        let incarnation = self.ran[usize::from(node)].saturating_sub(lacks);
         let others = self.processes.iter().filter(|process| process.node != node);
-        let knows = |engine: &SimEngine<O>| engine.life_of(node).is_some_and(|known| known >= life);
+        let knows =
+            |engine: &SimEngine<O>| engine.life_of(node).is_some_and(|known| known >= incarnation);
         if !others.filter_map(|process| process.engine.as_ref()).all(knows) {
             return false;
         }
-        let roster = self.draw_roster(node, life);
+        let roster = self.draw_roster(node, incarnation);
         let Self { topology, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
-            process.impostor = Some(process.run(*topology, life, &roster, stage));
+            process.impostor = Some(process.run(*topology, incarnation, &roster, stage));
         }
         true
     }
@@ -212,7 +222,7 @@ impl<O: Driven> Nodes<O> {
         }
     }
 
-    /// A node that died begins its next life.
+    /// A node that died begins its next incarnation.
     pub(super) fn restart(&mut self, node: u16, stage: &mut Stage<O>) -> Result<(), Violation> {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if process.impostor.take().is_some() {
@@ -220,14 +230,14 @@ impl<O: Driven> Nodes<O> {
             }
         }
         if self.processes.iter().any(|p| p.node == node && p.engine.is_none()) {
-            self.lives[usize::from(node)] += 1;
+            self.incarnations[usize::from(node)] += 1;
             self.start(node, stage)?;
         }
         Ok(())
     }
 
     /// Whether each group tolerates the loss of what this node remembers, besides what is lost now:
-    /// a replica's memory is lost until its group has let its next life in.
+    /// a replica's memory is lost until its group has let its next incarnation in.
     pub(super) fn may_crash(&self, node: u16) -> bool {
         let counts = |id: ReplicaId| self.counts(id, Some(node));
         let tolerated = usize::from(self.topology.replicas) / 2;
@@ -352,7 +362,7 @@ impl<O: Driven> Nodes<O> {
         of_group.max().unwrap_or(0)
     }
 
-    /// Bytes of a state that each life of a replica was given which has none yet.
+    /// Bytes of a state that each incarnation of a replica was given which has none yet.
     pub(super) fn taken(&self) -> impl Iterator<Item = (ReplicaId, u32, u64)> {
         let replicas = self.engines().flat_map(|engine| engine.inside().0);
         replicas.filter_map(|it| Some((it.id, it.incarnation, it.taken_bytes()?)))

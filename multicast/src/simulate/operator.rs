@@ -48,7 +48,7 @@ impl LossCounts {
 pub(super) struct Operator {
     lost: GroupSet,
     /// Since when those that may be lost have said without a break that they are. One may say so until it is elected
-    /// who counts on a life that does not know yet that it was let in.
+    /// who counts on an incarnation that does not know yet that it was let in.
     saying: BTreeMap<GroupId, Duration>,
     /// Those that said so: since when, and where the longest log in any memory ended then, read or not, and
     /// with its payloads or without. A member that lags may learn yet that what it was written before is

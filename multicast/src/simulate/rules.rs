@@ -26,7 +26,7 @@ use crate::replica::Replica;
 /// After how many patiences whoever set out to lead has led for long.
 const LONG: u32 = 10;
 
-/// What replicas have bound themselves to, each in its present life; and what each group has.
+/// What replicas have bound themselves to, each in its present incarnation; and what each group has.
 #[derive(Default)]
 pub(super) struct Rules {
     promised: BTreeMap<ReplicaId, Ballot>,
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 impl Rules {
-    /// A replica begins a life, in which it owes nobody anything.
+    /// A replica begins an incarnation, in which it owes nobody anything.
     pub(super) fn begins(&mut self, id: ReplicaId) {
         self.promised.remove(&id);
         self.said.remove(&id);

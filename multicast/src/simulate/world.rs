@@ -77,7 +77,7 @@ pub(super) struct Simulation<O: Driven> {
     /// machines are copied an entry at a time, and a state of many messages takes longer than anything else.
     learned: Duration,
     learned_steps: u64,
-    /// The most that each life of a replica was given of a state: one that begins anew has come no further.
+    /// The most that each incarnation of a replica was given of a state: one that begins anew has come no further.
     taken: BTreeMap<(ReplicaId, u32), u64>,
 }
 
@@ -254,9 +254,9 @@ impl<O: Driven> Simulation<O> {
             None => {
                 let worked = self.nodes.turn(chosen, &mut self.stage)?;
                 let reaped = self.nodes.take_mourned();
-                let lives =
+                let incarnations =
                     |session: &SessionId| self.clients.open_sessions().any(|s| s == *session);
-                if let Some(session) = reaped.into_iter().find(lives) {
+                if let Some(session) = reaped.into_iter().find(incarnations) {
                     let evidence = format!("{session} was ended, and its process lives");
                     return Err(Violation {
                         property: "sessions end with their processes",
@@ -342,7 +342,7 @@ impl<O: Driven> Simulation<O> {
                 &status;
             let _ = write!(
                 evidence,
-                "\n  g{group}.{slot} life {incarnation} {role:?} of {leader:?} in {ballot}: log \
+                "\n  g{group}.{slot} incarnation {incarnation} {role:?} of {leader:?} in {ballot}: log \
                 {log_index}, commit {commit_index}, delivered {delivered}, pending {pending}, \
                 lost {lost} {learners:?}"
             );

@@ -92,15 +92,16 @@ impl Drop for Patient {
 }
 
 /// How often each node had been started, at some moment.
-pub struct Lives {
+pub struct Incarnations {
     directory: Directory,
     before: Vec<u32>,
 }
 
-impl Lives {
+impl Incarnations {
     /// Now.
     pub fn of(directory: &Directory, nodes: u16) -> Self {
-        let before = (0..nodes).map(|node| directory.lives(node).unwrap_or_default()).collect();
+        let before =
+            (0..nodes).map(|node| directory.incarnations(node).unwrap_or_default()).collect();
         Self { directory: directory.clone(), before }
     }
 
@@ -135,7 +136,7 @@ impl Seen {
         let missing =
             (0..topology.nodes).filter(|node| away.contains(node) || !self.is_well(*node));
         let young = |(node, status): (&u16, &NodeStatus)| {
-            (status.life > 0 && status.uptime_ms < YOUNG_MS).then_some(*node)
+            (status.incarnation > 0 && status.uptime_ms < YOUNG_MS).then_some(*node)
         };
         View {
             leaders: (0..topology.groups).map(leader).collect(),

@@ -25,7 +25,7 @@ use super::faults::Chaos;
 use super::hosts::Hosts;
 use super::load::{self, Gauge};
 use super::objects::{Mix, Objects, TOKEN_BYTES};
-use super::patient::{Lives, Patient};
+use super::patient::{Incarnations, Patient};
 use super::report::{About, Injected, Report, State};
 use super::schedule::{Kind, Schedule, Target};
 use super::state::{Over, Records, Survey};
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
         let unwritten = |source| RunError::History { path: path.clone(), source };
         let recorder = Recorder::create(&path, self.header(&objects, began)).map_err(unwritten)?;
 
-        let lives = Lives::of(&self.directory, topology.nodes);
+        let incarnations = Incarnations::of(&self.directory, topology.nodes);
         let gauge = Gauge::default();
         let (loaded, done, ended, mut problems) = thread::scope(|scope| {
             let scribe = recorder.scribe();
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
             let loaded = load.join().expect("the load does not panic");
             (loaded, done, ended, problems)
         });
-        problems.extend(lives.unexpected(&deaths(&done)));
+        problems.extend(incarnations.unexpected(&deaths(&done)));
 
         let state =
             State { records: self.plan.records, value_bytes: self.plan.value_bytes, load_s };

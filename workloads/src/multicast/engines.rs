@@ -25,12 +25,12 @@ pub struct Layout {
     /// How large their memory is.
     pub tuning: Tuning,
     /// Where they meet.
-    pub place: Place,
+    pub place: MeetingPlace,
 }
 
 /// Where the processes of an experiment meet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Place {
+pub enum MeetingPlace {
     /// In shared memory, in this directory.
     Shm(PathBuf),
     /// At addresses.
@@ -96,8 +96,8 @@ impl Ground {
     pub fn of(layout: &Layout) -> Result<Self, NoGround> {
         let Topology { nodes, engines, .. } = layout.topology;
         match &layout.place {
-            Place::Shm(dir) => Ok(Self::Host(Host::at(dir)?)),
-            Place::Tcp { addresses, papers } => {
+            MeetingPlace::Shm(dir) => Ok(Self::Host(Host::at(dir)?)),
+            MeetingPlace::Tcp { addresses, papers } => {
                 let security = papers.as_ref().map_or(Ok(Security::Plain), Papers::security)?;
                 let book = Book::default();
                 let all = (0..nodes).flat_map(|node| (0..engines).map(move |e| (node, e)));

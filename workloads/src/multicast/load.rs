@@ -351,13 +351,13 @@ mod tests {
     use skein_multicast::config::{Topology, Tuning};
 
     use super::*;
-    use crate::multicast::engines::{self, Ground, Layout, Place};
+    use crate::multicast::engines::{self, Ground, Layout, MeetingPlace};
 
     /// Engines of three nodes, each on a thread, and `plan` over them.
     fn measure(plan: &Plan, watch: &mut dyn FnMut(Progress) -> bool) -> Measured {
         let topology = Topology { nodes: 3, groups: plan.groups, replicas: 3, engines: 1 };
         let tuning = Tuning { window: plan.window, ..Tuning::default() };
-        let place = Place::Tcp { addresses: Vec::new(), papers: None };
+        let place = MeetingPlace::Tcp { addresses: Vec::new(), papers: None };
         let layout = Layout { topology, tuning, place };
         let ground = Ground::Host(Host::anonymous());
         let stop = AtomicBool::new(false);

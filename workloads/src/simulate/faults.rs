@@ -74,7 +74,7 @@ impl Faults {
         });
         let (undo, lasts) = match kind {
             Some(0) => {
-                // A memory that is lost is back when its next life was let in.
+                // A memory that is lost is back when its next incarnation was let in.
                 if !nodes.are_whole() {
                     return;
                 }

@@ -26,7 +26,7 @@ struct Node {
     waiter: Waiter,
     stands_still: bool,
     /// How often it was started before.
-    life: u32,
+    incarnation: u32,
 }
 
 /// All of them.
@@ -45,7 +45,7 @@ impl Nodes {
             engine: None,
             waiter: Waiter::new(Waiting::Park),
             stands_still: false,
-            life: 0,
+            incarnation: 0,
         };
         let all = (0..topology.nodes).map(node).collect();
         let mut nodes = Self { world: world.clone(), topology, tuning, limits, all };
@@ -63,7 +63,7 @@ impl Nodes {
 
     fn start(&mut self, at: usize) {
         let node = &mut self.all[at];
-        let me = Identity { node: at as u16, engine: 0, life: node.life };
+        let me = Identity { node: at as u16, engine: 0, incarnation: node.incarnation };
         let (topology, limits) = (self.topology, self.limits);
         let slots = SlotMap::even(topology.groups);
         let machine = move |id: ReplicaId| Machine::new(id, &topology, slots.clone(), limits);
@@ -84,10 +84,10 @@ impl Nodes {
         }
     }
 
-    /// One that died begins its next life.
+    /// One that died begins its next incarnation.
     pub(super) fn restart(&mut self, at: usize) {
         if self.all[at].engine.is_none() {
-            self.all[at].life += 1;
+            self.all[at].incarnation += 1;
             self.start(at);
         }
     }

@@ -189,7 +189,7 @@ fn commit_all(
 }
 
 /// The time in microseconds since 1970. Versions in the recreated group begin there, above all that it gave
-/// before: what it had delivered in its former life nobody may know any more, and it was not a million a
+/// before: what it had delivered in its former incarnation nobody may know any more, and it was not a million a
 /// second since then.
 fn microseconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::exit::{Exit, usage};
 ///
 /// On the node's own host, with the directory that `skein init` has made there. The node must have
 /// been started once, so that the others have said which one they remember; unless it cannot start
-/// because its nodeN.life or nodeN.identity is missing or damaged.
+/// because its nodeN.incarnation or nodeN.identity is missing or damaged.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The node
@@ -41,12 +41,12 @@ impl Args {
                  its place, correct network.addresses on all hosts first"
             )));
         }
-        let Replacement { life, known } = match identity::replace(&directory, node) {
+        let Replacement { incarnation, known } = match identity::replace(&directory, node) {
             Ok(replacement) => replacement,
             Err(error) => bail!(error),
         };
         let dir = global.dir_flag();
-        let times = if life == 1 { "once" } else { &format!("{life} times") };
+        let times = if incarnation == 1 { "once" } else { &format!("{incarnation} times") };
         let mut text = format!(
             "node {node} is a new one, which counts as started {times} before: \
              `skein{dir} node --index {node}` starts it, and it is given the state by the others\n"

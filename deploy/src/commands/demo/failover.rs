@@ -12,7 +12,7 @@ use skein_checker::chart;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chaos::patient::{Lives, Patient};
+use skein_workloads::chaos::patient::{Incarnations, Patient};
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
 
@@ -45,7 +45,7 @@ pub(super) struct Killer<'a, W> {
     watch: &'a mut W,
     /// Until it is somebody else's, who waits for the node to be well again.
     patient: Option<Patient>,
-    lives: Lives,
+    incarnations: Incarnations,
     victim: u16,
     led: Vec<u16>,
     pid: u32,
@@ -70,7 +70,7 @@ impl<'a, W: Watch> Killer<'a, W> {
         watch: &'a mut W,
     ) -> anyhow::Result<Self> {
         let directory = Directory::at(dir)?;
-        let lives = Lives::of(&directory, topology.nodes);
+        let incarnations = Incarnations::of(&directory, topology.nodes);
         let patient = Patient::new(directory, topology);
         let seen = patient.look();
         let view = seen.view(topology, &BTreeSet::new());
@@ -80,7 +80,17 @@ impl<'a, W: Watch> Killer<'a, W> {
         let pid = patient.pid(victim).context("the leader of group 0 does not run")?;
         let led = seen.led_by(victim);
         let patient = Some(patient);
-        Ok(Self { watch, patient, lives, victim, led, pid, after, killed: None, problem: None })
+        Ok(Self {
+            watch,
+            patient,
+            incarnations,
+            victim,
+            led,
+            pid,
+            after,
+            killed: None,
+            problem: None,
+        })
     }
 
     /// Waits until the node is well again. Returns what came of the kill, and what is wrong.
@@ -93,7 +103,7 @@ impl<'a, W: Watch> Killer<'a, W> {
             let within = READMITTED_WITHIN.as_secs();
             problems.push(format!("node {node} was killed, and is no follower {within} s later"));
         }
-        problems.extend(self.lives.unexpected(&BTreeMap::from([(node, 1)])));
+        problems.extend(self.incarnations.unexpected(&BTreeMap::from([(node, 1)])));
         let failover = Failover {
             node,
             led: self.led,

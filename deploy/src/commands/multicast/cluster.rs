@@ -15,7 +15,7 @@ use skein_fabric::shm::Host;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;
-use skein_workloads::multicast::engines::{self, Ground, Layout, Papers, Place};
+use skein_workloads::multicast::engines::{self, Ground, Layout, MeetingPlace, Papers};
 
 use super::{FabricName, Placement};
 use crate::commands::pki::{self, Pair};
@@ -24,12 +24,12 @@ use crate::ports;
 /// Replicas that have met.
 pub(super) struct Running {
     ground: Ground,
-    crew: Crew,
+    crew: Engines,
     /// Removed after everybody has left.
     _scratch: Option<Scratch>,
 }
 
-enum Crew {
+enum Engines {
     Processes(Vec<Child>),
     Threads { stop: Arc<AtomicBool>, threads: Vec<JoinHandle<Result<Batches, FabricError>>> },
 }
@@ -41,11 +41,11 @@ impl Running {
         let (place, scratch) = match fabric {
             FabricName::Tcp | FabricName::Tls => {
                 let papers = (fabric == FabricName::Tls).then(papers).transpose()?;
-                (Place::Tcp { addresses: addresses(topology)?, papers }, None)
+                (MeetingPlace::Tcp { addresses: addresses(topology)?, papers }, None)
             }
             FabricName::Shm => {
                 let scratch = Scratch::make()?;
-                (Place::Shm(scratch.path().to_owned()), Some(scratch))
+                (MeetingPlace::Shm(scratch.path().to_owned()), Some(scratch))
             }
         };
         let layout = Layout { topology, tuning, place };
@@ -72,7 +72,7 @@ impl Running {
     pub(super) fn stop(mut self) -> anyhow::Result<Batches> {
         let mut batches = Batches::default();
         match &mut self.crew {
-            Crew::Processes(children) => {
+            Engines::Processes(children) => {
                 // They listen on their standard input for that.
                 for child in children.iter_mut() {
                     drop(child.stdin.take());
@@ -89,7 +89,7 @@ impl Running {
                         .add(&serde_json::from_str(&said).context("cannot hear a node's process")?);
                 }
             }
-            Crew::Threads { stop, threads } => {
+            Engines::Threads { stop, threads } => {
                 stop.store(true, Ordering::Relaxed);
                 for thread in threads.drain(..) {
                     batches.add(&thread.join().expect("an engine does not panic")?);
@@ -101,7 +101,7 @@ impl Running {
 }
 
 /// Whoever gives up half-way leaves nobody behind.
-impl Drop for Crew {
+impl Drop for Engines {
     fn drop(&mut self) {
         match self {
             Self::Processes(children) => {
@@ -127,7 +127,7 @@ fn papers() -> anyhow::Result<Papers> {
     Ok(Papers { authority: authority.certificate, certificate, key })
 }
 
-fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow::Result<Crew> {
+fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow::Result<Engines> {
     let us = std::env::current_exe().context("cannot find this program")?;
     let text = serde_json::to_string(layout)? + "\n";
     let mut crew = Vec::new();
@@ -142,8 +142,8 @@ fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow
         crew.push(child);
         told.context("cannot tell a node's process what to do")?;
     }
-    let mut crew = Crew::Processes(crew);
-    let Crew::Processes(children) = &mut crew else { unreachable!("just made") };
+    let mut crew = Engines::Processes(crew);
+    let Engines::Processes(children) = &mut crew else { unreachable!("just made") };
     for (node, child) in children.iter_mut().enumerate() {
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("piped");
@@ -156,7 +156,11 @@ fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow
 }
 
 /// A thread for each engine number, which runs the engines of that number of all nodes.
-fn start_threads(ground: &Ground, layout: &Layout, placement: Placement) -> anyhow::Result<Crew> {
+fn start_threads(
+    ground: &Ground,
+    layout: &Layout,
+    placement: Placement,
+) -> anyhow::Result<Engines> {
     let Topology { nodes, engines, .. } = layout.topology;
     let cores = cores::usable();
     let stop = Arc::<AtomicBool>::default();
@@ -177,9 +181,9 @@ fn start_threads(ground: &Ground, layout: &Layout, placement: Placement) -> anyh
         threads.push(thread.context("cannot start a thread")?);
     }
     drop(sender);
-    let crew = Crew::Threads { stop, threads };
+    let crew = Engines::Threads { stop, threads };
     if ready.iter().take(usize::from(engines)).count() < usize::from(engines) {
-        let Crew::Threads { threads, .. } = &crew else { unreachable!("just made") };
+        let Engines::Threads { threads, .. } = &crew else { unreachable!("just made") };
         let failed = threads.iter().filter(|thread| thread.is_finished()).count();
         bail!("{failed} of {engines} engine threads have ended before they were ready");
     }

@@ -104,7 +104,7 @@ impl ShmFabric {
         &self.name
     }
 
-    /// Which life of that name this is; different at every join.
+    /// Which incarnation of that name this is; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }

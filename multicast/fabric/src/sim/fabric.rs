@@ -37,7 +37,7 @@ impl SimFabric {
         self.state.borrow().processes[self.me].name.clone()
     }
 
-    /// Which life of that name this is.
+    /// Which incarnation of that name this is.
     pub fn incarnation(&self) -> u64 {
         self.state.borrow().processes[self.me].incarnation
     }

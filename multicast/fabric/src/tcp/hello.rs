@@ -45,7 +45,7 @@ pub(super) struct Hello {
 /// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Side {
-    /// Which life of its name it is.
+    /// Which incarnation of its name it is.
     pub(super) incarnation: u64,
     /// How many meetings with the other have ended.
     pub(super) meeting: u64,

@@ -131,7 +131,7 @@ impl TcpFabric {
         }
         tracing::debug!(name, incarnation = side.incarnation, "connected");
         self.peers.get_mut(peer).expect("just put in").link = Some(link);
-        // Another life of that name, if we knew one, goes on until its connection ends.
+        // Another incarnation of that name, if we knew one, goes on until its connection ends.
         self.by_name.insert(name, Peer(peer));
         self.owe(peer);
         // What came with its first words is not waited for.

@@ -189,7 +189,7 @@ impl TcpFabric {
         &self.name
     }
 
-    /// Which life of that name this is; different at every join.
+    /// Which incarnation of that name this is; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }

@@ -160,7 +160,7 @@ impl VerbsFabric {
         self.control.name()
     }
 
-    /// Which life of that name this is; different at every join.
+    /// Which incarnation of that name this is; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.control.incarnation()
     }

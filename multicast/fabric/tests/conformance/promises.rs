@@ -465,7 +465,7 @@ fn nothing_meant_for_an_earlier_life_reaches_a_later_one<S: Stage>(stage: &S) {
     let shared = b.create(64, Permission::Shared).unwrap();
     let key = b.key(shared);
     let there = a.attach(to_b, &key).unwrap();
-    a.send(to_b, b"for the first life").unwrap();
+    a.send(to_b, b"for the first incarnation").unwrap();
     drop(b);
     let mut b = stage.join("b").unwrap();
     let again = b.create(64, Permission::Shared).unwrap();

@@ -37,8 +37,11 @@ fn join_unseen<O: Played>(count: u8) -> Stage<O> {
 fn who_has_not_seen_that_it_is_admitted_elects_whoever_has<O: Played>() {
     let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = join_unseen::<O>(3);
-    let life = stage.nodes[&joiner].life;
-    assert!(stage.core(other).log().view().names(joiner.slot, life), "the Join is committed");
+    let incarnation = stage.nodes[&joiner].incarnation;
+    assert!(
+        stage.core(other).log().view().names(joiner.slot, incarnation),
+        "the Join is committed"
+    );
     assert!(stage.core(joiner).log().is_silent(), "and the one it is about lacks it");
     stage.restart(leader);
     stage.heal();
@@ -54,8 +57,12 @@ fn who_has_not_seen_that_it_is_admitted_elects_whoever_has<O: Played>() {
 fn a_join_that_may_be_lost_makes_nobody_grant<O: Played>() {
     let (other, joiner) = (replica(0, 1), replica(0, 2));
     let mut stage = join_unseen::<O>(5);
-    let life = stage.nodes[&joiner].life;
-    assert_eq!(stage.core(other).log().named()[usize::from(joiner.slot)], life, "it is logged");
+    let incarnation = stage.nodes[&joiner].incarnation;
+    assert_eq!(
+        stage.core(other).log().named()[usize::from(joiner.slot)],
+        incarnation,
+        "it is logged"
+    );
     assert_eq!(stage.core(other).log().admitted()[usize::from(joiner.slot)], 0, "by two of five");
     stage.run(other, &[joiner]);
     let told = stage.told();
@@ -77,7 +84,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot<O: Played>
     core.hear_admitted(later, 1);
     assert!(
         core.log().is_silent(),
-        "what it says in {old} may count with what its former life had said"
+        "what it says in {old} may count with what its former incarnation had said"
     );
     core.let_lead(later);
     core.begin_to_follow(later, join - 1, join);
@@ -133,10 +140,10 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted<O: Played>() {
     }
     stage.restart(replica(0, 1));
     let core = stage.core(leader);
-    let life = core.log().view().member(joiner.slot).incarnation;
+    let incarnation = core.log().view().member(joiner.slot).incarnation;
     core.remove_follower(joiner.slot);
     assert!(!core.tells_admitted(joiner.slot), "it does not listen");
-    core.add_follower(joiner.slot, life);
+    core.add_follower(joiner.slot, incarnation);
     assert!(core.tells_admitted(joiner.slot), "or it would be silent for ever");
     let ballot = core.log().ballot();
     assert!(stage.core(joiner).log().is_silent());

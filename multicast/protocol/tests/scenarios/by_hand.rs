@@ -71,8 +71,14 @@ pub(crate) trait ByHand: OrderingProtocol {
     }
 
     /// A replica grants what was asked. Returns whose log is to be taken over, if it is elected.
-    fn granted(&mut self, by: u8, life: u32, last: (Ballot, u64), named: Vec<u32>) -> Option<u8> {
-        self.granted_having_applied(Rank::NOTHING, by, life, last, &named)
+    fn granted(
+        &mut self,
+        by: u8,
+        incarnation: u32,
+        last: (Ballot, u64),
+        named: Vec<u32>,
+    ) -> Option<u8> {
+        self.granted_having_applied(Rank::NOTHING, by, incarnation, last, &named)
     }
 
     fn granted_having_applied(

@@ -58,8 +58,8 @@ fn a_promise_never_falls<O: Played>() {
         // asked for             forced  answer               because
         (Ballot::new(5, 2, 0),   false,  Vote::GrantAgain, "it was granted, and the answer lost"),
         (Ballot::new(5, 1, 0),   true,   Vote::Refuse,     "the same counter, but a lower slot"),
-        (Ballot::new(4, 2, 9),   true,   Vote::Refuse,     "a lower counter, whatever the life"),
-        (Ballot::new(5, 2, 1),   true,   Vote::Grant,      "the next life of the same slot"),
+        (Ballot::new(4, 2, 9),   true,   Vote::Refuse,     "a lower counter, whatever the incarnation"),
+        (Ballot::new(5, 2, 1),   true,   Vote::Grant,      "the next incarnation of the same slot"),
         (Ballot::new(6, 0, 0),   true,   Vote::Grant,      "a higher counter"),
     ];
     for (ballot, forced, verdict, because) in cases {
@@ -109,7 +109,7 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own<O: Played>() {
 fn a_grant_counts_only_from_a_life_that_the_best_log_names<O: Played>() {
     let (mut core, _) = candidate::<O>();
     let birth = Ballot::new(1, 0, 0);
-    // Slot 2 is in its life 1 by the log of slot 3; the one that granted first is over.
+    // Slot 2 is in its incarnation 1 by the log of slot 3; the one that granted first is over.
     assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
     assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
     assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));

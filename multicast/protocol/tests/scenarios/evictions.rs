@@ -111,5 +111,5 @@ fn who_was_evicted_and_is_elected_is_waited_for_again<O: Played>() {
     stage.turn(evicted);
     stage.told();
     stage.pass(5, &[]);
-    assert_eq!(stage.told(), "g0.1 logs 4: Join 1, life 0\n");
+    assert_eq!(stage.told(), "g0.1 logs 4: Join 1, incarnation 0\n");
 }

@@ -1,4 +1,4 @@
-//! What a replica keeps, and what it forgets, when it takes a state, begins anew in the same life, steps
+//! What a replica keeps, and what it forgets, when it takes a state, begins anew in the same incarnation, steps
 //! down, or leads again.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
@@ -79,14 +79,14 @@ fn who_takes_a_state_could_give_the_same_one<O: Played>() {
 fn a_state_is_whole_for_a_life_that_is_waited_for() {
     #[rustfmt::skip]
     let cases = [
-        // life  evicted  whole  because
+        // incarnation  evicted  whole  because
         (0,      None,    true,  "nobody lets go of what it lacks"),
         (0,      Some(2), false, "others may have let go meanwhile"),
         (1,      None,    false, "the state is of before it counts"),
     ];
-    for (life, evicted, whole, because) in cases {
+    for (incarnation, evicted, whole, because) in cases {
         let state = saved(&mut leader::<Ramcast>(evicted));
-        let mut learner = Ramcast::new(config(replica(0, 2), life, 2, 3), View::first(3));
+        let mut learner = Ramcast::new(config(replica(0, 2), incarnation, 2, 3), View::first(3));
         learner.takes(&state);
         assert!(learner.stage_of(message(1)) == MessageStage::Pending);
         assert_eq!(learner.inspect().can_be_revived(0), whole, "{because}");

@@ -68,25 +68,25 @@ fn forgets<R, T>(effects: &[Effect<R, T>], number: u64) -> bool {
 }
 
 fn a_new_life_counts_by_no_word_of_its_former_one<O: Played>() {
-    // The last entry is large, and the former life of slot 4 had acknowledged exactly that.
-    let (mut leader, slot, life) = (leader::<O>(5), 4, 1 << 10);
+    // The last entry is large, and the former incarnation of slot 4 had acknowledged exactly that.
+    let (mut leader, slot, incarnation) = (leader::<O>(5), 4, 1 << 10);
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
     holds(&mut leader, slot, last);
-    leader.add_follower(slot, life);
+    leader.add_follower(slot, incarnation);
     leader.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut Vec::new());
-    leader.caught_up(slot, life, &mut Vec::new());
+    leader.caught_up(slot, incarnation, &mut Vec::new());
     assert_eq!(leader.log().last_index(), last + 1);
     for other in [1, 2] {
         holds(&mut leader, other, last + 1);
     }
-    assert!(leader.log().view().names(slot, life), "its `Join` is committed");
+    assert!(leader.log().view().names(slot, incarnation), "its `Join` is committed");
     receive(&mut leader, 2, true);
     completed(&mut leader, slot, last + 2);
     assert_eq!(
         leader.log().inspect().counts_on(slot),
         last,
-        "the new life may lack the payload, and report nothing"
+        "the new incarnation may lack the payload, and report nothing"
     );
     holds(&mut leader, slot, last + 1);
     assert_eq!(leader.log().inspect().counts_on(slot), last + 2, "it has said so itself");

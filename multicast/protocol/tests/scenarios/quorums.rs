@@ -323,13 +323,13 @@ fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));
-    for (life, transferee) in [(1 << 10, None), (0, Some(2))] {
-        leader.add_follower(2, life);
+    for (incarnation, transferee) in [(1 << 10, None), (0, Some(2))] {
+        leader.add_follower(2, incarnation);
         leader.step(Event::Applied { slot: 2, rank: applied.into() }, &mut effects);
         leader.step(Event::Tick { now_ms: 2000 }, &mut effects);
-        assert_eq!(leader.transferee(), transferee, "life {life}");
+        assert_eq!(leader.transferee(), transferee, "incarnation {incarnation}");
         let sends = sends_state(&mut leader, 1, 0, Rank::NOTHING);
-        assert_eq!(sends, transferee.is_none(), "life {life}");
+        assert_eq!(sends, transferee.is_none(), "incarnation {incarnation}");
     }
 }
 

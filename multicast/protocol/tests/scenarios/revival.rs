@@ -24,7 +24,7 @@ both!(
     a_state_of_a_former_generation_is_of_no_use,
 );
 
-/// The life of those that have lost their memory.
+/// The incarnation of those that have lost their memory.
 const LIFE: u32 = 1 << 10;
 
 /// The slots of five, in the lives that count from here on.

@@ -20,7 +20,7 @@
 //! | `pass N ms` | time passes; everybody tells its leader how far it has applied messages |
 //! | `restart R` | its process is started anew, without its memory |
 //! | `R teaches R` | the leader gives it the state, and writes its log from there on |
-//! | `R lets R in` | the leader logs that this life of it counts |
+//! | `R lets R in` | the leader logs that this incarnation of it counts |
 //! | `R evicts R` | the leader logs that the log waits for it no more |
 
 use std::fmt::Write;

@@ -264,7 +264,7 @@ fn what_a_former_life_had_applied_the_next_one_may_lack() {
 
 #[test]
 fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
-    let (old, new, slot, life) = (replica(0, 0), replica(0, 1), 2, 1);
+    let (old, new, slot, incarnation) = (replica(0, 0), replica(0, 1), 2, 1);
     let (none, all) = (Timestamp::ZERO, ends(&shared(), old));
     #[rustfmt::skip]
     let cases = [
@@ -287,10 +287,10 @@ fn a_life_counts_only_when_it_has_applied_what_its_group_is_done_with() {
         if let Some(timestamp) = told {
             core.step(Event::Applied { slot: old.slot, rank: timestamp.into() }, &mut effects);
         }
-        core.add_follower(slot, life);
+        core.add_follower(slot, incarnation);
         core.step(Event::Applied { slot, rank: has.into() }, &mut effects);
         effects.clear();
-        core.caught_up(slot, life, &mut effects);
+        core.caught_up(slot, incarnation, &mut effects);
         assert_eq!(!effects.is_empty(), counts, "{because}");
     }
 }
@@ -315,16 +315,17 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same<O: P
     stage.restart(lost);
     stage.heal();
     stage.run(new, &[restarted, other]);
-    let life = stage.nodes[&restarted].life;
+    let incarnation = stage.nodes[&restarted].incarnation;
     assert!(
-        stage.core(new).log().leads() && !stage.core(new).log().view().names(restarted.slot, life)
+        stage.core(new).log().leads()
+            && !stage.core(new).log().view().names(restarted.slot, incarnation)
     );
     turns(&mut stage, &[restarted, new, other]);
-    assert!(stage.core(new).log().view().names(restarted.slot, life));
+    assert!(stage.core(new).log().view().names(restarted.slot, incarnation));
     stage.teach(new, old);
     turns(&mut stage, &[new, old, restarted, other]);
-    let (mut effects, life) = (Vec::new(), stage.nodes[&old].life);
-    stage.core(new).caught_up(old.slot, life, &mut effects);
+    let (mut effects, incarnation) = (Vec::new(), stage.nodes[&old].incarnation);
+    stage.core(new).caught_up(old.slot, incarnation, &mut effects);
     assert!(!effects.is_empty(), "three that count have told what they had applied");
 }
 
@@ -367,11 +368,11 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         stage.restart(learner);
         stage.run(leader, &[replica(0, 1)]);
         turns_without(&mut stage, learner);
-        let life = stage.nodes[&learner].life;
+        let incarnation = stage.nodes[&learner].incarnation;
         if taught {
             stage.teach(leader, learner);
         } else {
-            stage.core(leader).add_follower(learner.slot, life);
+            stage.core(leader).add_follower(learner.slot, incarnation);
         }
         stage.pass(5, &[]);
         // What comes later reaches it late.
@@ -386,7 +387,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         }
         assert_eq!(stage.told().contains("g0.0 tells g1"), !waited_for);
         let mut effects = Vec::new();
-        stage.core(leader).caught_up(learner.slot, life, &mut effects);
+        stage.core(leader).caught_up(learner.slot, incarnation, &mut effects);
         assert_eq!(!effects.is_empty(), waited_for, "it has what is settled, though it is behind");
     }
 }
@@ -417,8 +418,8 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     for id in [first, second, first] {
         stage.turn(id);
     }
-    let life = stage.nodes[&restarted].life;
-    assert!(stage.core(first).log().view().names(restarted.slot, life));
+    let incarnation = stage.nodes[&restarted].incarnation;
+    assert!(stage.core(first).log().view().names(restarted.slot, incarnation));
     stage.run(first, &[second]);
     stage.heal();
     turns_without(&mut stage, restarted);
@@ -430,7 +431,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     core.step(applied, &mut effects);
     core.step(Event::Tick { now_ms: 9 }, &mut effects);
     let settles = effects.iter().any(|effect| matches!(effect, Effect::Settle { .. }));
-    assert!(core.log().leads() && !settles, "that was its former life");
+    assert!(core.log().leads() && !settles, "that was its former incarnation");
 }
 
 #[test]
@@ -671,7 +672,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
 fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed<O: Played>() {
     let (me, other, learner) = (replica(0, 0), 1, 2);
     let (earlier, joined) = (Ballot::new(1, 2, 0), 5);
-    for (life, counts) in [(joined, true), (joined + 1, false)] {
+    for (incarnation, counts) in [(joined, true), (joined + 1, false)] {
         let mut effects = Vec::new();
         let mut core = O::new(config(me, 0, 1, 3), View::first(3));
         core.let_lead(earlier);
@@ -688,7 +689,7 @@ fn what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed<O: Playe
         let ballot = core.campaign(Cause::Death);
         assert_eq!(core.granted(learner, 0, (Ballot::ZERO, 0), vec![0; 3]), Some(0));
         core.begin_to_lead(&mut effects);
-        core.add_follower(other, life);
+        core.add_follower(other, incarnation);
         core.add_follower(learner, 9);
         for slot in [other, learner] {
             core.step(Event::Applied { slot, rank: Rank::NOTHING }, &mut effects);

@@ -126,7 +126,7 @@ fn a_learner_is_believed_once_and_only_where_another_has_a_state() {
     refuse(&mut scene, 1 << 10);
     assert!(scene.replica.is_trusted(), "its own memory may be what fails");
     refuse(&mut scene, 2 << 10);
-    assert!(!scene.replica.is_trusted(), "it is another life");
+    assert!(!scene.replica.is_trusted(), "it is another incarnation");
 }
 
 #[test]

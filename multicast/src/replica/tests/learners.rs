@@ -28,8 +28,8 @@ fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
 
 #[test]
 fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
-    // One that we let in, and one that another leader had: its life is named by now.
-    for life in [1 << 10, 0] {
+    // One that we let in, and one that another leader had: its incarnation is named by now.
+    for incarnation in [1 << 10, 0] {
         let mut scene = Scene::new();
         scene.grant(1, 0, true);
         let slot = ReplicaId::new(GroupId(0), 2);
@@ -38,11 +38,15 @@ fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
         scene.applies(2, 77);
         assert_eq!(scene.words(), [], "it says nothing new");
         let (granted, tail) = scene.granted(2, 0, true);
-        let granted = Granted { incarnation: life, ..granted };
+        let granted = Granted { incarnation, ..granted };
         scene.hear(2, &Election::Granted(granted), &tail);
         assert_eq!(scene.words(), [], "it has said nothing yet");
         scene.applies(2, 77);
-        assert_eq!(scene.words(), [(slot, 77)], "what the former life had said counts no more");
+        assert_eq!(
+            scene.words(),
+            [(slot, 77)],
+            "what the former incarnation had said counts no more"
+        );
     }
 }
 
@@ -150,7 +154,7 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     scene.grant(1, 0, true);
     scene.commit();
     scene.replica.free_log(&mut scene.links);
-    // A former life had read as far as that.
+    // A former incarnation had read as far as that.
     scene.replica.writer.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);

@@ -88,7 +88,7 @@ fn a_life_confirms_from_when_its_join_is_committed_and_until_another_one_is_logg
     let mut core = ready(3);
     core.log_mut().add_follower(1, 1_024, 0);
     core.log_mut().landed(1, 1);
-    assert!(!core.log().is_confirmed(0), "its former life may have let another lead");
+    assert!(!core.log().is_confirmed(0), "its former incarnation may have let another lead");
     core.join(1, 1_024, &mut Vec::new());
     assert!(!core.log().is_confirmed(0), "whoever leads by now may not know of it");
     holds(&mut core, 2);

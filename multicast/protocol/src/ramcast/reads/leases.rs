@@ -173,7 +173,7 @@ fn a_promise_is_to_one_life_of_a_slot_and_to_the_ballot_that_is_followed() {
     assert_eq!(
         core.log_mut().judge(Ballot::new(2, 0, 7), false, true),
         GrantDecision::Wait,
-        "its next life"
+        "its next incarnation"
     );
     assert_eq!(
         core.log_mut().judge(Ballot::new(3, 0, 0), false, true),
@@ -297,7 +297,7 @@ fn nothing_is_owed_to_who_is_known_to_be_dead_and_everything_by_who_begins_anew(
     let (mut core, ballot) = follower();
     assert!(core.log_mut().promise_lease(ballot, at(1_000)));
     let blank = core.blank();
-    assert!(blank.log().is_bound(), "the life is the same");
+    assert!(blank.log().is_bound(), "the incarnation is the same");
     core.log_mut().leader_has_died();
     assert!(!core.log().is_bound());
     let mut anew = replica(2, 3);
@@ -401,13 +401,16 @@ fn who_is_not_let_in_promises_nothing() {
     let mut leader = leader(3);
     let mut state = Vec::new();
     leader.save(&mut state);
-    for life in [0, 1_024] {
+    for incarnation in [0, 1_024] {
         let former = replica(1, 3).config;
-        let group = GroupConfig { incarnation: life, ..former.group };
+        let group = GroupConfig { incarnation, ..former.group };
         let mut core = Ramcast::new(Config { group, ..former }, View::first(3)).blank();
         core.restore(&state).expect("what was saved");
         core.follow(leader.log().ballot(), core.log().last_index(), leader.log().first_index());
-        assert_eq!(core.log_mut().promise_lease(leader.log().ballot(), at(1_000)), life == 0);
+        assert_eq!(
+            core.log_mut().promise_lease(leader.log().ballot(), at(1_000)),
+            incarnation == 0
+        );
     }
 }
 

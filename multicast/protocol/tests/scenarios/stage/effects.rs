@@ -73,6 +73,8 @@ fn describe(record: GroupRecord) -> String {
     match record {
         GroupRecord::NewBallot => "NewBallot".to_owned(),
         GroupRecord::Evict { slot } => format!("Evict {slot}"),
-        GroupRecord::Join { slot, incarnation } => format!("Join {slot}, life {incarnation}"),
+        GroupRecord::Join { slot, incarnation } => {
+            format!("Join {slot}, incarnation {incarnation}")
+        }
     }
 }

@@ -20,10 +20,12 @@ impl<O: Played> Stage<O> {
         node.feeding.clear();
         node.forced = matches!(cause, Cause::Operator | Cause::Transfer | Cause::Preempted);
         node.writer = Some(ballot);
-        let (life, last) =
-            (node.life, (node.core.log().inspect().last_birth(), node.core.log().last_index()));
+        let (incarnation, last) = (
+            node.incarnation,
+            (node.core.log().inspect().last_birth(), node.core.log().last_index()),
+        );
         let named = node.core.log().named();
-        let won = node.core.granted(id.slot, life, last, named);
+        let won = node.core.granted(id.slot, incarnation, last, named);
         assert!(won.is_none(), "nobody is a quorum");
     }
 
@@ -85,14 +87,15 @@ impl<O: Played> Stage<O> {
             node.core.log().last_index(),
             node.core.log().named(),
         );
-        let life = node.life;
+        let incarnation = node.incarnation;
         match birth {
             Ballot::ZERO => self.say(format_args!("{by} grants {ballot}; its log is empty")),
             _ => self.say(format_args!("{by} grants {ballot}; its log ends at {last}, of {birth}")),
         }
         if self.core(to).log().leads() {
             self.admit(to, by);
-        } else if let Some(best) = self.core(to).granted(by.slot, life, (birth, last), named) {
+        } else if let Some(best) = self.core(to).granted(by.slot, incarnation, (birth, last), named)
+        {
             self.win(to, ReplicaId::new(to.group, best));
         }
     }
@@ -124,11 +127,12 @@ impl<O: Played> Stage<O> {
 
     /// The leader begins to write a log that was opened to it, from where it differs from its own.
     fn admit(&mut self, leader: ReplicaId, follower: ReplicaId) {
-        let (runs, life) = (self.nodes[&follower].runs.clone(), self.nodes[&follower].life);
+        let (runs, incarnation) =
+            (self.nodes[&follower].runs.clone(), self.nodes[&follower].incarnation);
         let node = self.node(leader);
         let base = node.runs.shared(&runs).expect("few leaders");
         let (ballot, first) = (node.core.log().ballot(), node.core.log().first_index());
-        node.core.add_follower(follower.slot, life);
+        node.core.add_follower(follower.slot, incarnation);
         node.feeding.insert(follower.slot, base.index - 1);
         if !self.lost_writes.contains(&(leader, follower)) {
             let node = self.node(follower);

@@ -11,9 +11,9 @@ use crate::played::Played;
 impl<O: Played> Stage<O> {
     /// A replica's process is started anew, without its memory.
     pub(crate) fn restart(&mut self, id: ReplicaId) {
-        let life = self.node(id).life + 1;
+        let incarnation = self.node(id).incarnation + 1;
         let (groups, count) = (self.groups, self.count);
-        *self.node(id) = Node::new(id, life, groups, count);
+        *self.node(id) = Node::new(id, incarnation, groups, count);
         for member in self.members(id.group) {
             self.node(member).feeding.remove(&id.slot);
         }
@@ -45,10 +45,10 @@ impl<O: Played> Stage<O> {
         self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
     }
 
-    /// A leader logs that a life of a follower counts from here on.
+    /// A leader logs that an incarnation of a follower counts from here on.
     pub(crate) fn admitted(&mut self, leader: ReplicaId, follower: ReplicaId) {
-        let (mut effects, life) = (Vec::new(), self.node(follower).life);
-        self.core(leader).caught_up(follower.slot, life, &mut effects);
+        let (mut effects, incarnation) = (Vec::new(), self.node(follower).incarnation);
+        self.core(leader).caught_up(follower.slot, incarnation, &mut effects);
         self.carry_out(leader, effects);
     }
 

@@ -62,10 +62,10 @@ pub(crate) fn sends_state<O: Played>(
     begins
 }
 
-pub(crate) fn config(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Config {
+pub(crate) fn config(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8) -> Config {
     let group = GroupConfig {
         me,
-        incarnation: life,
+        incarnation,
         replicas,
         timeout_ms: 20,
         beat_ms: 5,

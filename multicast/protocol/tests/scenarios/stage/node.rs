@@ -33,7 +33,7 @@ pub(super) struct Header {
 /// A replica with its memory.
 pub(crate) struct Node<O: Played = Ramcast> {
     pub(crate) core: O,
-    pub(crate) life: u32,
+    pub(crate) incarnation: u32,
     /// What it holds of its group's log, and the births of all of it.
     pub(super) log: Vec<Entry<O::Record>>,
     pub(super) runs: Runs,
@@ -57,10 +57,10 @@ pub(crate) struct Node<O: Played = Ramcast> {
 }
 
 impl<O: Played> Node<O> {
-    pub(super) fn new(me: ReplicaId, life: u32, groups: u16, replicas: u8) -> Self {
+    pub(super) fn new(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8) -> Self {
         Self {
-            core: O::new(config(me, life, groups, replicas), View::first(replicas)),
-            life,
+            core: O::new(config(me, incarnation, groups, replicas), View::first(replicas)),
+            incarnation,
             log: Vec::new(),
             runs: Runs::EMPTY,
             writer: None,

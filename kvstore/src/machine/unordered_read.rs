@@ -2,21 +2,21 @@
 
 use super::Machine;
 use super::execute::Turn;
-use super::footprint::Footprint;
+use super::read_write_set::ReadWriteSet;
 use super::share::Share;
-use crate::look;
 use crate::reply::Refusal;
 use crate::rules;
 use crate::store::Store;
+use crate::unordered_read;
 use crate::wire::{Command, Request};
 
 impl<S: Store> Machine<S> {
     /// Answers a look, unless what it would see is being decided together with other groups.
-    pub(super) fn look(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    pub(super) fn read_unordered(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
         let read = match self.readable(query) {
             Ok(share) => {
                 let last = self.under_way.len();
-                if last > 0 && self.under_way.meets(last, &Footprint::of(&share)) {
+                if last > 0 && self.under_way.meets(last, &ReadWriteSet::of(&share)) {
                     return false;
                 }
                 let version = self.version(self.position);
@@ -29,7 +29,7 @@ impl<S: Store> Machine<S> {
             self.writer.refused(Some(&refusal));
         }
         // Not of the last that is over: those behind it may have taken effect before they are.
-        look::encode(self.version(self.delivered()), self.writer.bytes(), answer);
+        unordered_read::encode(self.version(self.delivered()), self.writer.bytes(), answer);
         true
     }
 

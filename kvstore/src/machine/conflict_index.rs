@@ -4,7 +4,7 @@
 //! makes, are taken for one: then a command waits for one before it that it does not meet, which it may
 //! always do.
 
-use super::footprint::Footprint;
+use super::read_write_set::ReadWriteSet;
 
 /// Lists of touches: a few keys a list, when as many commands are under way as there may be.
 const LISTS: usize = 256;
@@ -17,34 +17,34 @@ struct Touch {
     written: bool,
 }
 
-pub(super) struct Touches(Vec<Vec<Touch>>);
+pub(super) struct ConflictIndex(Vec<Vec<Touch>>);
 
-impl Default for Touches {
+impl Default for ConflictIndex {
     fn default() -> Self {
         Self(vec![Vec::new(); LISTS])
     }
 }
 
-impl Touches {
+impl ConflictIndex {
     /// Command `number`, which is behind all before it, has yet to take effect.
-    pub(super) fn add(&mut self, number: u64, footprint: &Footprint) {
-        for touched in footprint.keys() {
+    pub(super) fn add(&mut self, number: u64, read_write_set: &ReadWriteSet) {
+        for touched in read_write_set.keys() {
             let touch = Touch { key: touched.hash, number, written: touched.written };
             self.0[list(touched.hash)].push(touch);
         }
     }
 
     /// It has.
-    pub(super) fn remove(&mut self, number: u64, footprint: &Footprint) {
-        for touched in footprint.keys() {
+    pub(super) fn remove(&mut self, number: u64, read_write_set: &ReadWriteSet) {
+        for touched in read_write_set.keys() {
             self.0[list(touched.hash)].retain(|it| it.number != number);
         }
     }
 
-    /// The last command before `number` that may write what one with this footprint looks at, or look at
+    /// The last command before `number` that may write what one with this read_write_set looks at, or look at
     /// or write what that one may write.
-    pub(super) fn last_met(&self, number: u64, footprint: &Footprint) -> Option<u64> {
-        let met = footprint.keys().iter().filter_map(|touched| {
+    pub(super) fn last_met(&self, number: u64, read_write_set: &ReadWriteSet) -> Option<u64> {
+        let met = read_write_set.keys().iter().filter_map(|touched| {
             let meets = |it: &&Touch| {
                 it.key == touched.hash && it.number < number && (it.written || touched.written)
             };

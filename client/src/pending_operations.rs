@@ -25,7 +25,7 @@ pub(crate) type Finished<'a> = dyn FnMut(Ticket, Result<Reply, Error>) + 'a;
 
 /// All sessions of a driver.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct PendingOperations {
     sessions: Vec<Option<Session>>,
     /// No deadline of an operation is before this.
     earliest: Option<Duration>,
@@ -52,11 +52,11 @@ struct Session {
     queue: VecDeque<Operation>,
     /// Operations whose callers wait.
     waiting: usize,
-    /// Below this sequence number, everything was under way when [`Ledger::stale`] was last asked.
+    /// Below this sequence number, everything was under way when [`PendingOperations::stale`] was last asked.
     known_until: u64,
 }
 
-/// Where a session is in its life. It only ever moves down this list.
+/// Where a session is in its incarnation. It only ever moves down this list.
 enum Stage {
     /// Nothing was sent: not all groups have a quorum, and a first message would hold up those that
     /// have.
@@ -107,14 +107,14 @@ pub(crate) enum Next {
 
 /// What a closing session needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Farewell {
+pub(crate) enum SessionClose {
     /// Its last message can be sent.
     Send(SessionKey),
     /// It has been, or cannot be: forget the session.
     Forget(SessionKey),
 }
 
-impl Ledger {
+impl PendingOperations {
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
@@ -362,21 +362,21 @@ impl Ledger {
     }
 
     /// What each closing session needs, if it needs something now.
-    pub(crate) fn farewells(&self, now: Duration, farewells: &mut Vec<Farewell>) {
+    pub(crate) fn session_closes(&self, now: Duration, session_closes: &mut Vec<SessionClose>) {
         for (at, session) in self.sessions.iter().enumerate() {
             let key = SessionKey(at as u32);
             let Some(session) = session else { continue };
             let (late, ready, next) = match session.stage {
                 Stage::New(_) | Stage::Opening | Stage::Open | Stage::Refused(_) => continue,
                 Stage::Closing { deadline } => {
-                    (now >= deadline, session.waiting == 0, Farewell::Send(key))
+                    (now >= deadline, session.waiting == 0, SessionClose::Send(key))
                 }
-                Stage::Ending { deadline } => (now >= deadline, true, Farewell::Forget(key)),
+                Stage::Ending { deadline } => (now >= deadline, true, SessionClose::Forget(key)),
             };
             if late && session.waiting == 0 {
-                farewells.push(Farewell::Forget(key));
+                session_closes.push(SessionClose::Forget(key));
             } else if ready && !session.has_control() {
-                farewells.push(next);
+                session_closes.push(next);
             }
         }
     }

@@ -10,12 +10,12 @@ use super::pairs::Pairs;
 const BLOCK_MAX: usize = 512;
 
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct KeyOrder {
     /// None is empty.
     blocks: Vec<Vec<u32>>,
 }
 
-impl Order {
+impl KeyOrder {
     /// Adds a pair, whose key is not there.
     pub(super) fn insert(&mut self, number: u32, pairs: &Pairs) {
         let (block, at) = self.place(&pairs.get(number).key, pairs);

@@ -20,19 +20,19 @@ pub(super) struct Touched {
 /// Two commands *meet* if one may write what the other looks at or writes. Two that do not commute: done in
 /// either order, each finds the same and leaves the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Footprint {
+pub(super) struct ReadWriteSet {
     /// As they are mentioned.
     keys: Vec<Touched>,
     /// Ranges that are read: start, end.
     ranges: Vec<(Key, Option<Key>)>,
 }
 
-impl Footprint {
+impl ReadWriteSet {
     /// Of a group's share, in both branches.
     pub(super) fn of(share: &Share<'_>) -> Self {
-        let mut footprint = Self::default();
-        footprint.become_of(share);
-        footprint
+        let mut read_write_set = Self::default();
+        read_write_set.become_of(share);
+        read_write_set
     }
 
     /// The same, in the memory of another one.
@@ -103,8 +103,8 @@ impl Footprint {
 mod tests {
     use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
-    use super::super::exchange::Heard;
-    use super::super::under_way::{Place, Stage, UnderWay};
+    use super::super::exchange::ReceivedVerdicts;
+    use super::super::under_way::{CommandPosition, Stage, UnderWay};
     use super::*;
     use crate::command::{Test, Transaction};
     use crate::slots::SlotMap;
@@ -140,23 +140,23 @@ mod tests {
             (of(get("a")).then(put("a")), of(get("a")), true, "it reads and writes it"),
         ];
         for (one, other, meet, because) in cases {
-            let footprint = |of: &Transaction| {
+            let read_write_set = |of: &Transaction| {
                 let (share, _) = Share::of(of.borrowed(), &SlotMap::even(1), GroupId(0));
-                Footprint::of(&share)
+                ReadWriteSet::of(&share)
             };
             let met = |first: &Transaction, then: &Transaction| {
                 let mut under_way = UnderWay::default();
                 let mut command = under_way.spare();
-                command.footprint = footprint(first);
-                let heard = Heard::NOBODY;
-                let place = Place {
+                command.read_write_set = read_write_set(first);
+                let heard = ReceivedVerdicts::NOBODY;
+                let place = CommandPosition {
                     message: MessageId::new(SessionId(1), 1),
                     position: 1,
                     low_water: 1,
                     destinations: GroupSet::first(1),
                 };
                 under_way.push(place, Stage::Blocked { command, heard, needs_turn: false });
-                under_way.meets(1, &footprint(then))
+                under_way.meets(1, &read_write_set(then))
             };
             assert_eq!((met(&one, &other), met(&other, &one)), (meet, meet), "{because}");
         }

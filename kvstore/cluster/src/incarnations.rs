@@ -1,11 +1,11 @@
 //! How often a node has been started: the number that tells its lives apart.
 //!
-//! **Invariant (no life is lived twice).** `nodeN.life` holds the number of lives that have begun.
+//! **Invariant (no incarnation is lived twice).** `nodeN.incarnation` holds the number of lives that have begun.
 //! Only who holds the node's lock raises it, on the disk and under its name before anything is promised
-//! in the new life; so whenever a process is killed, the next one gets a higher number. A start that
+//! in the new incarnation; so whenever a process is killed, the next one gets a higher number. A start that
 //! fails before that, for want of a port, a certificate or memory, has said nothing to anybody and
-//! begins no life: the replicas of a new cluster count in their first life alone. The file is made with
-//! the cluster: one that is missing is damage, and never the first life.
+//! begins no incarnation: the replicas of a new cluster count in their first incarnation alone. The file is made with
+//! the cluster: one that is missing is damage, and never the first incarnation.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use skein_multicast::operate::Identity;
 use crate::directory::{DirectoryError, failed};
 use crate::files;
 
-/// Before the first life.
+/// Before the first incarnation.
 pub(crate) const NONE: &str = "0\n";
 
 /// How many lives have begun.
@@ -34,23 +34,23 @@ pub fn begun(path: &Path) -> Result<u32, DirectoryError> {
     number.ok_or_else(|| damaged(path, "it holds no number"))
 }
 
-/// The number of the next life; `None` if there have been as many as there may be.
+/// The number of the next incarnation; `None` if there have been as many as there may be.
 pub fn next(path: &Path) -> Result<Option<u32>, DirectoryError> {
-    Ok(Some(begun(path)?).filter(|life| *life < Identity::LIVES_MAX))
+    Ok(Some(begun(path)?).filter(|incarnation| *incarnation < Identity::INCARNATIONS_MAX))
 }
 
-/// Begins the life with this number, which is the next.
-pub fn begin(path: &Path, life: u32) -> Result<(), DirectoryError> {
-    store(path, life + 1).map_err(failed("write", path))
+/// Begins the incarnation with this number, which is the next.
+pub fn begin(path: &Path, incarnation: u32) -> Result<(), DirectoryError> {
+    store(path, incarnation + 1).map_err(failed("write", path))
 }
 
 /// Replaces the number, for good once this returns.
-pub(crate) fn store(path: &Path, lives: u32) -> io::Result<()> {
-    files::replace_or_overwrite(path, &format!("{lives}\n"))
+pub(crate) fn store(path: &Path, incarnations: u32) -> io::Result<()> {
+    files::replace_or_overwrite(path, &format!("{incarnations}\n"))
 }
 
 fn damaged(file: &Path, why: &'static str) -> DirectoryError {
-    DirectoryError::LivesDamaged { file: file.to_owned(), why }
+    DirectoryError::IncarnationsDamaged { file: file.to_owned(), why }
 }
 
 #[cfg(test)]
@@ -60,27 +60,27 @@ mod tests {
     #[test]
     fn every_life_is_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("node0.life");
+        let path = dir.path().join("node0.incarnation");
         fs::write(&path, NONE).unwrap();
-        for life in 0..3 {
-            assert_eq!(next(&path).unwrap(), Some(life));
-            assert_eq!(begun(&path).unwrap(), life, "not begun yet");
-            begin(&path, life).unwrap();
-            assert_eq!(begun(&path).unwrap(), life + 1);
+        for incarnation in 0..3 {
+            assert_eq!(next(&path).unwrap(), Some(incarnation));
+            assert_eq!(begun(&path).unwrap(), incarnation, "not begun yet");
+            begin(&path, incarnation).unwrap();
+            assert_eq!(begun(&path).unwrap(), incarnation + 1);
         }
         // Killed after it had begun to write.
-        fs::write(dir.path().join(".node0.life.new"), "1").unwrap();
+        fs::write(dir.path().join(".node0.incarnation.new"), "1").unwrap();
         assert_eq!(next(&path).unwrap(), Some(3));
         begin(&path, 3).unwrap();
-        fs::write(&path, format!("{}\n", Identity::LIVES_MAX)).unwrap();
+        fs::write(&path, format!("{}\n", Identity::INCARNATIONS_MAX)).unwrap();
         assert_eq!(next(&path).unwrap(), None);
-        assert_eq!(begun(&path).unwrap(), Identity::LIVES_MAX);
+        assert_eq!(begun(&path).unwrap(), Identity::INCARNATIONS_MAX);
     }
 
     #[test]
     fn a_damaged_count_is_no_first_life() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("node0.life");
+        let path = dir.path().join("node0.incarnation");
         assert!(next(&path).unwrap_err().to_string().contains("missing"));
         for text in ["", "\n", "3", "-1\n", "one\n", "99999999999\n"] {
             fs::write(&path, text).unwrap();

@@ -12,7 +12,7 @@ const ALLOWED: Duration = Duration::from_secs(5);
 type Ended = Vec<(u64, Result<Reply, Error>)>;
 
 struct World {
-    ledger: Ledger,
+    operations: PendingOperations,
     slots: SlotMap,
     tickets: u64,
     ended: Ended,
@@ -21,10 +21,10 @@ struct World {
 impl World {
     /// Two groups; the session's first message, 1, is out.
     fn opening() -> Self {
-        let (mut ledger, slots) = (Ledger::default(), SlotMap::even(2));
-        ledger.opening(KEY, Plan::open(&slots));
-        ledger.sent(KEY, Next::Opening, 1);
-        Self { ledger, slots, tickets: 0, ended: Vec::new() }
+        let (mut operations, slots) = (PendingOperations::default(), SlotMap::even(2));
+        operations.opening(KEY, Plan::open(&slots));
+        operations.sent(KEY, Next::Opening, 1);
+        Self { operations, slots, tickets: 0, ended: Vec::new() }
     }
 
     fn open() -> Self {
@@ -40,14 +40,14 @@ impl World {
         let plan = Plan::of(&transaction, &self.slots, &Limits::default()).unwrap();
         self.tickets += 1;
         let ticket = Ticket { session: KEY, number: self.tickets };
-        self.ledger.submit(ticket, plan, now + ALLOWED, ALLOWED);
+        self.operations.submit(ticket, plan, now + ALLOWED, ALLOWED);
         self.tickets
     }
 
     fn reply(&mut self, sequence: u64, group: u16, bytes: &[u8]) -> bool {
         let ended = &mut self.ended;
         let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
-        self.ledger.reply(KEY, sequence, GroupId(group), bytes, &mut finished)
+        self.operations.reply(KEY, sequence, GroupId(group), bytes, &mut finished)
     }
 
     fn expire(&mut self, now: Duration) {
@@ -57,21 +57,21 @@ impl World {
     fn expire_without(&mut self, now: Duration, without_quorum: GroupSet) {
         let ended = &mut self.ended;
         let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
-        self.ledger.expire(now, without_quorum, &mut finished);
+        self.operations.expire(now, without_quorum, &mut finished);
     }
 
     fn next(&self) -> Option<&Plan> {
-        self.ledger.next(KEY, GroupSet::EMPTY).map(|(_, plan)| plan)
+        self.operations.next(KEY, GroupSet::EMPTY).map(|(_, plan)| plan)
     }
 
     /// Multicasts what is next.
     fn send(&mut self, sequence: u64) {
-        self.ledger.sent(KEY, Next::Operation(0), sequence);
+        self.operations.sent(KEY, Next::Operation(0), sequence);
     }
 
     fn stale(&mut self) -> Vec<u64> {
         let mut stale = Vec::new();
-        self.ledger.stale(&mut stale);
+        self.operations.stale(&mut stale);
         stale.into_iter().map(|(_, sequence)| sequence).collect()
     }
 }
@@ -109,7 +109,7 @@ fn nothing_is_sent_before_every_group_knows_the_session() {
     assert!(world.next().is_none(), "g0 has not replied");
     assert!(world.reply(1, 0, &done(&[])));
     assert!(world.next().is_some());
-    assert!(world.ledger.senders().eq([KEY]));
+    assert!(world.operations.senders().eq([KEY]));
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_session_that_is_refused_refuses() {
     world.reply(1, 0, &refused(&refusal));
     world.reply(1, 1, &refused(&refusal));
     assert_eq!(world.ended, [(1, Err(Error::Refused(refusal.clone())))]);
-    assert_eq!(world.ledger.waiting(KEY), Err(Error::Refused(refusal)));
-    let mut farewells = Vec::new();
-    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [Farewell::Forget(KEY)], "there is nothing to close");
+    assert_eq!(world.operations.waiting(KEY), Err(Error::Refused(refusal)));
+    let mut session_closes = Vec::new();
+    world.operations.close(KEY, ALLOWED, &mut Vec::new());
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [SessionClose::Forget(KEY)], "there is nothing to close");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_reply_needs_every_group_once() {
     let value = |bytes: &[u8]| Outcome::Value(Some((bytes.to_vec(), 7)));
     let outcomes = vec![value(b"of g0"), value(b"of g1")];
     assert_eq!(world.ended, [(1, Ok(Reply { held: true, outcomes }))]);
-    assert_eq!(world.ledger.counts(), Counts::default());
+    assert_eq!(world.operations.counts(), Counts::default());
 }
 
 #[test]
@@ -154,14 +154,14 @@ fn an_operation_without_a_reply_is_not_settled_until_it_has_one() {
     assert!(world.ended.is_empty());
     world.expire(ALLOWED);
     assert_eq!(world.ended, [(1, Err(Error::UnknownOutcome { after: ALLOWED, silent: only(1) }))]);
-    assert_eq!(world.ledger.earliest(), Some(Duration::from_secs(6)));
+    assert_eq!(world.operations.earliest(), Some(Duration::from_secs(6)));
     world.expire(Duration::from_secs(6));
     let why = Unavailability::NotSent { after: ALLOWED, silent: only(1) };
     assert_eq!(world.ended[1], (2, Err(Error::Unavailable { why, sent: false })));
     assert!(world.next().is_none(), "what was given up is not sent after all");
     assert!(world.reply(2, 1, &done(&[b"late"])), "now it can be settled");
     assert_eq!(world.ended.len(), 2, "and nobody hears of it");
-    assert_eq!(world.ledger.earliest(), None);
+    assert_eq!(world.operations.earliest(), None);
 }
 
 #[test]
@@ -170,10 +170,10 @@ fn a_group_without_a_quorum_is_named_and_sent_nothing() {
     world.submit(&[IN_G0, IN_G1], Duration::ZERO);
     world.submit(&[IN_G1], Duration::ZERO);
     world.submit(&[IN_G0], Duration::ZERO);
-    let (place, plan) = world.ledger.next(KEY, only(1)).unwrap();
+    let (place, plan) = world.operations.next(KEY, only(1)).unwrap();
     assert_eq!((place, plan.destinations()), (Next::Operation(2), only(0)), "others are held back");
-    world.ledger.sent(KEY, place, 2);
-    assert!(world.ledger.next(KEY, only(1)).is_none());
+    world.operations.sent(KEY, place, 2);
+    assert!(world.operations.next(KEY, only(1)).is_none());
     world.expire_without(ALLOWED, only(1));
     let why = Unavailability::NoQuorum { groups: only(1), after: ALLOWED };
     let lost = Error::Unavailable { why, sent: false };
@@ -188,22 +188,22 @@ fn a_group_without_a_quorum_is_named_and_sent_nothing() {
 
 #[test]
 fn a_session_does_not_begin_while_a_group_is_without_a_quorum() {
-    let (mut ledger, slots) = (Ledger::default(), SlotMap::even(2));
-    ledger.opening(KEY, Plan::open(&slots));
-    let mut world = World { ledger, slots, tickets: 0, ended: Vec::new() };
+    let (mut operations, slots) = (PendingOperations::default(), SlotMap::even(2));
+    operations.opening(KEY, Plan::open(&slots));
+    let mut world = World { operations, slots, tickets: 0, ended: Vec::new() };
     world.submit(&[IN_G0], Duration::ZERO);
-    assert!(world.ledger.next(KEY, only(1)).is_none(), "its first message would hold up g0");
+    assert!(world.operations.next(KEY, only(1)).is_none(), "its first message would hold up g0");
     world.expire_without(ALLOWED, only(1));
     let why = Unavailability::NoQuorum { groups: only(1), after: ALLOWED };
     assert_eq!(world.ended, [(1, Err(Error::Unavailable { why, sent: false }))]);
-    assert!(world.ledger.senders().eq([KEY]), "it begins when all have one");
-    assert_eq!(world.ledger.next(KEY, GroupSet::EMPTY).unwrap().0, Next::Opening);
-    let mut farewells = Vec::new();
-    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [Farewell::Forget(KEY)], "there is nothing to close");
-    world.ledger.forget(KEY);
-    assert_eq!(world.ledger.counts(), Counts::default());
+    assert!(world.operations.senders().eq([KEY]), "it begins when all have one");
+    assert_eq!(world.operations.next(KEY, GroupSet::EMPTY).unwrap().0, Next::Opening);
+    let mut session_closes = Vec::new();
+    world.operations.close(KEY, ALLOWED, &mut Vec::new());
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [SessionClose::Forget(KEY)], "there is nothing to close");
+    world.operations.forget(KEY);
+    assert_eq!(world.operations.counts(), Counts::default());
 }
 
 #[test]
@@ -247,47 +247,47 @@ fn a_session_that_has_expired_says_so_from_then_on() {
     assert!(world.reply(2, 1, &refused(&Refusal::SessionExpired)));
     let expired = |sent| Err(Error::SessionExpired { sent });
     assert_eq!(world.ended, [(2, expired(false)), (1, expired(true))]);
-    assert_eq!(world.ledger.waiting(KEY), Err(Error::SessionExpired { sent: false }));
-    assert_eq!(world.ledger.counts(), Counts::default());
+    assert_eq!(world.operations.waiting(KEY), Err(Error::SessionExpired { sent: false }));
+    assert_eq!(world.operations.counts(), Counts::default());
 }
 
 #[test]
 fn a_session_says_goodbye_when_nobody_waits() {
     let mut world = World::open();
-    let (mut farewells, mut dropped) = (Vec::new(), Vec::new());
+    let (mut session_closes, mut dropped) = (Vec::new(), Vec::new());
     world.submit(&[IN_G1], Duration::ZERO);
     world.send(2);
     let unsent = world.submit(&[IN_G1], Duration::ZERO);
-    world.ledger.close(KEY, ALLOWED, &mut dropped);
+    world.operations.close(KEY, ALLOWED, &mut dropped);
     assert!(dropped.iter().map(|ticket| ticket.number).eq([unsent]));
-    assert_eq!(world.ledger.waiting(KEY), Err(Error::Closed));
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [], "somebody waits");
+    assert_eq!(world.operations.waiting(KEY), Err(Error::Closed));
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [], "somebody waits");
     world.reply(2, 1, &done(&[b"x"]));
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [Farewell::Send(KEY)]);
-    farewells.clear();
-    world.ledger.ending(KEY, 3, Plan::close(&world.slots));
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [], "not every group knows");
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [SessionClose::Send(KEY)]);
+    session_closes.clear();
+    world.operations.ending(KEY, 3, Plan::close(&world.slots));
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [], "not every group knows");
     world.reply(3, 0, &done(&[]));
     world.reply(3, 1, &done(&[]));
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [Farewell::Forget(KEY)]);
-    world.ledger.forget(KEY);
-    assert_eq!(world.ledger.counts(), Counts::default());
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [SessionClose::Forget(KEY)]);
+    world.operations.forget(KEY);
+    assert_eq!(world.operations.counts(), Counts::default());
     assert!(!world.reply(3, 0, &done(&[])), "later replies go nowhere");
 }
 
 #[test]
 fn a_group_that_stays_silent_does_not_keep_a_session_for_ever() {
     let mut world = World::opening();
-    let mut farewells = Vec::new();
-    world.ledger.close(KEY, ALLOWED, &mut Vec::new());
-    world.ledger.farewells(Duration::ZERO, &mut farewells);
-    assert_eq!(farewells, [], "what opens it must not come after what closes it");
-    world.ledger.farewells(ALLOWED, &mut farewells);
-    assert_eq!(farewells, [Farewell::Forget(KEY)]);
+    let mut session_closes = Vec::new();
+    world.operations.close(KEY, ALLOWED, &mut Vec::new());
+    world.operations.session_closes(Duration::ZERO, &mut session_closes);
+    assert_eq!(session_closes, [], "what opens it must not come after what closes it");
+    world.operations.session_closes(ALLOWED, &mut session_closes);
+    assert_eq!(session_closes, [SessionClose::Forget(KEY)]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_read_whose_answer_was_lost_is_asked_again_under_another_name() {
     world.send(3);
     assert!(world.reply(3, 1, &done(&[b"here"])));
     assert!(matches!(world.ended[..], [(ticket, Ok(_))] if ticket == read), "{:?}", world.ended);
-    assert_eq!(world.ledger.counts(), Counts::default());
+    assert_eq!(world.operations.counts(), Counts::default());
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_write_whose_answer_was_lost_is_not_asked_again() {
         let mut world = World::open();
         let plan = Plan::of(&transaction, &world.slots, &Limits::default()).unwrap();
         let ticket = Ticket { session: KEY, number: 1 };
-        world.ledger.submit(ticket, plan, ALLOWED, ALLOWED);
+        world.operations.submit(ticket, plan, ALLOWED, ALLOWED);
         world.send(2);
         assert!(world.reply(2, 1, &refused(&Refusal::Forgotten)), "that message is done with");
         assert_eq!(world.next().is_some(), again, "{because}");
@@ -340,7 +340,7 @@ fn its_time_goes_on_meanwhile_and_a_session_that_is_closed_asks_nothing() {
 
     world.submit(&[IN_G1], ALLOWED);
     world.send(3);
-    world.ledger.close(KEY, 2 * ALLOWED, &mut Vec::new());
+    world.operations.close(KEY, 2 * ALLOWED, &mut Vec::new());
     world.reply(3, 1, &refused(&Refusal::Forgotten));
     assert!(
         matches!(world.ended[1], (2, Err(Error::Refused(Refusal::Forgotten)))),
