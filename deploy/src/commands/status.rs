@@ -73,6 +73,8 @@ pub(super) struct NodeView {
     pub(super) pid: Option<u32>,
     /// How often it has been started again, in this cluster; none if that cannot be told.
     pub(super) incarnation: Option<u32>,
+    /// `incarnation` under its former name, for one version.
+    pub(super) life: Option<u32>,
     /// How long it has been dead, at least; none if it is not, or nobody has noticed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_for_ms: Option<u64>,
@@ -256,7 +258,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             directory_problem: status.directory_problem,
             refused: status.refused,
         });
-        NodeView { node, pid, incarnation, dead_for_ms, problem, status }
+        NodeView { node, pid, incarnation, life: incarnation, dead_for_ms, problem, status }
     });
     let nodes: Vec<NodeView> = nodes.collect();
     let topology = &running.config.topology;

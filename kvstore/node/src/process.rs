@@ -566,6 +566,7 @@ impl Node {
         Some(NodeStatus {
             node: self.number,
             incarnation: self.incarnation,
+            life: self.incarnation,
             pid: std::process::id(),
             cluster: self.manifest.cluster.clone(),
             build: self.manifest.build.clone(),

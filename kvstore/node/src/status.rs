@@ -13,6 +13,9 @@ pub struct NodeStatus {
     pub node: u16,
     /// How often it was started before, in this cluster.
     pub incarnation: u32,
+    /// `incarnation` under its former name, for one version.
+    #[serde(default)]
+    pub life: u32,
     /// Its process.
     pub pid: u32,
     /// Its cluster.

@@ -4,7 +4,7 @@
 //! $ cargo run --profile simulation -p skein-multicast --features mutants --bin mutants
 //! $ … --bin mutants -- --part 3/8 --seeds 1000      # every eighth of them, from the third on
 //! $ … --bin mutants -- --only LapNotChecked
-//! $ … --bin mutants -- --only LapNotChecked --profile laggards --fresh 1000000
+//! $ … --bin mutants -- --only LapNotChecked --profile slow-replicas --fresh 1000000
 //! ```
 //!
 //! Seeds that noticed something once are tried first. With `--fresh` they are not: seeds that nobody has run
@@ -34,9 +34,9 @@ const ROUND: [(&str, u64); 25] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
-    ("laggards", 8),
-    ("forks", 8),
-    ("deaf", 4),
+    ("slow-replicas", 8),
+    ("divergent-logs", 8),
+    ("unreachable-sessions", 4),
     ("partitions", 3),
     ("absent", 2),
     ("stalls", 2),

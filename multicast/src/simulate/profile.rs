@@ -208,7 +208,7 @@ impl Profile {
             ..PLAIN
         },
         Self {
-            name: "laggards",
+            name: "slow-replicas",
             about: "replicas fall behind by more than a log, are evicted, and come back",
             faults: (6, 12),
             mix: Mix {
@@ -248,7 +248,7 @@ impl Profile {
             ..PLAIN
         },
         Self {
-            name: "forks",
+            name: "divergent-logs",
             about: "leaders are cut off in the middle of their first words, and are soon back",
             faults: (0, 4),
             mix: Mix { crashes: 2, pauses: 2, slows: 4, transfers: 4, deafs: 4, ..QUIET },
@@ -260,7 +260,7 @@ impl Profile {
             ..PLAIN
         },
         Self {
-            name: "deaf",
+            name: "unreachable-sessions",
             about: "sessions do not reach some replicas, which are evicted and come back",
             faults: (6, 12),
             mix: Mix {
@@ -339,7 +339,7 @@ impl Profile {
             ..PLAIN
         },
         Self {
-            name: "wrecks",
+            name: "group-loss-and-client-crashes",
             about: "a group is lost and recreated while clients die",
             faults: (1, 4),
             mix: Mix { crashes: 2, pauses: 2, flaps: 1, client_crashes: 6, resends: 1, ..QUIET },
@@ -512,8 +512,31 @@ impl Profile {
         can.then_some(Self { ordering, ..self })
     }
 
-    /// The profile of that name.
+    /// Former names of profiles, which are accepted for one version.
+    const FORMER_NAMES: [(&str, &str); 4] = [
+        ("laggards", "slow-replicas"),
+        ("forks", "divergent-logs"),
+        ("deaf", "unreachable-sessions"),
+        ("wrecks", "group-loss-and-client-crashes"),
+    ];
+
+    /// The profile of that name, or of that [former name](Self::FORMER_NAMES).
     pub fn named(name: &str) -> Option<Self> {
+        let former = Self::FORMER_NAMES.iter().find(|(former, _)| *former == name);
+        let name = former.map_or(name, |(_, name)| name);
         Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_found_by_its_former_name() {
+        for (former, name) in Profile::FORMER_NAMES {
+            assert_eq!(Profile::named(former).map(|profile| profile.name), Some(name));
+        }
+        assert!(Profile::named("no such profile").is_none());
     }
 }

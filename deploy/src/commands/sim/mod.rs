@@ -93,7 +93,7 @@ fn profile(name: &str) -> Result<Profile, String> {
     Profile::named(name).ok_or_else(|| {
         let mut text = "the profiles are".to_owned();
         for Profile { name, about, .. } in Profile::ALL {
-            let _ = write!(text, "\n  {name:<12}{about}");
+            let _ = write!(text, "\n  {name:<30}{about}");
         }
         text
     })

@@ -132,12 +132,12 @@ impl Summary {
         }
         let _ = writeln!(
             text,
-            "\n{:<12}{:>10}{:>8}{:>16}",
+            "\n{:<30}{:>10}{:>8}{:>16}",
             "profile", "passed", "failed", "seeds/s a core"
         );
         for (name, OfProfile { passed, failed, seeds_per_second }) in &self.profiles {
             let (passed, failed) = (grouped(*passed), grouped(*failed));
-            let _ = writeln!(text, "{name:<12}{passed:>10}{failed:>8}{seeds_per_second:>16.1}");
+            let _ = writeln!(text, "{name:<30}{passed:>10}{failed:>8}{seeds_per_second:>16.1}");
         }
         let of = if self.profile == "all" { "all profiles" } else { "the profile" };
         let name = if self.profile == "all" { "" } else { self.profile };

@@ -224,6 +224,7 @@ mod tests {
     fn node(number: u16, replica: ReplicaReport) -> NodeStatus {
         NodeStatus {
             node: number,
+            life: 0,
             incarnation: 0,
             pid: 1,
             cluster: "c".into(),
