@@ -4,7 +4,7 @@
 //! |---|---|
 //! | who lives where, and how large is everything | [`config`] |
 //! | what happens at a replica, in which order | [`engine`], `replica` |
-//! | how a session's messages get to the replicas, and replies back | [`access`] |
+//! | how a session's messages get to the replicas, and replies back | [`session_transport`] |
 //! | what delivery does | [`application`], which somebody else implements |
 //! | what an operator sees and may ask | [`operate`] |
 //! | how many things are done together | [`batches`] |

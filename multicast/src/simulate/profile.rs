@@ -520,7 +520,7 @@ impl Profile {
         ("wrecks", "group-loss-and-client-crashes"),
     ];
 
-    /// The profile of that name, or of that [former name](Self::FORMER_NAMES).
+    /// The profile of that name, or of that former name.
     pub fn named(name: &str) -> Option<Self> {
         let former = Self::FORMER_NAMES.iter().find(|(former, _)| *former == name);
         let name = former.map_or(name, |(_, name)| name);
