@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use skein_checker::check::{Order, check};
+use skein_checker::check::{OrderReport, check};
 use skein_checker::history::{BankHeader, FORMAT, Header, Reader, Record, Recorder};
-use skein_checker::verify::{Verdict, verify};
+use skein_checker::verify::{Judgement, verify};
 use skein_client::ReadMode;
 use skein_client::local::Cluster;
 use skein_client::{Driver, Operation, Transaction};
@@ -107,7 +107,7 @@ fn recorded(
     facts: &bench::Cluster,
     bank: Option<BankHeader>,
     run: impl FnOnce(&mut Recorded<Driver<AnyFabric>>),
-) -> (Verdict, Order) {
+) -> (Judgement, OrderReport) {
     let record = bank.is_none().then_some(RECORD);
     let header = Header {
         format: FORMAT,

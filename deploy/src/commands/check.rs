@@ -8,9 +8,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 use serde::Serialize;
 use skein_checker::chart::{Paint, grouped};
-use skein_checker::check::{Checker, ElleModel, Order};
+use skein_checker::check::{Checker, ElleModel, OrderReport};
 use skein_checker::history::Reader;
-use skein_checker::verify::Verdict;
+use skein_checker::verify::Judgement;
 
 use crate::exit::{Exit, usage};
 
@@ -45,9 +45,9 @@ struct Report {
     /// How long it took to read and to check it.
     took_s: f64,
     /// Every key by itself, the replicas, and the money.
-    verdict: Verdict,
+    verdict: Judgement,
     /// All transactions together.
-    order: Order,
+    order: OrderReport,
 }
 
 impl Args {
@@ -111,7 +111,7 @@ impl Report {
         let paint = Paint(colour);
         use std::fmt::Write as _;
         let mut text = String::new();
-        let Verdict { operations, acknowledged, failed, unknown, replicas, .. } = self.verdict;
+        let Judgement { operations, acknowledged, failed, unknown, replicas, .. } = self.verdict;
         let _ = writeln!(
             text,
             "{}   {}, recorded with skein {}",
@@ -175,12 +175,12 @@ mod tests {
                 skein: "test".into(),
                 good: right,
                 took_s: 0.0,
-                verdict: Verdict::default(),
-                order: Order {
+                verdict: Judgement::default(),
+                order: OrderReport {
                     decided,
                     serializable: right,
                     strictly_serializable: right,
-                    ..Order::default()
+                    ..OrderReport::default()
                 },
             };
             let text = report.text(false);

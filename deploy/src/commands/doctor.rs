@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum Grade {
     /// As it should be.
     Ok,
     /// Works, but something is slower or smaller than it could be, or not there.
@@ -45,7 +45,7 @@ enum Verdict {
 #[derive(Debug, Serialize)]
 struct Finding {
     name: &'static str,
-    verdict: Verdict,
+    grade: Grade,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
@@ -53,15 +53,15 @@ struct Finding {
 
 impl Finding {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), advice: None }
+        Self { name, grade: Grade::Ok, found: found.into(), advice: None }
     }
 
     fn note(self, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Note, advice: Some(advice.into()), ..self }
+        Self { grade: Grade::Note, advice: Some(advice.into()), ..self }
     }
 
     fn problem(self, advice: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Problem, advice: Some(advice.into()), ..self }
+        Self { grade: Grade::Problem, advice: Some(advice.into()), ..self }
     }
 }
 
@@ -79,7 +79,7 @@ impl Args {
             rdma(),
             cluster(global),
         ];
-        let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Problem);
+        let healthy = findings.iter().all(|finding| finding.grade != Grade::Problem);
         let text = if self.json {
             let report = serde_json::json!({ "healthy": healthy, "findings": findings });
             format!("{report}\n")
@@ -93,13 +93,13 @@ impl Args {
 
 fn table(findings: &[Finding], healthy: bool) -> String {
     let mut text = String::new();
-    for Finding { name, verdict, found, advice } in findings {
-        let verdict = match verdict {
-            Verdict::Ok => "ok",
-            Verdict::Note => "note",
-            Verdict::Problem => "PROBLEM",
+    for Finding { name, grade, found, advice } in findings {
+        let grade = match grade {
+            Grade::Ok => "ok",
+            Grade::Note => "note",
+            Grade::Problem => "PROBLEM",
         };
-        let _ = writeln!(text, "{verdict:<8} {name:<14} {found}");
+        let _ = writeln!(text, "{grade:<8} {name:<14} {found}");
         if let Some(advice) = advice {
             let _ = writeln!(text, "{:24}{advice}", "");
         }

@@ -34,7 +34,7 @@ struct Sent {
 }
 
 #[derive(Clone)]
-struct Verdict {
+struct SentVerdict {
     to: ReplicaId,
     message: MessageId,
     from: GroupId,
@@ -48,7 +48,7 @@ pub(crate) struct Cluster {
     pub(crate) machines: BTreeMap<(u16, u8), Machine>,
     orders: Vec<Vec<Sent>>,
     cursors: BTreeMap<(u16, u8), usize>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<SentVerdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
     /// Messages that only read.
@@ -273,7 +273,7 @@ impl Cluster {
         self.verdicts.retain(|verdict| verdict.to != replica(to));
         let unheard = self.verdicts.iter().filter(|verdict| verdict.to == replica(from));
         let unheard: Vec<_> =
-            unheard.map(|verdict| Verdict { to: replica(to), ..verdict.clone() }).collect();
+            unheard.map(|verdict| SentVerdict { to: replica(to), ..verdict.clone() }).collect();
         self.verdicts.extend(unheard);
     }
 
@@ -339,7 +339,7 @@ impl Cluster {
             for group in to.iter() {
                 for slot in 0..REPLICAS {
                     let to = ReplicaId::new(group, slot);
-                    self.verdicts.push(Verdict { to, message, from, bytes: bytes.clone() });
+                    self.verdicts.push(SentVerdict { to, message, from, bytes: bytes.clone() });
                 }
             }
             self.said.insert((message, from), bytes);

@@ -9,7 +9,7 @@ use std::io::BufRead;
 
 use self::check::Checker;
 use self::history::{ReadError, Reader};
-use self::verify::{Verdict, Verifier};
+use self::verify::{Judgement, Verifier};
 
 /// Reads a history once, for both checks. Returns the verdict on every key by itself, on the replicas and on the
 /// money, and the [checker](Checker) of all transactions together, which has taken all records.
@@ -17,7 +17,7 @@ use self::verify::{Verdict, Verifier};
 /// # Errors
 ///
 /// The history cannot be read, or is too large for the checker.
-pub fn judge<R: BufRead>(reader: Reader<R>) -> Result<(Verdict, Checker), ReadError> {
+pub fn judge<R: BufRead>(reader: Reader<R>) -> Result<(Judgement, Checker), ReadError> {
     let header = reader.header.clone();
     let (mut verifier, mut checker) = (Verifier::new(&header), Checker::new(&header));
     for record in reader {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use skein_checker::check::{Effort, Order, check_within};
+use skein_checker::check::{Effort, OrderReport, check_within};
 use skein_checker::history::Reader;
 
 /// File, what is found, what the literature calls it, and a part of the explanation.
@@ -74,11 +74,11 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/catalogue").join(format!("{name}.jsonl"))
 }
 
-fn look(name: &str) -> Order {
+fn look(name: &str) -> OrderReport {
     look_within(name, Effort::default())
 }
 
-fn look_within(name: &str, effort: Effort) -> Order {
+fn look_within(name: &str, effort: Effort) -> OrderReport {
     let reader = Reader::open(&file(name)).unwrap();
     let header = reader.header.clone();
     check_within(&header, reader, effort).unwrap()

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use skein_checker::check::{Order, check};
+use skein_checker::check::{OrderReport, check};
 use skein_checker::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"meanings","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
@@ -23,7 +23,7 @@ fn history(done: Done<'_>) -> String {
     lines.join("\n") + "\n"
 }
 
-fn look(text: &str) -> Order {
+fn look(text: &str) -> OrderReport {
     let reader = Reader::over(text.as_bytes(), Path::new("meanings")).unwrap();
     let header = reader.header.clone();
     check(&header, reader).unwrap()

@@ -6,7 +6,7 @@ mod grown;
 
 use std::path::Path;
 
-use skein_checker::check::{Order, check};
+use skein_checker::check::{OrderReport, check};
 use skein_checker::history::Reader;
 
 const HEADER: &str = r#""format":3,"workload":"partial","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null"#;
@@ -40,7 +40,7 @@ fn of_lines(more: &str, lines: &str) -> String {
     format!("{header}\n{}\n{}\n", lines.join("\n"), r#"{"end":{"t":1000}}"#)
 }
 
-fn look(text: &str) -> Order {
+fn look(text: &str) -> OrderReport {
     let reader = Reader::over(text.as_bytes(), Path::new("partial")).unwrap();
     let header = reader.header.clone();
     check(&header, reader).unwrap()

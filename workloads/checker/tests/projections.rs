@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use skein_checker::check::{Effort, Order, check_within};
+use skein_checker::check::{Effort, OrderReport, check_within};
 use skein_checker::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"projections","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
@@ -14,7 +14,7 @@ type Step = (&'static str, Option<&'static str>);
 
 /// Judges transactions, each of which was answered before the next was asked for. The search for an order of the
 /// whole is cut off at once.
-fn judge(steps: &[Step], effort: Effort) -> Order {
+fn judge(steps: &[Step], effort: Effort) -> OrderReport {
     let mut text = format!("{HEADER}\n");
     for (number, (asked, told)) in steps.iter().enumerate() {
         let (p, t) = (number + 1, 10 * number);

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use skein_checker::check::{Effort, Order, check, check_within};
+use skein_checker::check::{Effort, OrderReport, check, check_within};
 use skein_checker::history::{Op, Out, Record};
 
 use self::simulated::{Plan, TOKEN_BYTES, header, history};
 
-fn look(records: &[Record]) -> Order {
+fn look(records: &[Record]) -> OrderReport {
     check(&header(), records.iter().cloned().map(Ok)).unwrap()
 }
 
@@ -120,11 +120,11 @@ const PROJECTIONS: Effort = Effort { whole: Some(0), parts: None };
 /// How many histories of all forms every test run looks at.
 const CASES: u64 = 20_000;
 
-fn look_in_one_group(records: &[Record]) -> Order {
+fn look_in_one_group(records: &[Record]) -> OrderReport {
     look_within(records, Effort::default())
 }
 
-fn look_within(records: &[Record], effort: Effort) -> Order {
+fn look_within(records: &[Record], effort: Effort) -> OrderReport {
     let mut header = header();
     header.cluster.groups = 1;
     header.token_bytes = 2;

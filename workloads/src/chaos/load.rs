@@ -348,7 +348,7 @@ mod tests {
     use std::path::Path;
 
     use skein_checker::history::{Digest, End, Header, Op};
-    use skein_checker::verify::{Verdict, verify};
+    use skein_checker::verify::{Judgement, verify};
     use skein_client::GroupSet;
     use skein_kvstore::slots::SlotMap;
     use skein_multicast::config::Topology;
@@ -384,7 +384,7 @@ mod tests {
     }
 
     /// Runs for a moment on a model that may be wrong, and gives the history's verdict.
-    fn history_of(prepare: impl Fn(&mut Model)) -> (Verdict, Loaded) {
+    fn history_of(prepare: impl Fn(&mut Model)) -> (Judgement, Loaded) {
         let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
         let objects = Objects::new("test", &SlotMap::even(2), 2, now());
         let mut kept = Kept::default();

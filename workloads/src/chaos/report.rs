@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use skein_checker::chart::{self, Paint, grouped};
-use skein_checker::check::Order;
-use skein_checker::verify::Verdict;
+use skein_checker::check::OrderReport;
+use skein_checker::verify::Judgement;
 use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
@@ -101,9 +101,9 @@ pub struct Report {
     /// The first operation without an answer.
     pub first_error: Option<String>,
     /// What the history says of every key by itself, of the replicas, and of the money.
-    pub verdict: Verdict,
+    pub verdict: Judgement,
     /// What it says of all transactions together.
-    pub order: Order,
+    pub order: OrderReport,
     /// The history, if it was kept.
     pub history: Option<PathBuf>,
 }
@@ -178,8 +178,8 @@ impl Report {
         about: About,
         faults: &[Injected],
         loaded: &Loaded,
-        verdict: Verdict,
-        order: Order,
+        verdict: Judgement,
+        order: OrderReport,
     ) -> Self {
         let About { seed, skein, topology, clients, rate, state, ran: [from, to] } = about;
         let within = loaded.samples.iter().filter(|sample| sample.returned < to).count();
@@ -273,7 +273,7 @@ impl Report {
         let faults: Vec<_> =
             self.faults.iter().map(|(what, count)| format!("{count} {what}")).collect();
         let _ = writeln!(text, "  faults      {}", or_none(&faults.join(", ")));
-        let Verdict { operations, acknowledged, failed, unknown, .. } = self.verdict;
+        let Judgement { operations, acknowledged, failed, unknown, .. } = self.verdict;
         let _ = writeln!(
             text,
             "  operations  {}, {} acknowledged, {} failed, {} unknown; {} a second",
@@ -350,7 +350,7 @@ impl Report {
     }
 
     fn verdict(&self, text: &mut String, paint: Paint) {
-        let Verdict { keys, replicas, wrong, evidence, .. } = &self.verdict;
+        let Judgement { keys, replicas, wrong, evidence, .. } = &self.verdict;
         text.push('\n');
         for problem in &self.problems {
             let _ = writeln!(text, "  {}", paint.bad(problem));
@@ -486,9 +486,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn right() -> Order {
+    fn right() -> OrderReport {
         let decided = true;
-        Order { decided, serializable: true, strictly_serializable: true, ..Order::default() }
+        OrderReport {
+            decided,
+            serializable: true,
+            strictly_serializable: true,
+            ..OrderReport::default()
+        }
     }
 
     fn about() -> About {
@@ -528,8 +533,13 @@ mod tests {
 
     #[test]
     fn a_failover_ends_with_the_first_answer_to_what_was_sent_after_the_kill() {
-        let report =
-            Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default(), right());
+        let report = Report::new(
+            about(),
+            &[kill(Some(2_500 * MS))],
+            &loaded(),
+            Judgement::default(),
+            right(),
+        );
         let Some(Spread { count, p50, worst, .. }) = report.failover_ms else {
             panic!("no failover")
         };
@@ -547,8 +557,13 @@ mod tests {
 
     #[test]
     fn operations_are_told_apart_by_what_happened_meanwhile() {
-        let report =
-            Report::new(about(), &[kill(Some(2_500 * MS))], &loaded(), Verdict::default(), right());
+        let report = Report::new(
+            about(),
+            &[kill(Some(2_500 * MS))],
+            &loaded(),
+            Judgement::default(),
+            right(),
+        );
         let count = |phase| report.latency_us.get(phase).map(|latency: &Latency| latency.count);
         assert_eq!(
             (count("before"), count("during"), count("after")),
@@ -559,8 +574,8 @@ mod tests {
     #[test]
     fn what_was_not_decided_is_good_and_not_called_strictly_serializable() {
         for decided in [true, false] {
-            let order = Order { decided, ..right() };
-            let report = Report::new(about(), &[], &loaded(), Verdict::default(), order).judged();
+            let order = OrderReport { decided, ..right() };
+            let report = Report::new(about(), &[], &loaded(), Judgement::default(), order).judged();
             let text = report.table(false);
             assert!(report.good, "{:?}", report.problems);
             assert_eq!(text.contains("strictly serializable"), decided, "{text}");
@@ -573,7 +588,7 @@ mod tests {
         let mut silent = loaded();
         silent.probes[1].retain(|probe| probe.returned < 2_000 * MS);
         let report =
-            Report::new(about(), &[kill(None)], &silent, Verdict::default(), right()).judged();
+            Report::new(about(), &[kill(None)], &silent, Judgement::default(), right()).judged();
         assert!(!report.good && report.problems[0].contains("group 1"), "{:?}", report.problems);
         assert!(report.table(false).contains("no write of group 1"));
     }

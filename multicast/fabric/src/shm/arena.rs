@@ -28,9 +28,9 @@ pub(super) struct Arenas {
     /// Where the next place is taken from if none is free.
     current: Option<u64>,
     /// Places for reuse, by their size. Regions come in few sizes.
-    free: HashMap<usize, Vec<Place>>,
+    free: HashMap<usize, Vec<Allocation>>,
     /// Places that somebody may still be writing to.
-    retired: HashMap<usize, Vec<Place>>,
+    retired: HashMap<usize, Vec<Allocation>>,
     reserved: usize,
 }
 
@@ -43,7 +43,7 @@ struct Arena {
 
 /// A place in an arena.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Allocation {
     pub(super) file: u64,
     pub(super) header: usize,
     size: usize,
@@ -57,7 +57,7 @@ impl Arenas {
         host: &Host,
         home: &Home,
         file: impl FnOnce() -> u64,
-    ) -> Result<(Place, Block), FabricError> {
+    ) -> Result<(Allocation, Block), FabricError> {
         let size = HEADER + len.next_multiple_of(HEADER);
         self.reclaim(size, host);
         if let Some(place) = self.free.get_mut(&size).and_then(Vec::pop) {
@@ -72,14 +72,14 @@ impl Arenas {
             None => self.grow(size, home, file())?,
         };
         let arena = self.by_file.get_mut(&current).expect("just found");
-        let place = Place { file: current, header: arena.used, size };
+        let place = Allocation { file: current, header: arena.used, size };
         arena.used += size;
         arena.live += 1;
         Ok((place, Block::new(Arc::clone(&arena.memory), place.header)))
     }
 
     /// Takes a closed region's memory back.
-    pub(super) fn release(&mut self, place: Place, block: &Block, home: &Home) {
+    pub(super) fn release(&mut self, place: Allocation, block: &Block, home: &Home) {
         let arena = self.by_file.get_mut(&place.file).expect("places go with their arena");
         arena.live -= 1;
         if arena.live == 0 {

@@ -14,10 +14,10 @@ use crate::{FabricError, is_name};
 
 /// The meeting place of the processes of one cluster on one machine.
 #[derive(Clone, Debug)]
-pub struct Host(pub(super) Place);
+pub struct Host(pub(super) Backing);
 
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum Backing {
     /// Processes, which share files.
     Dir(PathBuf),
     /// Threads of this process, which share its memory.
@@ -39,13 +39,13 @@ impl Host {
     /// The host whose files lie below `dir`, which is made, for this user alone, if missing. It
     /// should be in a file system that lives in memory.
     pub fn at(dir: &Path) -> Result<Self, FabricError> {
-        Ok(Self(Place::Dir(dir::open(dir)?)))
+        Ok(Self(Backing::Dir(dir::open(dir)?)))
     }
 
     /// A host inside this process, for threads that own a fabric each: no files and no sockets. All
     /// who meet hold clones of it.
     pub fn anonymous() -> Self {
-        Self(Place::Lobby(Arc::default()))
+        Self(Backing::Lobby(Arc::default()))
     }
 
     /// Joins under a name of ASCII letters, digits, `-` and `_`. It is ours until the fabric is
@@ -60,7 +60,7 @@ impl Host {
             }
         };
         let (home, bell) = match &self.0 {
-            Place::Dir(dir) => {
+            Backing::Dir(dir) => {
                 let report = dir::clean(dir);
                 if report != CleanReport::default() {
                     tracing::info!(?report, "removed what dead processes left");
@@ -68,7 +68,7 @@ impl Host {
                 let (home, bell) = dir::Home::claim(dir, name, incarnation)?;
                 (Home::Dir(home), bell)
             }
-            Place::Lobby(lobby) => {
+            Backing::Lobby(lobby) => {
                 let (home, bell) = lobby.claim(name, incarnation)?;
                 (Home::Room(home), bell)
             }
@@ -79,26 +79,26 @@ impl Host {
     /// Removes what dead processes left. A process that is only stopped is not dead.
     pub fn clean_dead(&self) -> Result<CleanReport, FabricError> {
         match &self.0 {
-            Place::Dir(dir) => {
+            Backing::Dir(dir) => {
                 fs::read_dir(dir).map_err(|e| dir::failed("open", dir, 0, e))?;
                 Ok(dir::clean(dir))
             }
-            Place::Lobby(_) => Ok(CleanReport::default()),
+            Backing::Lobby(_) => Ok(CleanReport::default()),
         }
     }
 
     /// The names of the processes that live on this host, sorted.
     pub fn live(&self) -> Vec<String> {
         match &self.0 {
-            Place::Dir(dir) => dir::live(dir),
-            Place::Lobby(lobby) => lobby.live(),
+            Backing::Dir(dir) => dir::live(dir),
+            Backing::Lobby(lobby) => lobby.live(),
         }
     }
 
     /// Cleans up and removes the directory. Fails if a process lives there. Files that are not the
     /// fabric's stay, and the directory with them.
     pub fn remove(&self) -> Result<(), FabricError> {
-        let Place::Dir(dir) = &self.0 else { return Ok(()) };
+        let Backing::Dir(dir) = &self.0 else { return Ok(()) };
         dir::clean(dir);
         if let Some(name) = dir::live(dir).into_iter().next() {
             return Err(FabricError::NameTaken { name, dir: dir.clone() });
@@ -114,42 +114,42 @@ impl Host {
     /// How much memory all processes together have reserved on this host.
     pub fn bytes_reserved(&self) -> u64 {
         match &self.0 {
-            Place::Dir(dir) => dir::bytes_reserved(dir),
-            Place::Lobby(lobby) => lobby.bytes_reserved(),
+            Backing::Dir(dir) => dir::bytes_reserved(dir),
+            Backing::Lobby(lobby) => lobby.bytes_reserved(),
         }
     }
 
     /// The directory, unless the host is inside this process.
     pub fn dir(&self) -> Option<&Path> {
         match &self.0 {
-            Place::Dir(dir) => Some(dir),
-            Place::Lobby(_) => None,
+            Backing::Dir(dir) => Some(dir),
+            Backing::Lobby(_) => None,
         }
     }
 
     pub(super) fn is_incarnation_alive(&self, incarnation: u64) -> bool {
         match &self.0 {
-            Place::Dir(dir) => dir::is_incarnation_alive(dir, incarnation),
-            Place::Lobby(lobby) => lobby.is_incarnation_alive(incarnation),
+            Backing::Dir(dir) => dir::is_incarnation_alive(dir, incarnation),
+            Backing::Lobby(lobby) => lobby.is_incarnation_alive(incarnation),
         }
     }
 
     /// The incarnation that goes by `name` now; it may be dead. Fails where that cannot be told now.
     pub(super) fn incarnation(&self, name: &str) -> io::Result<Option<u64>> {
         match &self.0 {
-            Place::Dir(dir) => dir::Away::incarnation(dir, name),
-            Place::Lobby(lobby) => Ok(lobby.find(name).map(|room| room.incarnation)),
+            Backing::Dir(dir) => dir::Away::incarnation(dir, name),
+            Backing::Lobby(lobby) => Ok(lobby.find(name).map(|room| room.incarnation)),
         }
     }
 
     /// Finds that incarnation, if it lives. Fails where that cannot be told now.
     pub(super) fn find(&self, name: &str, incarnation: u64) -> io::Result<Option<(Away, Bell)>> {
         match &self.0 {
-            Place::Dir(dir) => {
+            Backing::Dir(dir) => {
                 let found = dir::Away::find(dir, name, incarnation)?;
                 Ok(found.map(|(away, bell)| (Away::Dir(away), bell)))
             }
-            Place::Lobby(lobby) => {
+            Backing::Lobby(lobby) => {
                 let room = lobby.find(name).filter(|room| room.incarnation == incarnation);
                 Ok(room.map(|room| {
                     let bell = room.bell();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::arena::{self, Arenas, Place};
+use super::arena::{self, Allocation, Arenas};
 use super::block::{Block, HEADER, Key};
 use super::host::{Home, Host};
 use super::room::anonymous;
@@ -42,7 +42,7 @@ pub(super) struct RegionState {
 #[derive(Debug)]
 enum Kind {
     /// Shared, in an arena.
-    Small(Block, Place, Key),
+    Small(Block, Allocation, Key),
     /// Shared, a file of its own.
     Large(Block, Key),
     /// Granted, to nobody now: the bytes are in the file of the next grant, or in private memory.

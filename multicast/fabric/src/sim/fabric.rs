@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::link::{Link, Step, Way};
+use super::link::{SimLink, Step, Way};
 use super::nanos;
 use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes, get};
 use super::state::{self, Op, State};
@@ -80,7 +80,7 @@ fn meet(state: &mut State, me: usize, process: usize) -> Peer {
     let at = known.iter().position(|known| known.process == process && !known.is_over());
     let at = at.unwrap_or_else(|| {
         let link = state.links.len();
-        state.links.push(Link::new(me, process));
+        state.links.push(SimLink::new(me, process));
         let known = &mut state.processes[me].peers;
         known.push(Known { process, link, hung_up: false, broken_at: None });
         known.len() - 1

@@ -18,7 +18,7 @@ pub(super) enum Way {
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SimLink {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) data: Lane,
@@ -66,7 +66,7 @@ pub(super) struct Piece {
     pub(super) len: usize,
 }
 
-impl Link {
+impl SimLink {
     pub(super) fn new(from: usize, to: usize) -> Self {
         let lane = Lane::default;
         Self {

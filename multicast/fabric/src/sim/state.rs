@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::counters::Counters;
-use super::link::{Lane, Link, Piece, Step, Way, cut};
+use super::link::{Lane, Piece, SimLink, Step, Way, cut};
 use super::past::Past;
 use super::process::{Landing, Process};
 use super::rng::{Rng, mix};
@@ -24,7 +24,7 @@ pub(super) struct State {
     pub(super) processes: Vec<Process>,
     /// The latest incarnation of each name.
     pub(super) names: BTreeMap<String, usize>,
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<SimLink>,
     pub(super) ops: Slab<Op>,
     posted: u64,
     /// Pairs of names, from and to, between which nothing moves.
@@ -153,7 +153,7 @@ impl State {
             _ => 0,
         };
         let bytes = bytes as u64 * 1_000 / costs.bytes_per_us;
-        let Link { from, to, .. } = self.links[link];
+        let SimLink { from, to, .. } = self.links[link];
         let from = &mut self.processes[from];
         from.busy_until = from.busy_until.max(self.now) + nanos(costs.post) + bytes;
         let there = from.busy_until + nanos(costs.write);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::link::{Ended, Link};
+use super::link::{Ended, TcpLink};
 use super::meeting::Failed;
 use super::regions::{CardKey, Key};
 use super::{RemoteState, TcpFabric};
@@ -175,7 +175,7 @@ impl Fabric for TcpFabric {
         check_mail(bytes)?;
         let room = |fabric: &Self| {
             let state = fabric.peers.get(to.0);
-            state.and_then(|state| state.link.as_ref()).map(Link::has_room_for_mail)
+            state.and_then(|state| state.link.as_ref()).map(TcpLink::has_room_for_mail)
         };
         if room(self) == Some(false) {
             self.receive(to.0);

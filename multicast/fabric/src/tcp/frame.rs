@@ -35,7 +35,7 @@ const _: () = assert!(MAIL_MAX <= BODY_MAX);
 
 /// Where in a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RegionOffset {
     pub(super) region: u32,
     pub(super) grant: u64,
     pub(super) at: u64,
@@ -44,8 +44,8 @@ pub(super) struct Place {
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    Write { place: Place, asks: bool, bytes: &'a [u8] },
-    Read { place: Place, len: u32 },
+    Write { place: RegionOffset, asks: bool, bytes: &'a [u8] },
+    Read { place: RegionOffset, len: u32 },
     Done { number: u64 },
     Denied { number: u64 },
     Fetched { number: u64, bytes: &'a [u8] },
@@ -66,7 +66,7 @@ impl<'a> Frame<'a> {
             out.extend_from_slice(&(len as u32).to_le_bytes());
             out.extend_from_slice(&[kind, u8::from(asks), 0, 0]);
         };
-        let place = |out: &mut Vec<u8>, place: &Place, second: u32| {
+        let place = |out: &mut Vec<u8>, place: &RegionOffset, second: u32| {
             out.extend_from_slice(&place.region.to_le_bytes());
             out.extend_from_slice(&second.to_le_bytes());
             out.extend_from_slice(&place.grant.to_le_bytes());
@@ -111,7 +111,12 @@ impl<'a> Frame<'a> {
     }
 
     /// Appends a write of `len` bytes, all zero yet, and returns where they are.
-    pub(super) fn begin_write(out: &mut Vec<u8>, place: Place, asks: bool, len: usize) -> usize {
+    pub(super) fn begin_write(
+        out: &mut Vec<u8>,
+        place: RegionOffset,
+        asks: bool,
+        len: usize,
+    ) -> usize {
         Self::Write { place, asks, bytes: &[] }.encode(out);
         Self::lengthen(out, WRITE_HEAD, len)
     }
@@ -175,18 +180,18 @@ fn number(body: &[u8]) -> Result<u64, Nonsense> {
     Ok(u64::from_le_bytes(body.try_into().map_err(|_| SHORT)?))
 }
 
-fn place(body: &[u8]) -> Result<(Place, u32, &[u8]), Nonsense> {
+fn place(body: &[u8]) -> Result<(RegionOffset, u32, &[u8]), Nonsense> {
     let (head, bytes) = body.split_first_chunk::<WRITE_HEAD>().ok_or(SHORT)?;
     let half = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let word = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
-    Ok((Place { region: half(0), grant: word(8), at: word(16) }, half(4), bytes))
+    Ok((RegionOffset { region: half(0), grant: word(8), at: word(16) }, half(4), bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { region: 7, grant: u64::MAX - 1, at: 1 << 40 };
+    const PLACE: RegionOffset = RegionOffset { region: 7, grant: u64::MAX - 1, at: 1 << 40 };
 
     #[test]
     fn frames_come_back_as_they_were() {

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::Traffic;
-use super::frame::{CHUNK_MAX, FRAME_MAX, Frame, Nonsense, Place};
+use super::frame::{CHUNK_MAX, FRAME_MAX, Frame, Nonsense, RegionOffset};
 use super::regions::Regions;
 use super::stream::Stream;
 use crate::{Completion, Outcome, Region};
@@ -29,7 +29,7 @@ const ROOM_KEPT: usize = 1 << 20;
 
 /// One connection, and both sides' requests on it.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct TcpLink {
     stream: Stream,
     /// What is to be sent; the first `sent` bytes of it are.
     out: Vec<u8>,
@@ -94,7 +94,7 @@ impl From<Nonsense> for Ended {
     }
 }
 
-impl Link {
+impl TcpLink {
     pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -122,7 +122,7 @@ impl Link {
     /// Posts a write, whose bytes `copy` puts into a buffer, a piece at a time.
     pub(super) fn write(
         &mut self,
-        to: Place,
+        to: RegionOffset,
         len: usize,
         tag: Option<u64>,
         mut copy: impl FnMut(usize, &mut [u8]),
@@ -132,7 +132,7 @@ impl Link {
             let now = (len - at).min(CHUNK_MAX);
             let last = at + now == len;
             let asks = last && tag.is_some();
-            let place = Place { at: to.at + at as u64, ..to };
+            let place = RegionOffset { at: to.at + at as u64, ..to };
             let start = Frame::begin_write(&mut self.out, place, asks, now);
             copy(at, &mut self.out[start..]);
             self.posted += 1;
@@ -147,12 +147,12 @@ impl Link {
     }
 
     /// Posts a read.
-    pub(super) fn read(&mut self, from: Place, len: usize, into: (Region, usize), tag: u64) {
+    pub(super) fn read(&mut self, from: RegionOffset, len: usize, into: (Region, usize), tag: u64) {
         let mut at = 0;
         loop {
             let now = (len - at).min(CHUNK_MAX);
             let last = at + now == len;
-            let place = Place { at: from.at + at as u64, ..from };
+            let place = RegionOffset { at: from.at + at as u64, ..from };
             Frame::Read { place, len: now as u32 }.encode(&mut self.out);
             self.posted += 1;
             self.waiting.push_back(Waiting {
@@ -403,7 +403,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for TcpLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

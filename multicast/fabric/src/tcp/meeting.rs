@@ -7,7 +7,7 @@ use rustix::event::epoll;
 
 use super::door::Arrival;
 use super::hello::{Answer, Hello, NotMet, Side};
-use super::link::{Ended, Link};
+use super::link::{Ended, TcpLink};
 use super::stream::Stream;
 use super::{PeerState, TcpFabric};
 use crate::Peer;
@@ -111,7 +111,7 @@ impl TcpFabric {
     }
 
     fn meet(&mut self, name: &str, side: Side, stream: Stream, first: &[u8]) {
-        let mut link = Link::new(stream);
+        let mut link = TcpLink::new(stream);
         link.say(first);
         let name = name.to_owned();
         let state = PeerState {

@@ -49,7 +49,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use self::door::{Door, ring};
 use self::hello::Side;
-use self::link::{BUFFER, Link};
+use self::link::{BUFFER, TcpLink};
 use self::meeting::Call;
 use self::regions::{Key, Regions};
 use crate::fork::Process;
@@ -117,7 +117,7 @@ struct PeerState {
     /// What it said of itself.
     side: Side,
     /// Our connection; none if that has ended.
-    link: Option<Link>,
+    link: Option<TcpLink>,
     /// The system takes no more now: it is asked to say when it does.
     blocked: bool,
     /// Whether it is among the unsent.

@@ -11,7 +11,7 @@ use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
 use crate::{FabricError, Permission, Region, RegionKey};
 
-use super::frame::Place;
+use super::frame::RegionOffset;
 
 #[derive(Debug)]
 pub(super) struct Regions {
@@ -78,9 +78,9 @@ impl Key {
     }
 
     /// A span of the region.
-    pub(super) fn place(&self, at: usize, len: usize) -> Result<Place, FabricError> {
+    pub(super) fn place(&self, at: usize, len: usize) -> Result<RegionOffset, FabricError> {
         check_remote_span(self.len as usize, at, len)?;
-        Ok(Place { region: self.region, grant: self.grant, at: at as u64 })
+        Ok(RegionOffset { region: self.region, grant: self.grant, at: at as u64 })
     }
 
     pub(super) fn from_bytes(key: &RegionKey) -> Self {
@@ -202,7 +202,7 @@ impl Regions {
 
     /// Places what `writer` has written. False if it may not.
     #[must_use]
-    pub(super) fn place(&self, place: Place, writer: u64, bytes: &[u8]) -> bool {
+    pub(super) fn place(&self, place: RegionOffset, writer: u64, bytes: &[u8]) -> bool {
         let may = |open| match open {
             Open::ToAll { grant } => grant == place.grant,
             Open::To { writer: whose, grant } => grant == place.grant && whose == writer,
@@ -214,7 +214,11 @@ impl Regions {
     }
 
     /// What a peer may read, if it may.
-    pub(super) fn reach_to_read(&self, place: Place, len: usize) -> Option<(&Memory, usize)> {
+    pub(super) fn reach_to_read(
+        &self,
+        place: RegionOffset,
+        len: usize,
+    ) -> Option<(&Memory, usize)> {
         self.reach(place, len, |open| match open {
             Open::ToAll { grant } | Open::To { grant, .. } => grant == place.grant,
             Open::ToNobody => false,
@@ -223,7 +227,7 @@ impl Regions {
 
     fn reach(
         &self,
-        place: Place,
+        place: RegionOffset,
         len: usize,
         may: impl FnOnce(Open) -> bool,
     ) -> Option<(&Memory, usize)> {
@@ -269,7 +273,7 @@ mod tests {
         let first = Key::from_bytes(&regions.grant(log, writer, me));
         regions.revoke(log);
         let now = Key::from_bytes(&regions.grant(log, writer, me));
-        let place = |key: Key, at: u64| Place { region: key.region, grant: key.grant, at };
+        let place = |key: Key, at: u64| RegionOffset { region: key.region, grant: key.grant, at };
         #[rustfmt::skip]
         let cases = [
             (place(now, 0),         writer, 64, true,  "all of it"),
@@ -281,10 +285,10 @@ mod tests {
             (place(now, 64),        writer, 1,  false, "beyond the end"),
             (place(now, 8),         writer, 64, false, "across the end"),
             (place(now, u64::MAX - 7), writer, 16, false, "around the world"),
-            (Place { region: 9, ..place(now, 0) }, writer, 8, false, "of no region"),
-            (Place { region: BY_GRANT, ..place(now, 0) }, writer, 8, true,  "by its grant alone"),
-            (Place { region: BY_GRANT, ..place(now, 0) }, other,  8, false, "that, of somebody else"),
-            (Place { region: BY_GRANT, ..place(first, 0) }, writer, 8, false, "by an earlier grant"),
+            (RegionOffset { region: 9, ..place(now, 0) }, writer, 8, false, "of no region"),
+            (RegionOffset { region: BY_GRANT, ..place(now, 0) }, writer, 8, true,  "by its grant alone"),
+            (RegionOffset { region: BY_GRANT, ..place(now, 0) }, other,  8, false, "that, of somebody else"),
+            (RegionOffset { region: BY_GRANT, ..place(first, 0) }, writer, 8, false, "by an earlier grant"),
         ];
         for (place, writer, len, taken, because) in cases {
             assert_eq!(regions.place(place, writer, &vec![1; len]), taken, "{because}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Broken, Link, Span, Target};
+use super::link::{Broken, Span, Target, VerbsLink};
 use super::raw::What;
 use super::regions::{Key, Writer};
 use super::{Reached, RemoteState, VerbsFabric};
@@ -87,7 +87,7 @@ impl Fabric for VerbsFabric {
         if let Some(writer) = writer {
             // A pair of one who died in a write would hold on to the memory.
             self.is_gone(writer);
-            let suspended = self.links.get(&writer.0).map(Link::suspend);
+            let suspended = self.links.get(&writer.0).map(VerbsLink::suspend);
             if let Some(Err(error)) = suspended {
                 // Harder, and it ends all that the peer has with us.
                 self.end(writer.0, &error.into());

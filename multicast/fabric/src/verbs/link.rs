@@ -45,7 +45,7 @@ const NUMBER_BITS: u32 = 40;
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct VerbsLink {
     // First the pairs, so that the device uses nothing of what follows any more.
     out: Pair,
     into: Pair,
@@ -169,7 +169,7 @@ impl Wired {
     }
 }
 
-impl Link {
+impl VerbsLink {
     pub(super) fn new(adapter: &Arc<Adapter>, queue: &Arc<Queue>) -> io::Result<Self> {
         Ok(Self {
             out: Pair::new(queue)?,

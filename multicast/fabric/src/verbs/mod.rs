@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use self::link::{Broken, Link};
+use self::link::{Broken, VerbsLink};
 use self::notes::Note;
 use self::raw::{Adapter, CHAIN_MAX, End, How, Queue};
 use self::regions::{Key, Regions};
@@ -69,7 +69,7 @@ pub struct Config {
 /// One process's, or thread's, end of the network. Dropping it ends all its connections.
 pub struct VerbsFabric {
     // First the links, and then what they are made of.
-    links: HashMap<u32, Link>,
+    links: HashMap<u32, VerbsLink>,
     /// Whose queue pair that is, by its number, and whether it carries our requests.
     pairs: HashMap<u32, (u32, bool)>,
     regions: Regions,
@@ -189,7 +189,7 @@ impl VerbsFabric {
 
     /// Whether that name is being called.
     pub fn is_calling(&self, name: &str) -> bool {
-        let meeting = |(peer, link): (&u32, &Link)| {
+        let meeting = |(peer, link): (&u32, &VerbsLink)| {
             !link.is_up() && self.control.who(Peer(*peer)).is_some_and(|(it, _)| it == name)
         };
         self.control.is_calling(name) || self.links.iter().any(meeting)
@@ -224,13 +224,13 @@ impl VerbsFabric {
     }
 
     /// The link to a peer, one that begins now if need be.
-    fn link(&mut self, peer: u32) -> Result<&mut Link, FabricError> {
+    fn link(&mut self, peer: u32) -> Result<&mut VerbsLink, FabricError> {
         if !self.links.contains_key(&peer) {
             if !self.control.is_linked(Peer(peer)) {
                 return Err(FabricError::Gone);
             }
             let made = self.queue.reserve(self.links.len() + 1);
-            let made = made.and_then(|()| Link::new(&self.adapter, &self.queue));
+            let made = made.and_then(|()| VerbsLink::new(&self.adapter, &self.queue));
             let link = made.map_err(|source| FabricError::System {
                 call: "ibv_create_qp",
                 path: PathBuf::from(&self.device),

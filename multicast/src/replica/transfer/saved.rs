@@ -19,7 +19,7 @@ use crate::replica_links::{Note, ReplicaLinks};
 
 /// The ordering state, as sent.
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct SavedOrdering {
     core: Vec<u8>,
     runs: Vec<(u64, SentCursor)>,
     end: SentCursor,
@@ -68,7 +68,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 bytes: held.bytes.clone(),
             }
         });
-        let order = Order {
+        let order = SavedOrdering {
             core,
             runs: runs.iter().map(|(birth, first)| (birth.to_word(), place(first))).collect(),
             end: place(end),
@@ -84,7 +84,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         bytes: &[u8],
         links: &mut ReplicaLinks<F, O>,
     ) -> Option<()> {
-        let order: Order = postcard::from_bytes(bytes).ok()?;
+        let order: SavedOrdering = postcard::from_bytes(bytes).ok()?;
         let core = match self.core.restored(&order.core) {
             Ok(core) => core,
             Err(NotRestored::Malformed) => return None,

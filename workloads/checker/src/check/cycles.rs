@@ -18,7 +18,7 @@ const COST_MAX: u64 = 20_000_000;
 
 /// From one transaction to another, or to somebody unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub(super) struct CycleEdge {
     pub(super) from: u32,
     pub(super) why: Why,
     pub(super) key: u32,
@@ -43,7 +43,7 @@ const LEVELS: [(Reasons, Option<Why>); 9] = {
 };
 
 /// Cycles, one for each component of the worst kind that there is in each component of the graph.
-pub(super) fn find(graph: &Graph) -> Vec<Vec<Link>> {
+pub(super) fn find(graph: &Graph) -> Vec<Vec<CycleEdge>> {
     let mut scratch = vec![NONE; graph.len()];
     let mut found = Vec::new();
     for mut nodes in components(graph, LEVELS[LEVELS.len() - 1].0) {
@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
 }
 
 /// A path over transactions and unknown writers alone, from the one who was asked for first.
-fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
+fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<CycleEdge> {
     let solid = |node: u32| !matches!(graph.helper(node), Some(Helper::Barrier | Helper::Junction));
     let steps: Vec<(u32, Edge, u32)> = path
         .iter()
@@ -199,7 +199,7 @@ fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
         }
         if solid(*to) {
             let (why, key) = begun.take().expect("what goes on has begun");
-            links.push(Link { from, why, key, to: *to });
+            links.push(CycleEdge { from, why, key, to: *to });
             from = *to;
         }
     }
@@ -214,7 +214,7 @@ fn is_missed(why: Why) -> bool {
 }
 
 /// What a cycle is called, and what it is in the literature.
-fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
+fn name(words: &Words, cycle: &[CycleEdge]) -> (Anomaly, String) {
     let count = |why| cycle.iter().filter(|link| link.why == why).count();
     let (missed, read) = (count(Why::Rw) + count(Why::Late), count(Why::Wr));
     let next = |i: usize| cycle[(i + 1) % cycle.len()].why;
@@ -254,7 +254,7 @@ pub(super) fn explain(
     model: &Model,
     graph: &Graph,
     words: &Words,
-    cycle: &[Link],
+    cycle: &[CycleEdge],
 ) -> (Anomaly, impl FnOnce() -> Evidence) {
     let (anomaly, class) = name(words, cycle);
     let evidence = move || {
@@ -313,8 +313,15 @@ fn unknown(graph: &Graph, words: &Words, node: u32) -> String {
 }
 
 /// Why one transaction comes before another.
-fn reason(model: &Model, graph: &Graph, words: &Words, link: Link, from: &str, to: &str) -> String {
-    let Link { from: one, why, key, to: other } = link;
+fn reason(
+    model: &Model,
+    graph: &Graph,
+    words: &Words,
+    link: CycleEdge,
+    from: &str,
+    to: &str,
+) -> String {
+    let CycleEdge { from: one, why, key, to: other } = link;
     let wrote = |node: u32| match graph.helper(node) {
         None => words.wrote(node, key),
         Some(_) => format!("wrote {}", words.key(key)),

@@ -29,7 +29,7 @@
 //! keys is wrong, however much else there is.
 //!
 //! **Complete** it is as far as the search is not cut off: its cost is bounded, and what is not decided within
-//! the bound is [said](Order::decided). Then the inference and the projections alone are the judges. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
+//! the bound is [said](OrderReport::decided). Then the inference and the projections alone are the judges. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
 //! its own.
 //!
 //! Departs from Elle in taking the store's word for versions, which rise with each write, where values
@@ -90,7 +90,7 @@ use crate::history::{Header, ReadError, Record};
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Order {
+pub struct OrderReport {
     /// Transactions looked at, those of unknown outcome included.
     pub transactions: u64,
     /// Operations that were answered. If there is none, there is nothing to judge.
@@ -117,7 +117,7 @@ pub struct Order {
     pub evidence: Vec<Evidence>,
 }
 
-impl Order {
+impl OrderReport {
     /// Whether anything was found but that the history breaks off, or contradicts itself.
     pub fn is_wrong(&self) -> bool {
         self.anomalies.keys().any(|name| *name != Anomaly::Contradiction.name())
@@ -201,12 +201,12 @@ impl Checker {
     }
 
     /// Nothing follows.
-    pub fn finish(self) -> Order {
+    pub fn finish(self) -> OrderReport {
         self.finish_within(Effort::default())
     }
 
     /// Nothing follows, and so much is tried.
-    pub fn finish_within(mut self, effort: Effort) -> Order {
+    pub fn finish_within(mut self, effort: Effort) -> OrderReport {
         self.model.finish();
         look(&self.model, effort)
     }
@@ -216,7 +216,7 @@ impl Checker {
 pub fn check(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
-) -> Result<Order, ReadError> {
+) -> Result<OrderReport, ReadError> {
     check_within(header, records, Effort::default())
 }
 
@@ -225,7 +225,7 @@ pub fn check_within(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
     effort: Effort,
-) -> Result<Order, ReadError> {
+) -> Result<OrderReport, ReadError> {
     let mut checker = Checker::new(header);
     for record in records {
         checker.take(&record?)?;
@@ -269,7 +269,7 @@ fn infer(model: &Model, words: &Words<'_>, findings: &mut Findings) -> Inferred 
     Inferred { graph, happened, keys }
 }
 
-fn look(model: &Model, effort: Effort) -> Order {
+fn look(model: &Model, effort: Effort) -> OrderReport {
     let words = Words::new(model);
     let mut findings = Findings::default();
     for what in &model.contradictions {
@@ -287,7 +287,7 @@ fn look(model: &Model, effort: Effort) -> Order {
     let Findings { counts, evidence } = findings;
     let rules_out = |what| counts.keys().any(|anomaly| anomaly.rules_out() == what);
     let serializable = !rules_out(RulesOut::Serializability);
-    Order {
+    OrderReport {
         transactions: model.transactions.len() as u64 - model.not_taken,
         answered: model.answered,
         decided,

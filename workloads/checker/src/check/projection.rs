@@ -9,7 +9,7 @@
 //!   is possible, and neither. A condition on a range is kept if all keys of the range are.
 //! * *Scans* tell of each key up to the one at which the next page begins whether it was there. If that one is
 //!   left out, the scan ends there. A limit stays what it was: fewer pairs are below it all the more.
-//! * *Order.* The edges of the graph that are about the keys are kept.
+//! * *OrderReport.* The edges of the graph that are about the keys are kept.
 
 use super::graph::Graph;
 use super::model::{Model, NONE};

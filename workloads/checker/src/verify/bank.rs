@@ -2,7 +2,7 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Key, Moment, Verdict};
+use super::{Judgement, Key, Moment};
 use crate::history::{BankHeader, Guard, Header, Op, Out};
 
 pub(super) struct Bank<'a> {
@@ -87,7 +87,7 @@ impl<'a> Bank<'a> {
         ops: &[Op],
         out: &[Out],
         moment: Moment,
-        verdict: &mut Verdict,
+        verdict: &mut Judgement,
     ) {
         self.overdrawn(guards, ops, out, moment, verdict);
         let gets = |op: &Op| matches!(op, Op::Get(key) if self.has(key));
@@ -110,7 +110,7 @@ impl<'a> Bank<'a> {
         ops: &[Op],
         out: &[Out],
         moment: Moment,
-        verdict: &mut Verdict,
+        verdict: &mut Judgement,
     ) {
         let mut least: HashMap<&str, i128> = HashMap::new();
         for guard in guards {
@@ -138,7 +138,7 @@ impl<'a> Bank<'a> {
     }
 
     /// Looks at the accounts when all was over.
-    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Verdict) {
+    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Judgement) {
         let Some(bank) = self.opened else { return };
         for (moment, sum) in self.wrong_sums.iter().filter(|_| !self.is_disturbed) {
             verdict.wrong("wrong_sum", || {
@@ -193,7 +193,7 @@ impl<'a> Bank<'a> {
 }
 
 /// An account that was opened, and then only added to.
-fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Verdict) {
+fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Judgement) {
     let Some(balance) = balance else {
         verdict.wrong("lost", || format!("account {name} is missing or is no number"));
         return;

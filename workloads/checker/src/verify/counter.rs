@@ -3,10 +3,10 @@
 use hashbrown::HashMap;
 
 use super::frontier::{self, Seen};
-use super::{Key, Moment, NEVER, Verdict};
+use super::{Judgement, Key, Moment, NEVER};
 use crate::history::{Final, Header};
 
-pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let Some(total) = number(name, last.found(), verdict) else { return };
     let acknowledged = key.increments.iter().filter(|one| one.result.is_some()).count() as u64;
     let unknown = key.increments.len() as u64 - acknowledged;
@@ -50,7 +50,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
     frontier::check(header, name, &seen, verdict);
 }
 
-fn number(name: &str, found: Option<(&str, u64)>, verdict: &mut Verdict) -> Option<u64> {
+fn number(name: &str, found: Option<(&str, u64)>, verdict: &mut Judgement) -> Option<u64> {
     let Some((text, _)) = found else { return Some(0) };
     let number = text.parse().ok();
     if number.is_none() {

@@ -5,7 +5,7 @@
 //! then on must be at that place at least. So one sweep over invocations and returns, with the
 //! furthest place that anybody has returned from, finds what is out of order.
 
-use super::{Moment, NEVER, Verdict, seconds};
+use super::{Judgement, Moment, NEVER, seconds};
 use crate::history::Header;
 
 /// Something with places in a key's order. Its name is made only when it is evidence.
@@ -19,7 +19,7 @@ pub(super) struct Seen<'a> {
 }
 
 /// Finds those who saw less than had been left when they asked.
-pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Verdict) {
+pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Judgement) {
     // What is asked at the very moment at which something returns may come before it.
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * seen.len());
     for (i, one) in seen.iter().enumerate() {

@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use hashbrown::{HashMap, HashSet};
 
 use super::frontier::{self, Seen};
-use super::{Key, Moment, NEVER, Verdict};
+use super::{Judgement, Key, Moment, NEVER};
 use crate::history::{Final, Header, bytes};
 
-pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let value = last.found().map_or("", |(value, _)| value);
     let width = header.token_bytes;
     if !names_appends(header, key, last) {
@@ -87,7 +87,7 @@ fn is_coded(text: &str) -> bool {
 
 /// Judges a list by what holds whatever its tokens are. What stands there once stays where it is, so all values are
 /// beginnings of the last one, and an append that was told a length has left a beginning of that length.
-fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let of = |found: Option<(&str, u64)>| bytes(found.map_or("", |(value, _)| value)).into_owned();
     let value = of(last.found());
     let mut seen = Vec::with_capacity(key.appends.len() + key.gets.len() + 1);
@@ -133,7 +133,7 @@ fn places<'a>(
     key: &Key,
     value: &'a str,
     width: usize,
-    verdict: &mut Verdict,
+    verdict: &mut Judgement,
 ) -> HashMap<&'a str, u64> {
     let asked: HashSet<&str> = key.appends.iter().map(|append| append.what.as_str()).collect();
     let mut places = HashMap::with_capacity(value.len() / width);

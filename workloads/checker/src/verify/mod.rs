@@ -40,7 +40,7 @@ const EVIDENCE_MAX: usize = 5;
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Judgement {
     /// Operations asked for.
     pub operations: u64,
     /// Operations that were answered.
@@ -59,7 +59,7 @@ pub struct Verdict {
     pub evidence: Vec<String>,
 }
 
-impl Verdict {
+impl Judgement {
     /// Whether nothing is wrong.
     pub fn is_good(&self) -> bool {
         self.wrong.is_empty()
@@ -78,7 +78,7 @@ impl Verdict {
 pub fn verify(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
-) -> Result<Verdict, ReadError> {
+) -> Result<Judgement, ReadError> {
     let mut verifier = Verifier::new(header);
     for record in records {
         verifier.take(record?);
@@ -179,7 +179,7 @@ pub struct Verifier<'a> {
     bank: Bank<'a>,
     replicas: Replicas,
     ended: bool,
-    verdict: Verdict,
+    verdict: Judgement,
 }
 
 impl<'a> Verifier<'a> {
@@ -192,7 +192,7 @@ impl<'a> Verifier<'a> {
             bank: Bank::new(header),
             replicas: Replicas::default(),
             ended: false,
-            verdict: Verdict::default(),
+            verdict: Judgement::default(),
         }
     }
 
@@ -329,7 +329,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Nothing follows.
-    pub fn finish(mut self) -> Verdict {
+    pub fn finish(mut self) -> Judgement {
         // Killed clients were not told.
         for invoke in std::mem::take(&mut self.open).into_values() {
             self.unknown(invoke);
@@ -359,7 +359,7 @@ fn check_key(
     key: &Key,
     bank: &Bank,
     looked: bool,
-    verdict: &mut Verdict,
+    verdict: &mut Judgement,
 ) {
     let written = key.appends.len() + key.puts.len() + key.increments.len();
     let Some(last) = &key.last else {
@@ -384,7 +384,7 @@ fn check_key(
     }
 }
 
-fn nothing_written(name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+fn nothing_written(name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let found = key.gets.iter().filter_map(|got| key.found(got)).chain(last.found()).next();
     if let Some((value, _)) = found {
         verdict.wrong("invented", || format!("{name} has the value {value:?}, which nobody wrote"));

@@ -6,10 +6,10 @@
 use hashbrown::{HashMap, HashSet};
 
 use super::frontier::{self, Seen};
-use super::{Key, Moment, NEVER, Verdict};
+use super::{Judgement, Key, Moment, NEVER};
 use crate::history::{Final, Header};
 
-pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let mut asked: HashSet<&str> = HashSet::new();
     let mut ambiguous: HashSet<&str> = HashSet::new();
     for put in key.puts.iter().map(|put| put.what.as_str()) {
@@ -62,7 +62,7 @@ struct Versions<'a> {
 }
 
 impl<'a> Versions<'a> {
-    fn are(&mut self, name: &str, value: &'a str, version: u64, verdict: &mut Verdict) {
+    fn are(&mut self, name: &str, value: &'a str, version: u64, verdict: &mut Judgement) {
         if let Some(other) = self.at.insert(version, value).filter(|other| *other != value) {
             verdict.wrong("diverged", || {
                 format!("{name} was both {other} and {value} at version {version}")

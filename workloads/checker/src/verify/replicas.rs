@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Verdict;
+use super::Judgement;
 use crate::history::{Digest, Header};
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ impl Replicas {
         self.said.insert((digest.group, digest.slot), digest);
     }
 
-    pub(super) fn finish(self, header: &Header, verdict: &mut Verdict) {
+    pub(super) fn finish(self, header: &Header, verdict: &mut Judgement) {
         verdict.replicas = self.said.len() as u64;
         if self.said.is_empty() {
             return; // Nobody asked them, which whoever should have asked tells.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Verdict, verify};
+use super::{Judgement, verify};
 use crate::history::Reader;
 
 /// Two lists, a counter, a register and two accounts; a kill in the middle; one client killed.
@@ -52,7 +52,7 @@ const RIGHT: &str = r#"
 {"end":{"t":92}}
 "#;
 
-fn look(text: &str) -> Verdict {
+fn look(text: &str) -> Judgement {
     let reader = Reader::over(text.trim_start().as_bytes(), Path::new("history")).unwrap();
     let header = reader.header.clone();
     verify(&header, reader).unwrap()
@@ -62,7 +62,7 @@ fn look(text: &str) -> Verdict {
 fn a_right_history_is_right() {
     let verdict = look(RIGHT);
     assert!(verdict.is_good(), "{verdict:?}");
-    let Verdict { operations, acknowledged, failed, unknown, keys, replicas, .. } = verdict;
+    let Judgement { operations, acknowledged, failed, unknown, keys, replicas, .. } = verdict;
     assert_eq!((operations, acknowledged, failed, unknown), (16, 11, 1, 4));
     assert_eq!((keys, replicas), (6, 3));
 }
