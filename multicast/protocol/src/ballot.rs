@@ -1,19 +1,19 @@
-//! A leader's number in its group, and what an acceptance word keeps of it.
+//! Ballots, and the part of a ballot that an acceptance word contains.
 
 use core::fmt;
 
-/// A leader's number in its group (RamCast: *round*). Only the holder of the highest granted ballot
-/// may write the group's log. Written `4.r1i0`.
+/// A leader's number in its group (RamCast: *round*). Only the holder of the highest granted ballot may write the
+/// group's log. Written `4.r1i0`.
 ///
-/// One word, ordered by counter, then replica slot, then incarnation: no two candidates can share
-/// one, not even two incarnations of one replica. The counter's first bits are the group's
-/// *generation*: how often it lost more than it tolerates and was recreated. Written `1:4.r1i0` then.
+/// One word, ordered by counter, then replica slot, then incarnation: no two candidates can share one, not even two
+/// incarnations of one replica. The counter's high bits are the group's *generation*: how often it lost more than it
+/// tolerates and was recreated. Written `1:4.r1i0` if that is above 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot(u64);
 
 const SLOT_BITS: u32 = 8;
 const INCARNATION_BITS: u32 = 24;
-/// Of the counter, those below the generation.
+/// Number of counter bits below the generation.
 const ATTEMPT_BITS: u32 = 24;
 const ATTEMPT_MAX: u32 = (1 << ATTEMPT_BITS) - 1;
 
@@ -21,7 +21,7 @@ impl Ballot {
     /// Below every ballot of a leader.
     pub const ZERO: Self = Self(0);
 
-    /// Round `counter` of the replica in `slot`, in incarnation `incarnation` (24 bits).
+    /// The ballot with this counter, of the replica in `slot` with this incarnation (24 bits).
     pub const fn new(counter: u32, slot: u8, incarnation: u32) -> Self {
         assert!(incarnation < 1 << INCARNATION_BITS, "incarnations are exhausted");
         Self(
@@ -31,22 +31,22 @@ impl Ballot {
         )
     }
 
-    /// Which attempt at leading the group.
+    /// The counter: the generation in its high bits, the number of the attempt in the others.
     pub const fn counter(self) -> u32 {
         (self.0 >> (SLOT_BITS + INCARNATION_BITS)) as u32
     }
 
-    /// How often the group was recreated before: what it had proposed until then, it has forgotten.
+    /// How often the group was recreated. What it proposed in an earlier generation, it has forgotten.
     pub const fn generation(self) -> u32 {
         self.counter() >> ATTEMPT_BITS
     }
 
-    /// How often a group may be recreated.
+    /// The highest generation.
     pub const GENERATION_MAX: u32 = (1 << (u32::BITS - ATTEMPT_BITS)) - 1;
 
-    /// The counter above which a group goes on that had reached this one and is recreated; `None` if its
-    /// generation was [the last](Self::GENERATION_MAX). Attempts go on being counted, so that no tag comes again
-    /// soon, unless the greater part of them is used up.
+    /// The counter above which a recreated group continues, given the highest one that it had reached. `None` if its
+    /// generation was [the last](Self::GENERATION_MAX). The attempt number is kept, so that no tag is reused soon,
+    /// unless more than half of the attempts are used up.
     pub const fn recreated(counter: u32) -> Option<u32> {
         let (generation, attempt) = (counter >> ATTEMPT_BITS, counter & ATTEMPT_MAX);
         if generation >= Self::GENERATION_MAX {
@@ -56,8 +56,8 @@ impl Ballot {
         Some((generation + 1) << ATTEMPT_BITS | attempt)
     }
 
-    /// The ballot in which a group goes on that had reached this counter, from the survivor in `slot`. Nobody leads in
-    /// it. `None` if there is [no generation left](Self::recreated).
+    /// The ballot in which a lost group continues from the survivor in `slot`, given the highest counter that the group
+    /// had reached. No replica leads in this ballot. `None` if [no generation is left](Self::recreated).
     pub const fn revived(counter: u32, slot: u8, incarnation: u32) -> Option<Self> {
         match Self::recreated(counter) {
             Some(counter) => Some(Self::new(counter, slot, incarnation)),
@@ -65,8 +65,8 @@ impl Ballot {
         }
     }
 
-    /// The counter of the next attempt; `None` if this is the last of its generation. The one behind it would pass
-    /// for a ballot of a group that was recreated.
+    /// The counter of the next attempt. `None` if this is the last of its generation: the next value would be mistaken
+    /// for a ballot of the recreated group.
     pub const fn next_attempt(counter: u32) -> Option<u32> {
         if counter & ATTEMPT_MAX == ATTEMPT_MAX { None } else { Some(counter + 1) }
     }
@@ -76,26 +76,25 @@ impl Ballot {
         (self.0 >> INCARNATION_BITS) as u8
     }
 
-    /// Incarnation of the leader.
+    /// The incarnation of the leader.
     pub const fn incarnation(self) -> u32 {
         (self.0 & ((1 << INCARNATION_BITS) - 1)) as u32
     }
 
-    /// As written to memory.
+    /// The word that is written to memory.
     pub const fn to_word(self) -> u64 {
         self.0
     }
 
-    /// As read from memory.
+    /// The value of a word that was read from memory.
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// What an acceptance word keeps of it: 2 bits of generation, 10 of counter, 4 of slot. Full ballots
-    /// stand in grants and headers, and a replica rewrites its words everywhere before it
-    /// acknowledges in a new ballot, so a tag only has to tell neighbours apart. A group that has
-    /// forgotten its counters begins them again, and its indices too: only the generation tells what
-    /// it writes from what others still have of its former self.
+    /// The tag of the ballot in an acceptance word: 2 bits of generation, 10 of counter, 4 of slot. Grants and headers
+    /// carry full ballots, and a replica rewrites its words everywhere before it acknowledges in a new ballot, so a tag
+    /// only has to differ between neighbouring ballots. A group that has forgotten its counters restarts them, and its
+    /// indices too. Then only the generation distinguishes its words from those of its former self.
     pub const fn tag(self) -> u16 {
         let (generation, counter) = (self.generation() & 0x3, self.counter() & TAG_ATTEMPTS);
         (generation << 14 | counter << 4) as u16 | (self.slot() & 0xf) as u16
@@ -118,23 +117,23 @@ impl fmt::Debug for Ballot {
     }
 }
 
-/// A follower's promise that it holds its group's log up to an index, in one word that cannot tear:
-/// 16 bits of ballot tag above 48 of index. Zero is "nothing yet".
+/// A follower's promise that it holds its group's log up to an index, in one word that cannot tear: 16 bits of ballot
+/// tag above 48 of index. Zero means that nothing was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Acceptance {
-    /// [`Ballot::tag`] of the ballot in which it was accepted.
+    /// [`Ballot::tag`] of the ballot in which the entries were accepted.
     pub tag: u16,
-    /// The highest log index up to which nothing is missing.
+    /// The highest log index up to which no entry is missing.
     pub index: u64,
 }
 
 const INDEX_BITS: u32 = 48;
-/// Of the counter, what a tag keeps.
+/// The counter bits that a tag contains.
 const TAG_ATTEMPTS: u32 = 0x3ff;
 
 impl Acceptance {
-    /// The counter of the ballot whose tag this is, given one of its group's that is known. A tag may be a
-    /// generation ahead, or up to half of what it tells apart: one that seems further ahead is behind, and the
+    /// The counter of the ballot to which this tag belongs, given a known counter of the same group. The tag may be one
+    /// generation ahead, or up to half of its counter range. A tag that seems to be further ahead is behind, and the
     /// known counter is returned.
     #[must_use]
     pub const fn counter_beyond(self, known: u32) -> u32 {
@@ -148,13 +147,13 @@ impl Acceptance {
         }
     }
 
-    /// As written to memory.
+    /// The word that is written to memory.
     pub const fn to_word(self) -> u64 {
         assert!(self.index >> INDEX_BITS == 0, "log indices are exhausted");
         (self.tag as u64) << INDEX_BITS | self.index
     }
 
-    /// As read from memory.
+    /// The value of a word that was read from memory.
     pub const fn from_word(word: u64) -> Self {
         Self { tag: (word >> INDEX_BITS) as u16, index: word & ((1 << INDEX_BITS) - 1) }
     }
@@ -185,7 +184,7 @@ mod tests {
         let new = Ballot::new(recreated(old.counter()) + 1, 0, 0);
         assert!(new > old && new.generation() == 1 && old.generation() == 0);
         assert_ne!(new.tag(), Ballot::new(7, 0, 0).tag(), "words of old say nothing of it");
-        // All of its members have lost their memory, and nobody knows what it had reached.
+        // All members have lost their memory, and the counter that the group had reached is unknown.
         let forgotten = Ballot::new(recreated(0) + 7, 2, 0);
         assert!(forgotten > old && forgotten.tag() != old.tag());
         assert_eq!(std::format!("{old} {new}"), "7.r2i0 1:8.r0i0");

@@ -1,4 +1,4 @@
-//! Something for each session, found without a search as long as the same one is asked for.
+//! A map by session that skips the hash lookup while the same session is asked for repeatedly.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -7,14 +7,14 @@ use hashbrown::HashMap;
 
 use crate::ids::SessionId;
 
-/// Values by session.
+/// A map from sessions to values.
 pub struct BySession<T> {
-    /// Where the value of each is.
+    /// Index into `values`, by session.
     places: HashMap<SessionId, usize>,
     values: Vec<T>,
-    /// Places that are nobody's.
+    /// Unused indices of `values`.
     free: Vec<usize>,
-    /// The session that was asked for last: what is done about a message asks for its session many times.
+    /// The session of the last lookup, and its index: the processing of one message looks its session up many times.
     last: Cell<Option<(SessionId, usize)>>,
 }
 
@@ -32,21 +32,21 @@ impl<T: Default> BySession<T> {
         Some(&self.values[self.place(session)?])
     }
 
-    /// The same, to be changed.
+    /// The session's value, if it has one, mutable.
     #[inline]
     pub fn get_mut(&mut self, session: SessionId) -> Option<&mut T> {
         let place = self.place(session)?;
         Some(&mut self.values[place])
     }
 
-    /// The session's value, made if it has none.
+    /// The session's value, inserted if it has none.
     #[inline]
     pub fn or_default(&mut self, session: SessionId) -> &mut T {
         let place = self.place(session).unwrap_or_else(|| self.add(session));
         &mut self.values[place]
     }
 
-    /// Forgets the session.
+    /// Removes the session.
     pub fn remove(&mut self, session: SessionId) {
         self.last.set(None);
         if let Some(place) = self.places.remove(&session) {
@@ -55,7 +55,7 @@ impl<T: Default> BySession<T> {
         }
     }
 
-    /// Forgets the sessions whose values `keep` does not want.
+    /// Removes the sessions for whose value `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.last.set(None);
         let Self { places, values, free, .. } = self;
@@ -69,12 +69,12 @@ impl<T: Default> BySession<T> {
         });
     }
 
-    /// Each session and its value, in no order.
+    /// All sessions and their values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &T)> {
         self.places.iter().map(|(session, place)| (*session, &self.values[*place]))
     }
 
-    /// How many sessions have a value.
+    /// Number of sessions.
     pub fn len(&self) -> usize {
         self.places.len()
     }

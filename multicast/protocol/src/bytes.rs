@@ -1,4 +1,4 @@
-//! Little-endian fields, one after the other: how records are written and read.
+//! Encoding and decoding of records: consecutive little-endian fields.
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,8 @@ impl Writer<'_> {
         self.words([message.session.0, message.sequence]);
     }
 
-    /// A count of bytes, then these: a bit for each group, up to the last one that is in the set.
+    /// Appends a byte count and then a bitmap with one bit for each group. The bitmap ends with the byte of the highest
+    /// group in the set.
     pub(crate) fn groups(&mut self, groups: GroupSet) {
         let end = self.0.len() + groups_len(groups);
         self.u8((groups_len(groups) - 1) as u8);
@@ -41,12 +42,12 @@ impl Writer<'_> {
     }
 }
 
-/// The bytes that [`Writer::groups`] takes.
+/// Length in bytes of a set that [`Writer::groups`] writes.
 pub(crate) const fn groups_len(groups: GroupSet) -> usize {
     1 + (u64::BITS - groups.to_bits().leading_zeros()).div_ceil(u8::BITS) as usize
 }
 
-/// Takes fields off the front of a slice; `None` where it is too short or makes no sense.
+/// Takes fields from the front of a slice. The methods return `None` if the slice is too short or the field is invalid.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -86,7 +87,7 @@ impl<'a> Reader<'a> {
         self.words().map(|[session, sequence]| MessageId::new(SessionId(session), sequence))
     }
 
-    /// Refuses an empty set, a longer way to write one, and groups that no cluster has.
+    /// Refuses an empty set, a set with trailing zero bytes, and groups above [`GroupSet::CAPACITY`].
     pub(crate) fn groups(&mut self) -> Option<GroupSet> {
         let len = usize::from(self.u8()?);
         let (last, others) = self.take(len)?.split_last()?;

@@ -1,15 +1,15 @@
-//! The check of what is written to memory that others read: xxh3, of 64 bits.
+//! Checksum of data in memory that other processes read: 64-bit xxh3.
 //!
-//! Most entries are of one length, for which the library's code, made for every secret and every seed, takes
-//! twice as long as it must: those are done here, with the secret and the seed that there are.
+//! Most entries have a length for which the library, which supports every secret and every seed, takes twice as long as
+//! necessary. This module computes the checksum for these lengths itself, with the default secret and seed.
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is done here, in bytes.
+/// Lengths, in bytes, for which this module computes the checksum itself.
 const SHORTEST: usize = 129;
 const LONGEST: usize = 240;
 
-/// The algorithm's own secret, as far as those lengths need it.
+/// The default secret of xxh3, as far as these lengths use it.
 const SECRET: [u8; 136] = [
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
     0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
@@ -22,7 +22,7 @@ const SECRET: [u8; 136] = [
     0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3,
 ];
 
-/// Of the first eight blocks of 16 bytes, of those that follow, and of the last 16 bytes.
+/// Parts of the secret for the first eight blocks of 16 bytes, for the blocks that follow, and for the last 16 bytes.
 const FIRST: [[u64; 2]; 8] = secrets(0);
 const NEXT: [[u64; 2]; 7] = secrets(3);
 const LAST: [[u64; 2]; 1] = secrets(119);
@@ -41,7 +41,7 @@ const fn secrets<const N: usize>(from: usize) -> [[u64; 2]; N] {
     secrets
 }
 
-/// The check of some bytes.
+/// The checksum of `bytes`.
 pub fn check(bytes: &[u8]) -> u64 {
     if !(SHORTEST..=LONGEST).contains(&bytes.len()) {
         return xxh3_64(bytes);

@@ -1,59 +1,59 @@
-//! Failure detector: a bounded score per replica slot, raised and lowered by pulled heartbeats.
+//! Failure detector: a bounded score for each replica slot, raised and lowered by heartbeats that the observer reads.
 //!
-//! After Mu (OSDI '20, section 5.2): replicas *read* each other's counters, so that a late message
-//! condemns nobody, and the score is bounded, so that a long good life is no reason to wait long.
+//! It follows Mu (OSDI '20, section 5.2). Replicas *read* each other's counters, so a delayed message makes nobody
+//! suspected. The score is bounded, so a long healthy period does not delay suspicion. A *look* is one read of a
+//! replica's counter.
 //!
-//! **Timeout** is the number of looks in a row that a replica may miss before it is suspected. On a
-//! crowded host live processes are not scheduled for longer than that, and each change of leaders costs the
-//! processor time that brings on the next one. So a mistake doubles the timeout with that replica, up to a
-//! bound (after Chandra and Toueg, JACM '96, section 6.1). But a replica that really stood still was
-//! rightly suspected, and the next one that does is to be replaced just as soon. A suspicion is a mistake
-//! in two cases:
+//! **Timeout** is the number of consecutive looks that a replica may miss before it is suspected. On a crowded host the
+//! scheduler may pause live processes for longer than that, and each change of leaders costs processor time that causes
+//! the next one. So a mistaken suspicion doubles the timeout of that replica, up to a bound (after Chandra and Toueg,
+//! JACM '96, section 6.1). A replica that was really paused was rightly suspected, and the timeout stays as it is, so
+//! that its next pause is noticed as early. A suspicion is a mistake in two cases:
 //!
 //! - it was *premature*: the silence ended within one base timeout after it;
-//! - the observer was itself kept from looking, twice within a short time: the host is crowded, and no
-//!   silence says much about one process.
+//! - the observer itself was twice prevented from looking within a short time: the host is crowded, and a silence says
+//!   little about a single process.
 //!
-//! A calm time halves the timeout again, down to its base. A known death is never waited for. One look is
-//! one miss at most, however late it comes: an observer that is kept from looking blames nobody for the time.
+//! A calm period halves the timeout again, down to its base. A replica whose process is known to have ended is
+//! suspected at once. One look counts as at most one miss, however late it comes: a delay of the observer itself is not
+//! counted against others.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a look at a replica's heartbeat came to.
+/// Result of one look at a replica's heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulse {
-    /// It has changed since the last look.
+    /// The counter has changed since the last look.
     Beat,
-    /// It is what it was, or could not be read.
+    /// The counter is unchanged, or could not be read.
     Missed,
-    /// The replica's process is known to have ended.
     Dead,
 }
 
-/// A beat makes up for so many misses: one who has nothing to do may sleep through ten looks of one who
-/// has, and get up late.
+/// Number of misses for which one beat compensates. An idle replica may sleep for ten looks of a busy one, and wake up
+/// late.
 const BEAT: u32 = 15;
-/// How much longer replicas that were never seen are waited for: a cluster is starting.
+/// Factor on the first timeout of a replica that was never seen: the cluster is starting.
 const UNSEEN_PATIENCE: u32 = 10;
-/// The most that mistakes raise the timeout: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
+/// Bound on the factor by which mistakes raise the timeout: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
 const TIMEOUT_FACTOR_MAX: u32 = 16;
-/// A time without a long silence that halves a raised timeout.
+/// Time without a long silence that halves a raised timeout.
 const CALM_MS: u64 = 1_000;
-/// Two late looks of the observer's own within this time mean that the host is crowded, for as long.
+/// If two looks of the observer are late within this time, the host counts as crowded for as long.
 const CROWDED_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Health {
     score: u32,
-    /// Misses in a row that it may have: more after each mistake.
+    /// Consecutive misses until suspicion: `base <= timeout <= base * TIMEOUT_FACTOR_MAX`.
     timeout: u32,
-    /// Misses since it was suspected.
+    /// Misses since the last suspicion.
     over: u32,
     dead: bool,
-    /// When the score fell to nothing.
+    /// Time at which the score last fell to zero.
     since_ms: u64,
-    /// When it was last silent for long, or its timeout changed.
+    /// Time of the last long silence, or of the last change of the timeout.
     troubled_ms: u64,
 }
 
@@ -62,16 +62,16 @@ struct Health {
 pub struct Detector {
     slots: Vec<Health>,
     score_max: u32,
-    /// A time between two of our own looks that is as bad as a long silence.
+    /// Time between two looks of the observer from which the second counts as late.
     late_ms: u64,
     looked_ms: u64,
-    /// When our last two late looks were.
+    /// Times of the observer's last two late looks.
     late: [Option<u64>; 2],
 }
 
 impl Detector {
-    /// Nobody is suspected yet. `score_max` misses in a row make a healthy replica suspected; there is a
-    /// look every `look_ms`, or more rarely when nothing is to be done.
+    /// No slot is suspected. A healthy replica is suspected after `score_max` consecutive misses. The observer looks
+    /// every `look_ms`, or less often while it is idle.
     pub fn new(replicas: u8, score_max: u32, look_ms: u64) -> Self {
         let score = score_max * UNSEEN_PATIENCE;
         let timeout = score_max;
@@ -85,7 +85,7 @@ impl Detector {
         }
     }
 
-    /// Takes in a look. Returns whether the slot has become suspected by it.
+    /// Records a look. Returns whether it has made the slot suspected.
     pub fn look(&mut self, slot: u8, pulse: Pulse, now_ms: u64) -> bool {
         self.note_look(now_ms);
         let base = self.score_max;
@@ -124,7 +124,7 @@ impl Detector {
         newly
     }
 
-    /// Takes note of when we look: one tick's looks at all slots count as one.
+    /// Records the time of a look. All looks of one tick count as one.
     fn note_look(&mut self, now_ms: u64) {
         if self.looked_ms > 0 && now_ms >= self.looked_ms + self.late_ms {
             self.late = [self.late[1], Some(now_ms)];
@@ -132,12 +132,12 @@ impl Detector {
         self.looked_ms = self.looked_ms.max(now_ms);
     }
 
-    /// Whether we were ourselves kept from looking, more than once and not long ago.
+    /// Whether the observer was recently prevented from looking more than once.
     fn is_crowded(&self, now_ms: u64) -> bool {
         self.late[0].is_some_and(|first| now_ms < first + CROWDED_MS)
     }
 
-    /// Whether the slot does not seem to be alive.
+    /// Whether the slot is suspected.
     pub fn suspects(&self, slot: u8) -> bool {
         self.slots[usize::from(slot)].score == 0
     }
@@ -147,31 +147,31 @@ impl Detector {
         self.slots[usize::from(slot)].dead
     }
 
-    /// Since when it has been suspected.
+    /// Time at which the slot was last suspected.
     pub fn since_ms(&self, slot: u8) -> u64 {
         self.slots[usize::from(slot)].since_ms
     }
 
-    /// How many misses in a row the slot may have before it is suspected.
+    /// Consecutive misses after which the slot is suspected.
     pub fn timeout(&self, slot: u8) -> u32 {
         self.slots[usize::from(slot)].timeout
     }
 
-    /// For how long the slot has beaten without a long silence: nothing while it is suspected.
+    /// Time for which the slot has had no long silence; 0 while it is suspected.
     pub fn well_for_ms(&self, slot: u8, now_ms: u64) -> u64 {
         let health = &self.slots[usize::from(slot)];
         if health.score == 0 { 0 } else { now_ms.saturating_sub(health.troubled_ms) }
     }
 }
 
-/// Misses in a row that are not calm.
+/// Misses that make a silence long.
 const fn long_silence(base: u32) -> u32 {
     base * 3 / 4
 }
 
 impl Health {
-    /// A beat: a long silence before it starts the calm time anew, and a whole calm time halves what
-    /// mistakes have doubled.
+    /// Handles a beat. If a long silence preceded it, the calm period begins anew. A whole calm period halves a raised
+    /// timeout.
     fn calm_down(&mut self, base: u32, now_ms: u64) {
         let silent = self.timeout.saturating_sub(self.score);
         if silent > long_silence(base) {

@@ -1,36 +1,36 @@
-//! Who of a group has gone apart from the others, by the digests that its replicas have of their states at
-//! one position of the order.
+//! Detection of replicas whose state differs from their group's, by the digests of all replicas' states at one position
+//! of the order.
 //!
-//! Replicas that apply the same commands hold the same. Where they do not, a defect or failing memory has
-//! changed a state. What f+1 of 2f+1 replicas hold counts as the group's state, as what f+1 have accepted
-//! counts as committed.
+//! Replicas that apply the same commands hold the same state. If states differ, a defect or failing memory has changed
+//! one. The state that f+1 of 2f+1 replicas hold counts as the group's, as an entry that f+1 have accepted counts as
+//! committed.
 
-/// What digests at one position come to, for one replica.
+/// Result of comparing the digests at one position, for one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// Those that are known are equal.
+    /// All known digests are equal.
     Agree,
-    /// f+1 replicas hold our digest, and those of these slots another one.
+    /// f+1 replicas hold our digest, and the replicas of these slots another one.
     OthersDiffer(Slots),
-    /// f+1 replicas, of these slots, hold a digest that is not ours.
+    /// f+1 replicas, those of these slots, hold a digest that differs from ours.
     WeDiffer(Slots),
-    /// Digests differ. One of them may be held by f+1 when the others have told theirs.
+    /// Digests differ. Digests that are still unknown decide whether f+1 replicas hold the same one.
     Undecided,
-    /// Digests differ, and none is held by f+1, whatever those hold that have not told theirs.
+    /// Digests differ, and f+1 replicas cannot hold the same one, whatever the unknown digests are.
     Nobody,
 }
 
-/// Slots of a group, a bit each.
+/// A set of slots of a group, as a bitmap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots(u16);
 
 impl Slots {
-    /// Whether it is one of them.
+    /// Whether `slot` is in the set.
     pub const fn contains(self, slot: u8) -> bool {
         slot < 16 && self.0 & 1 << slot != 0
     }
 
-    /// Every one, rising.
+    /// The slots in rising order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..16).filter(move |slot| self.contains(*slot))
     }
@@ -52,7 +52,8 @@ impl FromIterator<u8> for Slots {
     }
 }
 
-/// Compares the digests of a group's replicas, by slot, for the one in slot `me`, which knows its own.
+/// Compares the digests of a group's replicas, by slot, for the replica in slot `me`. The result is
+/// [`Agree`](Comparison::Agree) while its own digest is unknown.
 pub fn compare(digests: &[Option<u64>], me: u8) -> Comparison {
     let Some(Some(ours)) = digests.get(usize::from(me)) else { return Comparison::Agree };
     let quorum = digests.len() / 2 + 1;
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(slots(&[0, 3]).iter().collect::<Vec<_>>(), [0, 3]);
     }
 
-    /// No two replicas come to conclusions that contradict each other, however many are heard of.
+    /// No two replicas reach contradicting results, however many digests each of them has.
     #[test]
     fn conclusions_do_not_contradict_each_other() {
         for all in 0..3_usize.pow(5) {
@@ -132,7 +133,7 @@ mod tests {
                     let Comparison::OthersDiffer(differ) = theirs else { panic!("{digests:?}") };
                     assert!(differ.contains(me as u8), "{digests:?}");
                 }
-                // With fewer known, it is at most undecided for somebody, and nobody else is blamed.
+                // With one digest fewer, the replica may be undecided, but no other replica is blamed.
                 let mut fewer = digests.clone();
                 fewer[(me + 1) % 5] = None;
                 let some = compare(&fewer, me as u8);

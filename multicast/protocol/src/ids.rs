@@ -1,7 +1,6 @@
-//! Who is meant: groups, their replicas, sessions, messages.
+//! Identifiers of groups, replicas, sessions and messages.
 //!
-//! A number with a meaning is a type. `usize` indexes, it never names; each type here says how many
-//! there can be and how it is written down.
+//! A number with a meaning is a type. `usize` is for indices only. Each type documents its range and how it is written.
 
 use core::fmt;
 
@@ -10,7 +9,7 @@ use core::fmt;
 pub struct GroupId(pub u16);
 
 impl GroupId {
-    /// As an index into per-group arrays.
+    /// Index into per-group arrays.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -22,17 +21,16 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// One of the places of a group: `slot` is the replica slot, 0 to 2f. Written `g3.1`.
+/// A replica slot of a group. Written `g3.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId {
-    /// The group it replicates.
     pub group: GroupId,
-    /// Its place among the group's 2f+1.
+    /// From 0 to 2f.
     pub slot: u8,
 }
 
 impl ReplicaId {
-    /// The replica in place `slot` of `group`.
+    /// The replica in `slot` of `group`.
     pub const fn new(group: GroupId, slot: u8) -> Self {
         Self { group, slot }
     }
@@ -44,21 +42,21 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// A sending side of the multicast. Drawn at random by whoever opens it, so two never meet.
-/// Written in hexadecimal, `s00000000deadbeef`.
+/// A sender of the multicast. It draws its identifier at random when it opens, so no two are equal. Written in
+/// hexadecimal, `s00000000deadbeef`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
 impl SessionId {
     const OWN: u64 = 0xffff << 48;
 
-    /// The name of the single message number `count` that engine `engine` of node `node`
-    /// multicasts by itself, as number 1 of a session of its own.
+    /// The session of message number `count` that engine `engine` of node `node` multicasts itself. Each such message
+    /// is number 1 of a session of its own.
     pub const fn own(node: u16, engine: u16, count: u32) -> Self {
         Self(Self::OWN | (node as u64 & 0xff) << 40 | (engine as u64 & 0xff) << 32 | count as u64)
     }
 
-    /// Whether it is a node's and not a client's.
+    /// Whether it is a node's session and not a client's.
     pub const fn is_own(self) -> bool {
         self.0 >= Self::OWN
     }
@@ -75,10 +73,9 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// A message's name, which keeps its destinations for ever. Sequence numbers start at 1.
+/// A message's name. The destinations of a name never change. Sequence numbers start at 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId {
-    /// Who multicast it.
     pub session: SessionId,
     /// Dense per session, over all destinations.
     pub sequence: u64,
@@ -103,21 +100,21 @@ impl fmt::Debug for MessageId {
     }
 }
 
-/// A set of groups: one word in memory, as many bytes as it takes on the wire.
+/// A set of groups: one word in memory, and as many bytes as necessary on the wire.
 ///
-/// A cluster has at most [`GroupSet::CAPACITY`] groups; timestamps have room for 1,024
-/// (see `docs/decisions/0002-group-sets.md`).
+/// A cluster has at most [`GroupSet::CAPACITY`] groups; timestamps have room for 1,024 (see
+/// `docs/decisions/0002-group-sets.md`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct GroupSet(u64);
 
 impl GroupSet {
-    /// The most groups a cluster may have.
+    /// The maximum number of groups in a cluster.
     pub const CAPACITY: u16 = 64;
 
-    /// No group.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// Only `group`.
+    /// The set of `group` alone.
     pub fn single(group: GroupId) -> Self {
         Self::EMPTY.with(group)
     }
@@ -135,7 +132,7 @@ impl GroupSet {
         Self(self.0 | 1 << group.0)
     }
 
-    /// Adds `group`. Returns whether it was not there.
+    /// Adds `group`. Returns whether it was absent.
     pub fn insert(&mut self, group: GroupId) -> bool {
         let before = core::mem::replace(self, self.with(group));
         before != *self
@@ -160,48 +157,48 @@ impl GroupSet {
         Self(self.0 & !other.0)
     }
 
-    /// The groups in both.
+    /// The groups in both sets.
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether `group` is in it.
+    /// Whether `group` is in the set.
     pub const fn contains(self, group: GroupId) -> bool {
         group.0 < Self::CAPACITY && self.0 & (1 << group.0) != 0
     }
 
-    /// Whether every group of `other` is in it.
+    /// Whether every group of `other` is in the set.
     pub const fn contains_all(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// How many groups are in it.
+    /// Number of groups in the set.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are at least two: cheaper than to count them.
+    /// Whether there are at least two groups. It is cheaper than [`len`](Self::len).
     pub const fn has_several(self) -> bool {
         self.0 & self.0.wrapping_sub(1) != 0
     }
 
-    /// Whether no group is in it.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// A bit for each group, the first group's being the lowest.
+    /// The bitmap; bit 0 is group 0.
     pub(crate) const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From a bit for each group.
+    /// The set of a bitmap.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Its groups, rising.
+    /// The groups in rising order.
     pub fn iter(self) -> impl Iterator<Item = GroupId> {
         let mut left = self.0;
         core::iter::from_fn(move || {

@@ -1,14 +1,14 @@
-//! The ordering protocols as arithmetic: events in, effects out.
+//! The ordering protocols as pure state machines: events in, effects out.
 //!
-//! No clock, no socket, no random number, no address and no memory that is not its own: this crate
-//! is `no_std` and holds no `unsafe`, so it cannot have them.
+//! This crate has no clock, no socket, no random number generator and no memory that it does not own. It is `no_std`
+//! and holds no `unsafe`, so it cannot have them.
 //!
 //! The boundary to the caller has three parts:
-//! - the trait [`ordering::OrderingProtocol`]. [`step`] has its events and effects, [`group::Control`] the control messages
-//!   between the replicas of a group;
-//! - the [group log](group) that the trait lends: 29 methods and [`inspect`](group::GroupLog::inspect);
-//! - the log's bytes: [`group::frame`], [`group::space`], [`group::runs`] and [`group::body`]. The caller owns the ring, and so
-//!   a [`Space`](group::space::Space) and [`Runs`](group::runs::Runs).
+//! - the trait [`ordering::OrderingProtocol`]. [`step`] has its events and effects, [`group::Control`] the control
+//!   messages between the replicas of a group;
+//! - the [group log](group) that the trait lends, through the public methods that [`group`] lists;
+//! - the log's bytes: [`group::frame`], [`group::space`], [`group::runs`] and [`group::body`]. The caller owns the
+//!   ring, and therefore a [`Space`](group::space::Space) and [`Runs`](group::runs::Runs).
 //!
 //! RamCast has three more methods, for batches from other groups: [`hear_together`](ramcast::Ramcast::hear_together),
 //! [`hear_passed`](ramcast::Ramcast::hear_passed) and [`report_passed`](ramcast::Ramcast::report_passed).

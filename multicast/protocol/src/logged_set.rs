@@ -1,9 +1,9 @@
-//! Which messages a group has logged already, so that none is proposed twice.
+//! The messages that a group has logged, so that none is proposed twice.
 //!
-//! **Invariant.** A message of an open session that the group has ever logged is known. Sequence 6
-//! to group X may rightly be delivered before 5 to X and Y, so this is a *set* above a low-water
-//! mark, never just a highest number. The session itself reports the mark: below it every reply has
-//! come in, so everything addressed to us is delivered. (`docs/protocols/ramcast.md`, 9 and 14.)
+//! **Invariant.** Every message of an open session that the group has ever logged is in the set. Message 6 to group X
+//! may be delivered before message 5 to X and Y, so this is a *set* above a low-water mark, not a highest number. The
+//! session reports the mark: it has received every reply below it, so everything below it that is addressed to this
+//! group is delivered. (`docs/protocols/ramcast.md`, 9 and 14.)
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,18 +13,18 @@ use crate::bytes::{Reader, Writer};
 use crate::ids::{MessageId, SessionId};
 use crate::mutants::{Mutant, planted};
 
-/// How many ended sessions are remembered, oldest forgotten first. Only messages of theirs that
-/// were under way when they ended can still turn up, and those turn up within moments.
+/// Number of ended sessions that are remembered; the one that ended first is forgotten first. Only messages that were
+/// in flight when their session ended can still arrive, and they arrive soon after.
 const ENDED_MAX: usize = 1 << 16;
 
-/// The sequence numbers of each session that this group has logged.
+/// Sequence numbers of the logged messages, by session.
 #[derive(Default)]
 pub struct LoggedSet {
     sessions: BySession<Window>,
     ended: VecDeque<SessionId>,
 }
 
-/// The logged numbers of one session: all below `low`, and those whose bit is set from there on.
+/// The logged numbers of one session: all below `low`, and those from `low` on whose bit is set.
 #[derive(Default)]
 struct Window {
     low: u64,
@@ -33,27 +33,27 @@ struct Window {
 }
 
 impl LoggedSet {
-    /// Whether the message was logged before.
+    /// Whether the message was logged.
     pub fn contains(&self, message: MessageId) -> bool {
         self.sessions.get(message.session).is_some_and(|window| window.contains(message.sequence))
     }
 
-    /// Notes the message and the mark that came with it. Returns whether it is new.
+    /// Adds the message and raises its session's low-water mark. Returns whether the message is new.
     pub fn insert(&mut self, message: MessageId, low_water: u64) -> bool {
         let window = self.sessions.or_default(message.session);
-        // First the mark, which is never above the message: a session may begin with any number.
+        // The mark first: it is never above the message, and a session may begin with any number.
         window.raise(low_water);
         window.insert(message.sequence)
     }
 
-    /// The message's entry was lost with its leader before it was committed: it may be logged again.
+    /// Removes a message whose entry was lost with its leader before it was committed: it may be logged again.
     pub fn remove(&mut self, message: MessageId) {
         if let Some(window) = self.sessions.get_mut(message.session) {
             window.remove(message.sequence);
         }
     }
 
-    /// The messages of all sessions that have not ended, from each one's mark on, sorted.
+    /// The logged messages from each open session's low-water mark on, sorted.
     pub fn recent(&self) -> Vec<MessageId> {
         let open = self.sessions.iter().filter(|(_, window)| !window.ended);
         let numbers = open.flat_map(|(session, window)| {
@@ -100,7 +100,7 @@ impl LoggedSet {
         Some(logged)
     }
 
-    /// The session has ended: its record is dropped when enough others have ended after it.
+    /// Marks the session as ended. Its record is dropped after `ENDED_MAX` later sessions have ended.
     pub fn end(&mut self, session: SessionId) {
         let Some(window) = self.sessions.get_mut(session) else { return };
         if core::mem::replace(&mut window.ended, true) {
@@ -118,14 +118,14 @@ impl LoggedSet {
         self.sessions.get(session).is_some_and(|window| window.ended)
     }
 
-    /// How many sessions it remembers.
+    /// Number of sessions that are remembered, ended ones included.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 }
 
 impl Window {
-    /// Word and bit of a number, counted from the word that holds `low`.
+    /// Word index and bit mask of a number. Words are counted from the word that contains `low`.
     fn place(&self, sequence: u64) -> Option<(usize, u64)> {
         let word = (sequence / 64).checked_sub(self.low / 64)?;
         Some((word as usize, 1 << (sequence % 64)))
@@ -162,7 +162,7 @@ impl Window {
         }
     }
 
-    /// The numbers from the mark on.
+    /// The logged numbers from `low` on.
     fn recent(&self) -> impl Iterator<Item = u64> {
         let first = self.low / 64 * 64;
         let set = self.bits.iter().enumerate().flat_map(move |(word, bits)| {
@@ -250,7 +250,7 @@ mod tests {
             let (is, was) = (restored.contains(of(1, sequence)), logged.contains(of(1, sequence)));
             assert_eq!(is, was, "{sequence}");
         }
-        // The one that ended first is forgotten first, whoever remembers it.
+        // The restored set forgets the session that ended first before the others.
         for session in 10..9 + ENDED_MAX as u64 {
             restored.insert(of(session, 1), 1);
             restored.end(SessionId(session));

@@ -1,32 +1,31 @@
-//! How messages travel in the rings: their heads, and their names.
+//! Headers of messages and message names, as they are written into rings.
 //!
-//! The ring says from whom (a session's ring carries no session); the frame says which of these.
+//! The ring identifies the sender: a frame in a session's ring does not carry the session.
 
 use alloc::vec::Vec;
 
 use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupSet, MessageId};
 
-/// What a session writes before a payload.
+/// The header that a session writes before a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The message's number in its session.
+    /// Number of the message in its session, from 1.
     pub sequence: u64,
-    /// Below this number the session has all its replies.
+    /// The session has received all replies below this number: `low_water <= sequence`.
     pub low_water: u64,
-    /// The groups it is multicast to.
     pub destinations: GroupSet,
 }
 
 impl Head {
-    /// Appends it to `bytes`.
+    /// Appends the header to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let mut out = Writer(bytes);
         out.words([self.sequence, self.low_water]);
         out.groups(self.destinations);
     }
 
-    /// Splits a head from the payload behind it.
+    /// Splits a header from the payload behind it. `None` if the header is invalid.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut from = Reader(bytes);
         let [sequence, low_water] = from.words()?;
@@ -35,12 +34,12 @@ impl Head {
     }
 }
 
-/// Appends a message's name, alone (to fetch it) or before something about it.
+/// Appends a message's name: alone, in a fetch request, or before data about the message.
 pub fn encode_name(message: MessageId, bytes: &mut Vec<u8>) {
     Writer(bytes).message(message);
 }
 
-/// Splits a message's name from what is said about it.
+/// Splits a message's name from the data behind it.
 pub fn decode_name(bytes: &[u8]) -> Option<(MessageId, &[u8])> {
     let mut from = Reader(bytes);
     Some((from.message()?, from.0))

@@ -1,15 +1,15 @@
-//! Guards that can be taken out, to see whether the simulator notices.
+//! Guards that can be disabled, to check that the simulator notices.
 //!
-//! Each [`Mutant`] is a bug that a published algorithm or prototype has, or that somebody tidying up
-//! could make: code under test asks [`guard!`](crate::guard) or [`planted`] where the guard stands.
-//! Without the cargo feature `mutants` both are constants, and nothing of this is in the binary.
-//! With it, one mutant at a time can be planted in a process. `cargo run --profile simulation
-//! --features mutants --bin mutants` shows for each of them the seed that kills it.
+//! Each [`Mutant`] is a bug that a published algorithm or prototype has, or that a careless refactoring could
+//! introduce. The code under test calls [`guard!`](crate::guard) or [`planted`] where the guard is. Without the cargo
+//! feature `mutants` both are constants, and the binary contains nothing of this. With it, one mutant at a time can be
+//! planted in a process. `cargo run --profile simulation --features mutants --bin mutants` prints for each of them the
+//! seed that kills it.
 
 macro_rules! mutants {
     ($($(#[doc = $about:literal])+ $name:ident,)+) => {
-        /// A guard that is taken out. Each says which one, and where that is described: holes are
-        /// those of the founding design's section 5, gaps the lettered ones of RamCast's prototype.
+        /// A disabled guard. Each variant says which one, and where it is described: holes are those of section 5 of
+        /// the founding design, gaps the lettered ones of RamCast's prototype.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         pub enum Mutant {
@@ -18,33 +18,33 @@ macro_rules! mutants {
 
         #[cfg(feature = "mutants")]
         impl Mutant {
-            /// All of them.
+            /// All mutants.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Those whose guards stand in the store and its clients, which the simulation of the
-            /// protocol has not: the simulation of the store tries them.
+            /// Mutants whose guards are in the store and its clients, which the simulation of the protocol does not
+            /// contain. The simulation of the store tries them.
             pub const OF_THE_STORE: &'static [Self] = &[
                 Self::VerdictsNotExchanged,
                 Self::MeetingPasses,
                 Self::LookedAtOnce,
             ];
 
-            /// Those that do harm only when a key asks for it: for trials by hand, and no simulation's.
+            /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
             pub const ON_DEMAND: &'static [Self] = &[Self::StoreDiverges];
 
-            /// The one of that name.
+            /// The mutant with that name.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
             }
 
-            /// What it is called.
+            /// The variant's name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
                 }
             }
 
-            /// What it does.
+            /// What the mutant does.
             pub const fn about(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($($about,)+).trim_ascii(),)+
@@ -55,258 +55,258 @@ macro_rules! mutants {
 }
 
 mutants! {
-    /// A leader does not raise its clock to what other groups propose (hole 1).
+    /// A leader does not raise its clock to other groups' proposals (hole 1).
     LeaderClockNotRaised,
-    /// A follower does not raise its clock to what its log says: as leader it proposes below what
-    /// was delivered (hole 1).
+    /// A follower does not raise its clock to the timestamps in its log: as leader it proposes below what was delivered
+    /// (hole 1).
     FollowerClockNotRaised,
-    /// A message is delivered though another group's proposal has no quorum there (hole 4).
+    /// A message is delivered although no quorum of another group holds that group's proposal (hole 4).
     RemoteWithoutQuorum,
-    /// One replica fewer than a quorum makes a commit (gap F).
+    /// One replica fewer than a quorum commits an entry (gap F).
     CommitWithoutQuorum,
-    /// What was committed in no ballot counts below the ballot's first entry too.
+    /// Entries below the ballot's first entry are committed by a count in this ballot.
     CommitBelowNewBallot,
     /// An acknowledgement counts for every ballot (hole 4, gap E).
     AcceptanceOfAnyBallot,
     /// A follower acknowledges an entry whose payload it does not hold (hole 2).
     AcceptanceWithoutPayload,
-    /// Whatever a session wrote here under a message's name passes for what the leader logged under it.
+    /// A payload that a session wrote here passes as the payload that the leader logged under the same message name.
     PayloadNotCompared,
-    /// A learner is fed though it keeps more of its log, not committed as far as it knows, than a log holds.
+    /// A leader writes the log of a learner that keeps more of its log, uncommitted as far as it knows, than a ring
+    /// holds.
     LogKeptBeyondRing,
-    /// A leader waits for a replica to lead in its place that is not let in.
+    /// A leader waits for a transferee that is not admitted.
     TransfereeNotAdmitted,
-    /// A replica that keeps its own log, since the state that it was given lacks what is there, is not written to.
+    /// The log of a replica that keeps it, because the state that it received lacks part of it, is not written.
     KeptLogNotWritten,
     /// A leader counts the completion of a write that did not carry the payload (hole 2).
     CompletionWithoutPayload,
-    /// A message that is known is proposed again (hole 9, gap M).
+    /// A message that is already logged is proposed again (hole 9, gap M).
     DuplicateProposed,
-    /// A session's messages are known up to the highest number, and not as a set (hole 14).
+    /// A session's messages count as logged up to the highest number, instead of as a set (hole 14).
     HighestTakenForSet,
     /// The message with the first local timestamp is taken for the least.
     FirstLocalTakenForLeast,
-    /// What another group announces before the message is here is dropped.
+    /// Another group's announcement that arrives before the message is dropped.
     EarlyAnnouncementDropped,
-    /// A message known only from another group is never asked for (hole 6, gap L).
+    /// A message known only from another group is never requested (hole 6, gap L).
     NeverFetched,
-    /// An entry's place in the log is not checked: an earlier lap passes as new, and one is taken for
-    /// the next that is not (holes 3 and 12, gaps B and O).
+    /// The position of an entry is not checked: an entry of an earlier lap, or one that is not the next, is accepted
+    /// (holes 3 and 12, gaps B and O).
     LapNotChecked,
-    /// An entry's check is not checked: a torn one passes as whole (hole 12, gap C).
+    /// The checksum of an entry is not checked: a torn entry is accepted (hole 12, gap C).
     TornEntryTaken,
-    /// An entry is taken for as long as its header said when it was first looked at, while it was
-    /// written: the next one is looked for in a wrong place, for ever (hole 12).
+    /// The length of an entry is taken from its header at the first read, while the entry was being written: the next
+    /// entry is then expected at a wrong position for ever (hole 12).
     EntryLengthNotChecked,
-    /// A new leader's header is taken though it is torn (hole 12).
+    /// A torn header of a new leader is accepted (hole 12).
     TornHeaderTaken,
-    /// Ring credits are not told to the sender (hole 7, gap H).
+    /// Ring credits are not sent to the writer (hole 7, gap H).
     CreditNotTold,
     /// A ring is written where its reader has not read (hole 7, gap I).
     RingRoomNotChecked,
-    /// Ring credit is given for what was written, and not for what was taken (gap J).
+    /// Ring credit is given for bytes that were written but not taken (gap J).
     CreditForUnread,
-    /// Whoever sleeps is not woken by what is written to it (hole 10).
+    /// A sleeping engine is not woken by what is written to it (hole 10).
     NeverWoken,
-    /// Whoever was to be woken by the next tick is not.
+    /// An engine that the next tick should wake is not woken.
     NeverWokenLate,
     /// A log is overwritten where a follower has not read it (hole 7, gap I).
     LogRoomNotChecked,
-    /// A follower that is let in late may be lapped: what it has still to read is not held.
+    /// The log of a follower that is admitted late may be overwritten: what the follower has still to read is not
+    /// retained.
     LogRoomNotHeld,
-    /// A replica that was given a state is written nothing of the log that others still need, and that the state
-    /// stands for: should they depend on it, it cannot help them (D6).
+    /// A replica that received a state is not sent the part of the log that the state replaces and that others still
+    /// need: if they depend on it, it cannot serve them (D6).
     LogBeforeStateNotWritten,
-    /// A leader writes again what a follower holds of its log: a write that ends halfway takes it away.
+    /// A leader writes again the part of its log that a follower holds: a write that ends halfway destroys it.
     HeldLogWritten,
-    /// A place of the log is given free though what stood there is not committed.
+    /// Space in the log is freed although its entries are not committed.
     FreedBeforeCommit,
-    /// A leader takes messages however many a follower that it feeds has yet to deliver.
+    /// A leader takes messages however many deliveries a follower that it writes to is behind.
     LagNotBounded,
-    /// Every group is told of what concerns one (genuineness).
+    /// Every group receives what concerns one (genuineness).
     BystandersTold,
-    /// A replica that grants a ballot leaves the old leader's permission in place (hole 11).
+    /// A replica that grants a ballot does not revoke the old leader's permission (hole 11).
     GrantWithoutRevoking,
     /// A replica grants a ballot below one that it has granted.
     GrantOfLowerBallot,
     /// A candidate leads with fewer grants than a quorum.
     LeadWithoutQuorum,
-    /// A candidate waits for everybody's grant (hole 5, gap A).
+    /// A candidate waits for the grants of all replicas (hole 5, gap A).
     LeadOnlyWithAll,
-    /// A replica grants without reading what the old leader has written last (hole 11).
+    /// A replica grants without reading the old leader's last writes (hole 11).
     LogUnreadAtGrant,
     /// A replica reports an entry whose payload it lacks (hole 2).
     StalledEntryReported,
     /// A candidate keeps its own log, whatever others report (gap G).
     OwnLogAdopted,
-    /// A candidate adopts the longest log, whichever ballot its last entry was born in.
+    /// A candidate adopts the longest log, whatever the birth of its last entry.
     LongestLogAdopted,
-    /// Adopted entries are born again in the new leader's ballot.
+    /// Adopted entries get the new leader's ballot as their birth.
     BirthNotKept,
-    /// A new leader goes on behind a follower's last entry, whatever that is.
+    /// A new leader continues behind a follower's last entry, whatever that is.
     WrongBase,
-    /// A replica without its memory grants, and its grant counts (hole 8). Two guards stand there,
-    /// and each alone would do: it stays silent, and no log's view names its incarnation.
+    /// A replica without its memory grants, and its grant counts (hole 8). There are two guards, and each alone would
+    /// suffice: the replica stays silent, and no log's view contains its incarnation.
     AmnesiacGrants,
-    /// A replica whose `Join` is committed, and that has not read so, grants nothing: the survivors of a second
-    /// failure are too few.
+    /// A replica whose `Join` is committed, but which has not read that, grants nothing: too few survive a second
+    /// failure.
     JoinUnseenIsNone,
     /// A replica without its memory acknowledges (hole 8).
     AmnesiacAccepts,
-    /// A completed write counts behind an entry whose payload was let go before that follower, which
-    /// the log did not wait for, had it.
+    /// A completed write counts beyond an entry whose payload was dropped before that follower, for which the log did
+    /// not wait, had it.
     CompletionBehindLostPayload,
-    /// A replica that begins anew with a state forgets what it has granted (hole 8). Two guards stand
-    /// there: its own promise is kept, and it promises itself to the ballot of who gave the state.
+    /// A replica that restarts from a state forgets its grants (hole 8). There are two guards, and each alone would
+    /// suffice: it keeps its own promise, and it promises the ballot of the state's sender.
     PromiseForgotten,
-    /// A state is taken in place of a log that goes on behind it, and that others count on (hole 8).
+    /// A state replaces a log that continues beyond it and on which others rely (hole 8).
     OlderStateTaken,
-    /// The clock is not part of the state that a learner takes (hole 1).
+    /// The clock is not part of the state that a learner receives (hole 1).
     ClockNotTaken,
-    /// A learner counts itself when it looks what is committed (hole 8).
+    /// A learner counts itself when it computes what is committed (hole 8).
     LearnerCountsItself,
     /// A completed write counts for an incarnation that is not in the view (hole 8).
     CompletionOfUnnamedIncarnation,
-    /// A learner counts itself in when it reads its own `Join`, committed or not (hole 8).
+    /// A learner counts itself as admitted when it reads its own `Join`, committed or not (hole 8).
     AdmittedTooEarly,
-    /// A new leader does not announce again what other groups may have missed.
+    /// A new leader does not repeat announcements that other groups may have missed.
     NotAnnouncedAgain,
     /// A new leader does not repeat replies (hole 9).
     RepliesNotRepeated,
-    /// A denied write counts as complete, and its leader goes on (hole 11).
+    /// A denied write counts as complete, and its leader continues (hole 11).
     DeniedLeaderGoesOn,
-    /// A replica that holds the full log back is waited for (hole 7).
+    /// A replica that blocks the full log is waited for (hole 7).
     NobodyEvicted,
-    /// A learner that has stopped is waited for, by the log and by other learners.
+    /// A stopped learner is waited for, by the log and by other learners.
     StoppedLearnerKept,
-    /// The view changes although fewer than a quorum are left that the log waits for.
+    /// A view change leaves fewer than a quorum for which the log waits.
     QuorumEvictedAway,
     /// A new leader announces a message at its old index, below what counts in the new ballot.
     AnnouncedBelowNewBallot,
-    /// Messages pass one by because of another group's proposal that is only announced: that group's
-    /// next leader may propose it anew, lower.
+    /// A message is overtaken because of another group's proposal that is only announced: that group's next leader may
+    /// propose the message anew, at a lower timestamp.
     UnprovenRaisesBound,
-    /// A proposal of an earlier ballot is kept when a later one comes (gap D).
+    /// A proposal of an earlier ballot is kept when a later one arrives (gap D).
     OldProposalKept,
-    /// A proposal is kept though a later leader of its group has proposed another message at its timestamp.
+    /// A proposal is kept although a later leader of its group has proposed another message at its timestamp.
     VoidProposalKept,
-    /// A recreated group that asks for what others are done with, and have forgotten, is not answered.
+    /// A recreated group that asks about messages that others have settled and forgotten is not answered.
     OverNotTold,
-    /// A session is ended as soon as a connection of its process has, where that says nothing of the
-    /// process.
+    /// A session is ended as soon as a connection of its process ends, although that does not prove that the process
+    /// has ended.
     EndsWithConnection,
-    /// A session that waits for nothing does not look whether its connections stand.
+    /// A session that waits for nothing does not check whether its connections are intact.
     IdleStaysAway,
-    /// What a leader was sent and does not answer, its followers are never sent.
+    /// What a session sent to a leader that does not answer is never sent to the followers.
     NeverSpread,
-    /// A session that has come back on another connection is ended all the same.
+    /// A session that has returned on another connection is ended all the same.
     ReturnNotNoticed,
-    /// What a recreated group proposes replaces what it had proposed before, on which others may have
-    /// delivered.
+    /// The proposal of a recreated group replaces its earlier one, on which others may have delivered.
     LostProposalReplaced,
-    /// A group that has a message in a lower place than one that was recreated, or not at all, never
-    /// comes to where that one has it.
+    /// A group that has a message at a lower timestamp than a recreated group, or not at all, never raises its clock to
+    /// the recreated group's timestamp.
     NeverRaised,
     /// A group is recreated above the ballots that its own replicas remember, whatever others have seen.
     OwnBallotsAlone,
-    /// What a deposed leader had proposed is remembered as proposed.
+    /// A deposed leader's truncated proposals are remembered as proposed.
     TruncatedRemembered,
-    /// What is logged and not committed is given away as logged for good.
+    /// Uncommitted messages are saved in a state as logged for good.
     UncommittedRemembered,
-    /// A candidate commits what it takes over in the ballot that it has left: its former leader is
-    /// taken to hold it.
+    /// A candidate commits what it adopts in the ballot that it has left: its former leader counts as holding it.
     LeftBallotCommits,
-    /// A replica that has let another lead goes on to acknowledge in the ballot that it has left.
+    /// A replica that has granted another ballot still acknowledges in the ballot that it has left.
     LeftBallotAcknowledged,
-    /// A leader that stepped down is elected again by a grant that comes late, in the same ballot.
+    /// A leader that stepped down is elected again by a late grant, in the same ballot.
     LateGrantElects,
-    /// The header that a leader wrote under an earlier grant is taken for this grant's. Two guards
-    /// stand there, and each alone would do: it names its grant, and what was there is no news.
+    /// The header that a leader wrote under an earlier grant is taken for this grant's. There are two guards, and each
+    /// alone would suffice: the header contains the number of its grant, and a header that was already there is not
+    /// new.
     StaleHeaderTaken,
-    /// A leader says that its whole group is done with a message when it is itself.
+    /// A leader reports that its whole group is done with a message when only the leader is.
     SettledTooEarly,
-    /// A leader that cannot deliver what its group is done with goes on leading.
+    /// A leader that cannot deliver what its group is done with keeps leading.
     LaggingLeads,
-    /// A leader gives its state to a learner though it lacks what its group was done with before.
+    /// A leader sends its state to a learner although it lacks what its group was done with before.
     LaggingSendsState,
-    /// An incarnation counts that was given too little for it to apply what its group is done with.
+    /// An incarnation counts although its state is too old for it to apply what its group is done with.
     AdmittedLagging,
-    /// A state lacks the results that its machine was given of messages that are not over.
+    /// A state lacks the results that its machine received about messages that are not over.
     HeardNotTaken,
-    /// A state lacks what its machine has said to groups that may ask for it.
+    /// A state lacks the results of its machine that other groups may request.
     ResultsNotTaken,
-    /// A state lacks what its group has proposed for messages that others are not done with.
+    /// A state lacks its group's proposals for messages that other groups are not done with.
     RetainedNotTaken,
     /// A `Join` does not end an eviction.
     EvictedForEver,
-    /// A replica reads what its old leader has written and closes its log to it after that (hole 11).
+    /// A replica reads its old leader's writes before it closes its log to that leader (hole 11).
     ReadBeforeRevoked,
-    /// A candidate counts what was granted to an earlier attempt of its own.
+    /// A candidate counts grants of an earlier attempt of its own.
     GrantOfAnyBallotCounts,
-    /// A machine that waits for results counts as having applied what it was given.
+    /// A machine that waits for results counts as having applied its input.
     AppliedTooEarly,
-    /// The log is not kept for an incarnation that is about to be let in.
+    /// The log is not retained for an incarnation that is about to be admitted.
     LogNotHeldForJoiner,
-    /// Another group's result is logged as often as it comes.
+    /// Another group's result is logged each time that it arrives.
     ResultGivenTwice,
-    /// A reply leaves though what it rests on has not been passed.
+    /// A reply is sent although its dependencies have not passed.
     RepliesNotGated,
-    /// A group counts as having passed what its clock has reached.
+    /// A group counts as having passed everything up to its clock.
     ClockTakenForDelivered,
-    /// A message counts as passed when all its destinations have delivered it, whatever those delivered
-    /// before it.
+    /// A message counts as passed when all its destinations have delivered it, whatever they delivered before it.
     PassedByNeighboursAlone,
-    /// A lease is not looked at again when a read was made: once held, it is taken for good.
+    /// A lease is not checked again after a read: once held, it counts for good.
     LeaseNotCheckedAgain,
-    /// A lease is counted from when its promise came, and not from when it was asked for.
+    /// A lease is counted from the arrival of its promise, not from its request.
     LeaseFromPromise,
-    /// A replica grants what it has promised not to.
+    /// A replica breaks its promise and grants.
     PromiseNotKept,
-    /// A leader counts on a promise as if all clocks ran at one rate.
+    /// A leader relies on a promise as if all clocks ran at the same rate.
     LeaseOfEqualClocks,
-    /// A leader answers without a quorum's confirmation.
+    /// A leader answers a read without a quorum's confirmation.
     ReadUnconfirmed,
-    /// What was written before a question confirms who is asked.
+    /// A write from before the read confirms the leader.
     ConfirmedBefore,
-    /// The memory of an incarnation that is not let in confirms a leader.
+    /// The memory of an incarnation that is not admitted confirms a leader.
     ConfirmedByUnnamedIncarnation,
-    /// A read is made before its leader has delivered what others of its group have.
+    /// A read is executed before its leader has delivered what other replicas of its group have.
     ReadTooEarly,
-    /// Whatever comes again is ordered again and executed again. Two guards stand there, and each alone
-    /// would do: what a session has sent is known before it is ordered, and when it is executed.
+    /// Every repeated message is ordered and executed again. There are two guards, and each alone would suffice: a
+    /// duplicate is recognised before it is ordered, and again when it is executed.
     DuplicateExecuted,
-    /// A leader refuses what other groups' leaders relay beyond its budget while it keeps any payload that a follower
-    /// lacks, though it keeps that for the sake of one that is not delivered.
+    /// A leader refuses payloads that other groups' leaders relay beyond its budget while it keeps any delivered
+    /// payload that a follower lacks, even if an undelivered one before it is the reason that it is kept.
     RelaysRefusedForLater,
-    /// A promise holds from when its giver began the turn in which it was asked for it.
+    /// A promise is counted from the beginning of the turn in which its giver was asked for it.
     PromiseFromTurnsBegin,
-    /// An engine that was kept from asking who is gone makes up for it at once: by its clock, those that may
-    /// come back have had their time.
+    /// An engine whose liveness probes were delayed catches up at once: by its clock, processes that may come back have
+    /// had their time.
     ProbesMadeUpFor,
-    /// An engine shows that it is alive in each turn, though no time passes for it.
+    /// An engine sends heartbeats in each turn, although no time passes for it.
     BeatsWithoutTime,
-    /// A channel that cannot be attached for lack of memory is kept, and what is sent by it waits for ever.
+    /// A channel that cannot be attached for lack of memory is kept, and messages to it wait for ever.
     UselessChannelKept,
-    /// A process is met though its count of starts is below one that was seen, or equal to it.
+    /// A process is connected although its start count is not above the highest one seen.
     StaleIncarnationMet,
     /// A group takes its own verdict on a transaction for that of all groups.
     VerdictsNotExchanged,
-    /// A command goes on while one before it, which it meets, waits for verdicts.
+    /// A command executes while a conflicting command before it waits for verdicts.
     MeetingPasses,
-    /// What was read of several groups under leases was looked at once.
+    /// Values read from several groups under leases are taken from one round of reads.
     LookedAtOnce,
-    /// A put of the key `diverge/2` writes something else in the replica of slot 2, and so on; one of
-    /// `diverge/all` something else in every replica.
+    /// A put of the key `diverge/2` writes another value in the replica of slot 2, and likewise for other slots. One of
+    /// `diverge/all` writes another value in every replica.
     StoreDiverges,
 }
 
-/// Whether the guard is taken out.
+/// Whether the guard is disabled.
 #[cfg(not(feature = "mutants"))]
 pub const fn planted(_: Mutant) -> bool {
     false
 }
 
-/// Whether a condition holds that a mutant takes for granted.
+/// A condition that the given mutant takes for granted.
 ///
 /// ```
 /// use skein_protocol::guard;
@@ -331,19 +331,19 @@ mod switch {
 
     use super::Mutant;
 
-    /// Stands in every binary that has mutants in it, and in no other.
+    /// Is in every binary that contains mutants, and in no other.
     #[used]
     pub static MARKER: [u8; 24] = *b"skein: mutants are here.";
 
     const NONE: u32 = u32::MAX;
     static PLANTED: AtomicU32 = AtomicU32::new(NONE);
 
-    /// Takes this guard out from here on, in the whole process, and puts all others back.
+    /// Disables this guard from now on, in the whole process, and enables all others.
     pub fn plant(mutant: Option<Mutant>) {
         PLANTED.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::Relaxed);
     }
 
-    /// Whether the guard is taken out.
+    /// Whether the guard is disabled.
     pub fn planted(mutant: Mutant) -> bool {
         PLANTED.load(Ordering::Relaxed) == mutant as u32
     }

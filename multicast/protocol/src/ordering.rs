@@ -1,10 +1,11 @@
-//! The boundary between an ordering protocol and whoever drives it.
+//! The boundary between an ordering protocol and its driver.
 //!
-//! An *ordering* decides in which order the replicas of a group deliver messages. It stands on a [group log](crate::group),
-//! which decides who leads, what is committed and who counts. It is pure: the driver tells it what happens, and does what
-//! follows. A driver is written once and takes the ordering as a type parameter. It calls this trait, the public methods of
-//! the group log that [`log`](OrderingProtocol::log) and [`log_mut`](OrderingProtocol::log_mut) lend, and the log's bytes
-//! ([`group`](crate::group) lists both).
+//! An *ordering* decides the order in which the replicas of a group deliver messages. It runs on a [group
+//! log](crate::group), which decides who leads, what is committed, and which replicas count. It is pure: the driver
+//! reports events to it and executes its effects. A driver is written once and takes the ordering as a type parameter.
+//! It calls this trait, the public methods of the group log that [`log`](OrderingProtocol::log) and
+//! [`log_mut`](OrderingProtocol::log_mut) lend, and the modules that encode the log ([`group`](crate::group) lists
+//! both).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,93 +20,90 @@ use crate::rank::Rank;
 use crate::step::{Deliver, Effect, Event};
 use crate::view::View;
 
-/// What a replica is told once.
+/// Configuration of one replica's ordering. It never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Of its own group.
     pub group: GroupConfig,
-    /// Groups of the cluster.
+    /// Number of groups in the cluster.
     pub groups: u16,
-    /// How long a payload may be missing before it is fetched.
+    /// Time for which a payload may be missing before it is fetched.
     pub fetch_after_ms: u64,
 }
 
 /// How far a message has come at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageStage {
-    /// It is not in our log.
+    /// Not in this replica's log.
     Unknown,
-    /// It is in our log, and not committed here.
+    /// In this replica's log, but not known here to be committed.
     Logged,
-    /// It is committed here, and not delivered.
+    /// Committed here, but not delivered.
     Pending,
-    /// It was delivered here, before or after a state was taken.
+    /// Delivered here, or contained in a state that this replica received.
     Delivered,
 }
 
-/// What an answer is to.
+/// The kind of answer whose [reply dependency](OrderingProtocol::reply_dependency) is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerTo {
-    /// A message that was delivered.
+    /// A reply to a delivered message.
     Message(MessageId),
-    /// A read that was just made.
+    /// The answer to an unordered read that has just been executed.
     Read,
 }
 
-/// How a replica of a group that was lost goes on.
+/// How a replica of a lost group resumes.
 #[derive(Clone, Debug)]
 pub enum Revival {
-    /// From its own state, in a group of this view, whose other replicas take it: all that its log holds is committed. The
-    /// log must be closed to its leader, and read to its end, before. Clocks begin above `clock`.
+    /// From its own state, in a group with this view, whose other replicas receive that state. Everything in its log
+    /// counts as committed. Before this, the log must be closed to its leader and read to its end. Clocks begin above
+    /// `clock`.
     Survivor {
-        /// The replicas that count.
         view: View,
-        /// The highest clock that a replica of the cluster has reported.
+        /// The highest clock that any replica of the cluster has reported.
         clock: u64,
     },
-    /// From the survivor's state, which it is yet to be given: nothing of its own counts.
+    /// From the survivor's state, which it has yet to receive. Its own state does not count.
     Other,
 }
 
-/// A saved state cannot be taken.
+/// Why a saved state cannot be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRestored {
-    /// It makes no sense.
     Malformed,
-    /// It is of a generation that is over: the group goes on from another.
+    /// It is of an earlier generation of the group.
     Outdated,
 }
 
-/// Where an entry stands that was read.
+/// Position of an entry that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// Its index.
     pub index: u64,
-    /// Ballot in which it was first appended.
+    /// Ballot in which the entry was first appended.
     pub birth: Ballot,
-    /// The leader's clock when it was.
+    /// The leader's time, in milliseconds, when the entry was appended.
     pub time_ms: u64,
 }
 
-/// The event of an ordering.
+/// The event type of an ordering.
 pub type EventOf<O> = Event<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::PeerEvent>;
-/// The effect of an ordering.
+/// The effect type of an ordering.
 pub type EffectOf<O> = Effect<<O as OrderingProtocol>::Record, <O as OrderingProtocol>::PeerEffect>;
 
-/// One replica's part of an order.
+/// One replica's instance of an ordering protocol.
 ///
-/// A replica leads, follows, or has no state ([`Role::Blank`](crate::group::Role::Blank)). Methods say "as leader" where they
-/// are for one of them.
+/// A replica leads, follows, or has no state ([`Role::Blank`](crate::group::Role::Blank)). A method that is for one
+/// role only begins with "As leader" or "As follower".
 pub trait OrderingProtocol: Sized {
-    /// What an entry of its log says, without payloads.
+    /// Content of a log entry, without payloads.
     type Record: LogRecord + PartialEq;
-    /// What an entry says, as it is read.
+    /// Content of an entry, as it is read.
     type Body<'a>: Body<'a, Record = Self::Record>;
-    /// An entry that is to be written.
+    /// An entry to be written.
     type Draft<'a>: Draft<Record = Self::Record>
     where
         Self: 'a;
-    /// What an onlooker sees of it.
+    /// The read-only view for [inspection](Inspect).
     type Inspection<'a>: Inspect
     where
         Self: 'a;
@@ -114,45 +112,46 @@ pub trait OrderingProtocol: Sized {
     /// Effects for other replicas that only this ordering has.
     type PeerEffect: Copy + Debug;
 
-    // How a replica begins.
+    // Creation and recreation.
 
-    /// A replica with an empty log, in a group that begins with `view`. One that the view does not
-    /// name has lost its memory and is [blank](crate::group::Role::Blank).
+    /// A replica with an empty log, in a group that begins with `view`. A replica that is not in the view has lost its
+    /// memory and is [blank](crate::group::Role::Blank).
     fn new(config: Config, view: View) -> Self;
 
-    /// The same replica in a group that is recreated, above a ballot counter and a clock that the group may have
-    /// reached before. All replicas of the group are given the same view, counter and clock. Its time goes on from ours,
-    /// and our promises hold.
+    /// The same replica in a recreated group. `ballot_counter` and `clock` are values that the group may have reached
+    /// before; it continues above both. All replicas of the group receive the same view, counter and clock. The replica
+    /// keeps its time and its promises.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
     #[must_use]
     fn anew(&self, view: View, ballot_counter: u32, clock: u64) -> Self;
 
-    /// Appends what a replica needs to go on from our commit index.
+    /// Appends the state from which another replica can continue at our commit index.
     fn save(&mut self, into: &mut Vec<u8>);
 
-    /// A replica of our incarnation that goes on from a state that another has [saved](Self::save). What we have promised,
-    /// it has promised; and it promises itself to the saver's ballot, for no earlier leader's log need hold all that the
-    /// state holds.
+    /// A replica of our incarnation that continues from a state that another replica has [saved](Self::save). It keeps
+    /// our promises, and also promises the saver's ballot: no earlier leader's log need contain everything that the
+    /// state contains.
     ///
     /// # Errors
-    /// If the state is of no use.
+    /// If the state is malformed or outdated.
     fn restored(&self, saved: &[u8]) -> Result<Self, NotRestored>;
 
-    /// Our group was lost, and goes on in the ballot `marker`, of a new generation.
+    /// Resumes a lost group in the ballot `marker`, which is of a new generation.
     fn revive(&mut self, marker: Ballot, revival: Revival);
 
-    // What happens, and what follows.
+    // Events and effects.
 
-    /// Takes one event to its conclusion, appending what follows from it to `effects`.
+    /// Processes one event completely and appends the resulting effects.
     fn step(&mut self, event: EventOf<Self>, effects: &mut Vec<EffectOf<Self>>);
 
-    /// Handles a control message of another replica of our group, about elections or state transfer, and appends the effects.
+    /// Processes a control message of another replica of our group, about elections or state transfer, and appends the
+    /// effects.
     fn control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<EffectOf<Self>>);
 
-    /// As follower, takes the next entry of the log, as [`Logged`](Event::Logged) would its records one after the other.
-    /// `held` says whether we hold its payload.
+    /// As follower: takes the next entry of the log. It has the same effect as one [`Logged`](Event::Logged) event for
+    /// each of its records. `held` says whether this replica holds the entry's payload.
     fn accept(
         &mut self,
         at: At,
@@ -161,8 +160,9 @@ pub trait OrderingProtocol: Sized {
         effects: &mut Vec<EffectOf<Self>>,
     );
 
-    /// The entry at `index`, which an effect [appends](Effect::Append) with this record. `contents` is its part that the caller
-    /// holds. To be called before the next [`TurnEnd`](Event::TurnEnd): the ordering keeps what only the last turn has logged.
+    /// The entry at `index`, whose record an effect [appends](Effect::Append). `contents` is the part of the entry that
+    /// the caller holds. It must be called before the next [`TurnEnd`](Event::TurnEnd): the ordering keeps some of an
+    /// entry's content only for the turn that logged it.
     fn draft<'a>(
         &'a self,
         index: u64,
@@ -170,60 +170,64 @@ pub trait OrderingProtocol: Sized {
         contents: Contents<'a>,
     ) -> Self::Draft<'a>;
 
-    /// Takes in what is committed by now. A turn's end and the next delivery do it by themselves.
+    /// Commits all entries that can be committed by now. The end of a turn and the next delivery do this implicitly.
     fn advance_commit(&mut self);
 
-    /// The next message whose turn it is, if there is one.
+    /// Delivers the next message in the order, if one can be delivered.
     fn deliver(&mut self) -> Option<Deliver>;
 
-    /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
+    /// As leader, once a tick: stops waiting for followers that block this leader for too long, if the quorum can spare
+    /// them.
     fn relieve(&mut self, backlog: &Backlog<'_>, effects: &mut Vec<EffectOf<Self>>);
 
-    /// Whether an acceptance word of that group may let us go on. What it says is counted in any case,
-    /// when something comes that rests on it.
+    /// Whether an acceptance word of that group may let this replica make progress. Every word is recorded in any case,
+    /// and is evaluated at the next event that depends on it.
     fn waits_for(&self, group: GroupId) -> bool;
 
-    /// As leader: the slot that shall lead instead, if it is time to hand over. It is none of those that `lag`: that have
-    /// not let go of a large part of their logs that we have, or of those that join.
+    /// As leader: the slot that is to lead instead, if it is time to hand over. It is none of the slots in `lag`: those
+    /// whose replica has yet to free a large part of the log that we have freed, and those that are joining.
     fn hands_over(&self, lag: Slots) -> Option<u8>;
 
-    /// As follower: messages that have waited for too long for what others tell nobody any more. Our leader is to be asked.
+    /// As follower: messages that have been pending for too long, because other replicas no longer send what they lack.
+    /// The leader is to be asked for them.
     fn lacks(&mut self) -> Vec<MessageId>;
 
-    // What replies and reads rest on.
+    // Dependencies of replies and reads.
 
-    /// Up to where everything must be [passed](Self::has_passed) before an answer may go out that is given now.
+    /// The rank up to which everything must be [passed](Self::has_passed) before an answer that is given now may be
+    /// sent.
     fn reply_dependency(&self, to: AnswerTo) -> Rank;
 
-    /// Whether everything that this group has delivered up to a rank, and all that it rests on,
-    /// was delivered by all its destinations.
+    /// Whether everything that this group has delivered up to `rank`, and everything on which that depends, was
+    /// delivered by all its destinations.
     fn has_passed(&self, rank: Rank) -> bool;
 
-    /// What a read that comes now must wait for.
+    /// What an unordered read that arrives now must wait for.
     fn read_from(&self) -> (u64, u64);
 
-    /// Whether we have delivered everything that anybody can have seen when a read came.
+    /// Whether this replica has delivered everything that any client can have observed when the read arrived.
     fn has_caught_up(&mut self, read_from: (u64, u64)) -> bool;
 
-    // What is known.
+    // State.
 
-    /// The log of our own group.
+    /// The log of our group.
     fn log(&self) -> &GroupLog<Self::Record>;
 
-    /// The log of our own group, for what concerns it alone.
+    /// The log of our group, for changes that concern this group alone.
     fn log_mut(&mut self) -> &mut GroupLog<Self::Record>;
 
-    /// The replica that leads `group`, as far as we know.
+    /// The replica that leads `group`, as far as is known here.
     fn leader_of(&self, group: GroupId) -> ReplicaId;
 
     /// Whether the message is, or was, in our log.
     fn is_logged(&self, message: MessageId) -> bool;
 
-    /// How far the message has come. Looks at what is not committed entry by entry: for the rare message that comes again.
+    /// How far the message has come. It scans the uncommitted entries one by one, so it is meant for the rare message
+    /// that arrives again.
     fn stage_of(&self, message: MessageId) -> MessageStage;
 
-    /// Whether the message's payload may be needed here: it is not in our log yet, or not delivered, or
-    /// kept for others. One that is known by its session's mark alone never will be.
+    /// Whether the message's payload may be needed here: the message is not in our log yet, or not delivered, or kept
+    /// for others. The payload of a message that is only below its session's low-water mark is never needed.
     fn may_need(&self, message: MessageId) -> bool {
         self.stage_of(message) != MessageStage::Delivered
             || self.log().stalled_on() == Some(message)
@@ -233,47 +237,47 @@ pub trait OrderingProtocol: Sized {
     /// Whether the session is known to have ended.
     fn has_ended(&self, session: SessionId) -> bool;
 
-    /// Messages delivered.
+    /// Number of messages delivered.
     fn delivered(&self) -> u64;
 
-    /// What an onlooker may look at.
+    /// The read-only view for inspection.
     fn inspect(&self) -> Self::Inspection<'_>;
 }
 
-/// What an onlooker may look at: operators, the simulator's rules and tests. Nothing here changes anything.
+/// Read-only inspection, for operators, the simulator's checks, and tests.
 pub trait Inspect {
-    /// The highest clock that we know any replica to have had. A group that is recreated begins above it.
+    /// The highest clock that any replica is known to have reached. A recreated group begins above it.
     fn highest_clock(&self) -> u64;
 
-    /// The highest ballot counter of a group that stands anywhere in our memory: announced, logged, or in a word. A group
-    /// that begins anew above all of these is taken for its former self by nobody.
+    /// The highest ballot counter of a group that this replica's memory contains: announced, logged, or in a status
+    /// word. A group that is recreated above all of these is mistaken for its former self by no replica.
     fn counter_known_of(&self, group: GroupId) -> u32;
 
-    /// The highest clock up to which a group is done, with messages to several, as far as we were told.
+    /// The highest clock up to which a group is known to be done with messages to several groups.
     fn settled_clock_of(&self, group: GroupId) -> u64;
 
-    /// Whether our group can go on from our state: we have one, and lack nothing that other groups tell
-    /// nobody any more. `settled` is the highest clock up to which any replica was told that our group is done.
+    /// Whether our group can resume from this replica's state: the replica has one, and lacks nothing that other groups
+    /// no longer send. `settled` is the highest clock up to which our group is known, by any replica, to be done.
     fn can_be_revived(&self, settled: u64) -> bool;
 
-    /// Messages logged here and not delivered.
+    /// Number of messages that are logged here and not delivered.
     fn pending(&self) -> usize;
 
-    /// Since when the oldest pending message waits, and which it is.
+    /// The oldest pending message, and the time at which it began to wait.
     fn oldest_pending(&self) -> Option<(u64, MessageId)>;
 
-    /// The pending message to several groups that no other such can pass by: since when it waits,
-    /// which it is, and the groups of which something is missing here.
+    /// The pending message to several groups that blocks all others of its kind: the time at which it began to wait,
+    /// its name, and the groups whose proposal or quorum is missing here.
     fn blocked(&self) -> Option<(u64, MessageId, GroupSet)>;
 
-    /// What keeps the next message from being delivered, for people to read.
+    /// Why the next message cannot be delivered, as text for operators.
     fn describe_blocked(&self) -> String;
 
-    /// Delivered messages to several groups that are kept, since somebody may not be done with them.
+    /// Number of delivered messages to several groups that are retained because another group may still need them.
     fn retained(&self) -> usize;
 
-    /// Up to where everything is known to be passed that our group delivers and that shares a destination with other groups.
-    /// [`NOTHING`](Rank::NOTHING) in an ordering of a single group, where all ranks count as passed.
+    /// The rank up to which everything is known to be passed that our group delivers and that shares a destination with
+    /// other groups. [`NOTHING`](Rank::NOTHING) in an ordering of a single group, where all ranks count as passed.
     fn passed(&self) -> Rank;
 
     /// Messages in our log that are not delivered here.

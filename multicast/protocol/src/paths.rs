@@ -1,7 +1,7 @@
-//! How often a replica took each path that is not the common one.
+//! Counters of uncommon code paths.
 
-/// Declares a struct of counts, whose names can be listed: a simulation that never takes a path of
-/// it has a hole.
+/// Declares a struct of counters with a list of their names. If a simulation never takes one of the paths, it has a
+/// gap.
 #[macro_export]
 macro_rules! paths {
     ($(#[$about:meta])* $type:ident: $($(#[$doc:meta])* $name:ident,)*) => {
@@ -10,12 +10,12 @@ macro_rules! paths {
         pub struct $type { $($(#[$doc])* pub $name: u64,)* }
 
         impl $type {
-            /// Names and counts.
+            /// Names and values of all counters.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            /// Adds another's.
+            /// Adds the counters of `other`.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }

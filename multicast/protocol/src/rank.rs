@@ -1,36 +1,36 @@
-//! Where a group delivers a message, as its ordering counts.
+//! The rank of a delivery: its place in a group's order.
 
 use core::fmt;
 
-/// Where a group delivers a message. Ranks rise with each delivery of a group, and all its replicas deliver a message at
-/// the same rank. Code above an ordering compares ranks and does no arithmetic with them.
+/// The place at which a group delivers a message. Ranks rise with each delivery of a group, and all its replicas
+/// deliver a message at the same rank. Code above an ordering compares ranks and does no arithmetic with them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(u64);
 
 impl Rank {
-    /// Before all that is delivered.
+    /// Below the rank of every delivery.
     pub const NOTHING: Self = Self(0);
 
-    /// The lowest rank of a message. Words [0 and 1](Self::to_word) say that nothing was delivered. A group's first entry is
-    /// its leader's ballot, so an ordering whose ranks are indices begins at 2.
+    /// The lowest rank of a message. Words [0 and 1](Self::to_word) mean that nothing was delivered. A group's first
+    /// entry is its leader's `NewBallot`, so the ranks of an ordering that uses log indices begin at 2.
     pub const LEAST: u64 = 2;
 
-    /// The rank with this number. A message's is at least [`LEAST`](Self::LEAST).
+    /// The rank with this number. The rank of a message is at least [`LEAST`](Self::LEAST).
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The ordering's number.
+    /// The number that the ordering chose.
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// As read from memory that others write, where 0 says that nothing was written yet.
+    /// Decodes a status word. 0 is memory that was never written; 1 is an encoded [`NOTHING`](Self::NOTHING).
     pub const fn from_word(word: u64) -> Self {
         Self(if word < Self::LEAST { 0 } else { word })
     }
 
-    /// As written to the memory of others, who tell it from memory that nobody has written.
+    /// Encodes a status word. It is never 0, so the reader can tell it from memory that was never written.
     pub const fn to_word(self) -> u64 {
         if self.0 < Self::LEAST { 1 } else { self.0 }
     }

@@ -1,22 +1,25 @@
-//! What a group's state machine tells other groups about messages, one result after the other: all that a
-//! turn brings. The same bytes go from leader to leader, and into the log of who was told.
+//! Results that a group's state machine sends to other groups, one after another: all that one turn produces. The same
+//! bytes go from leader to leader and into the log of the receiving group.
 
 use alloc::vec::Vec;
 
 use crate::bytes::{Reader, Writer};
 use crate::ids::MessageId;
 
-/// Results of one group, each with the message that it is about.
+/// Results of one group, each with the message to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Results<'a>(pub &'a [u8]);
 
 impl<'a> Results<'a> {
-    /// The bytes that a result of `len` bytes takes here.
+    /// Length in bytes of a result of `len` bytes with its header.
     pub const fn len_of(len: usize) -> usize {
         16 + 2 + len
     }
 
-    /// Appends a result, of less than 64 KiB.
+    /// Appends a result.
+    ///
+    /// # Panics
+    /// If the result has 64 KiB or more.
     pub fn push(message: MessageId, result: &[u8], bytes: &mut Vec<u8>) {
         let len = u16::try_from(result.len()).expect("results are short");
         let mut out = Writer(bytes);
@@ -25,7 +28,7 @@ impl<'a> Results<'a> {
         out.0.extend_from_slice(result);
     }
 
-    /// In the order in which they were told, up to what makes no sense.
+    /// The results in the order in which they were appended, up to the first one that is cut off.
     pub fn iter(self) -> impl Iterator<Item = (MessageId, &'a [u8])> + use<'a> {
         let mut from = Reader(self.0);
         core::iter::from_fn(move || {

@@ -1,25 +1,25 @@
 //! Byte rings between one writer and one reader, in the reader's memory.
 //!
-//! **Invariant.** The writer never overwrites a byte that the reader has not taken: `tail` is at
-//! most a capacity ahead of `consumed`. Both are cumulative counts of bytes since the ring was
-//! opened, each in a word with a single writer, so a lost or repeated update costs nothing: credits
-//! given as differences can be lost between two reads (`docs/protocols/ramcast.md`, 7).
+//! **Invariant.** The writer never overwrites a byte that the reader has not taken: `consumed <= tail <= consumed +
+//! capacity`. Both are cumulative counts of bytes since the ring was opened. Each is in a word with a single writer, so
+//! a lost or repeated update does no harm. Credits that are sent as differences could be lost between two reads
+//! (`docs/protocols/ramcast.md`, 7).
 //!
-//! Bytes are made visible by the tail word, written after them on the same connection; nothing
-//! between the tail and the reader's position can be of an earlier lap.
+//! The tail word makes bytes visible. It is written after them on the same connection, so no byte between the reader's
+//! position and the tail is of an earlier lap.
 
 use core::ops::Range;
 
 use crate::mutants::{Mutant, planted};
 
-/// Where a cumulative position lies in a ring of `capacity` bytes, a power of two: to divide takes as long as
-/// to do a dozen other things.
+/// Offset of a cumulative position in a ring of `capacity` bytes. The capacity is a power of two, because a division
+/// would be much slower than a mask.
 pub const fn offset(capacity: u64, position: u64) -> u64 {
     debug_assert!(capacity.is_power_of_two(), "a ring of any other size");
     position & (capacity - 1)
 }
 
-/// Where `len` bytes from cumulative `position` lie in a ring of `capacity`: at most two spans.
+/// Where `len` bytes from cumulative `position` are in a ring of `capacity` bytes: at most two spans.
 pub fn spans(capacity: u64, position: u64, len: u64) -> [Range<usize>; 2] {
     debug_assert!(len <= capacity);
     let start = offset(capacity, position);
@@ -27,7 +27,7 @@ pub fn spans(capacity: u64, position: u64, len: u64) -> [Range<usize>; 2] {
     [start as usize..(start + first) as usize, 0..(len - first) as usize]
 }
 
-/// The writer's side.
+/// The writer's side of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     capacity: u64,
@@ -41,7 +41,7 @@ impl Outgoing {
         Self { capacity, tail: 0, consumed: 0 }
     }
 
-    /// Bytes that can be written now.
+    /// Number of bytes that can be written now.
     pub fn room(&self) -> u64 {
         if planted(Mutant::RingRoomNotChecked) {
             return self.capacity;
@@ -54,12 +54,12 @@ impl Outgoing {
         self.capacity
     }
 
-    /// Cumulative position of the next byte: what the tail word says once all is written.
+    /// Cumulative position of the next byte, and the value of the tail word once everything is written.
     pub const fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Takes `len` bytes of room and returns where they start.
+    /// Reserves `len` bytes and returns the position at which they start.
     pub fn reserve(&mut self, len: u64) -> u64 {
         assert!(len <= self.room(), "the ring would lap its reader");
         let at = self.tail;
@@ -67,8 +67,10 @@ impl Outgoing {
         at
     }
 
-    /// Takes in the reader's credit word. One that is behind what we know is no news; one for
-    /// bytes that nobody wrote makes no sense.
+    /// Reads the reader's credit word. A lower value than the last is ignored.
+    ///
+    /// # Errors
+    /// If the credit is for bytes that were never written.
     pub fn credit(&mut self, consumed: u64) -> Result<(), Nonsense> {
         if consumed > self.tail {
             return Err(Nonsense);
@@ -77,19 +79,19 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether the reader has said that it took everything.
+    /// Whether the reader has reported that it took everything.
     pub const fn drained(&self) -> bool {
         self.consumed == self.tail
     }
 
-    /// The reader replaced the drained ring by one of another size.
+    /// Follows the reader, which has replaced the drained ring by one of another size.
     pub fn resize(&mut self, capacity: u64) {
         assert!(self.drained(), "only a drained ring can be replaced");
         self.capacity = capacity;
     }
 }
 
-/// The reader's side.
+/// The reader's side of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming {
     capacity: u64,
@@ -98,7 +100,7 @@ pub struct Incoming {
     reported: u64,
 }
 
-/// A word that its writer could not have written by following the rules.
+/// The value of a word is one that a correct writer cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonsense;
 
@@ -108,7 +110,7 @@ impl Incoming {
         Self { capacity, tail: 0, consumed: 0, reported: 0 }
     }
 
-    /// Takes in the writer's tail word.
+    /// Reads the writer's tail word.
     pub fn see(&mut self, tail: u64) -> Result<(), Nonsense> {
         if tail < self.tail || tail - self.consumed > self.capacity || !tail.is_multiple_of(8) {
             return Err(Nonsense);
@@ -117,7 +119,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Bytes that can be read.
+    /// Number of bytes that can be read.
     pub const fn available(&self) -> u64 {
         self.tail - self.consumed
     }
@@ -132,19 +134,19 @@ impl Incoming {
         self.capacity
     }
 
-    /// The next `len` bytes were taken.
+    /// Takes the next `len` bytes.
     pub fn take(&mut self, len: u64) {
         assert!(len <= self.available(), "nobody wrote that yet");
         self.consumed += len;
     }
 
-    /// The credit word to write, if it is worth a write: at a quarter of the ring. A writer that
-    /// waits for room therefore gets it as long as what it wants to write fits three quarters.
+    /// The credit word to write, once it is worth a write: after a quarter of the ring. So a writer that waits for at
+    /// most three quarters of the ring gets that room.
     pub fn report(&mut self) -> Option<u64> {
         (self.consumed - self.reported >= self.capacity / 4).then(|| self.report_now())
     }
 
-    /// The credit word to write.
+    /// The credit word to write now.
     pub fn report_now(&mut self) -> u64 {
         if planted(Mutant::CreditForUnread) {
             self.reported = self.consumed;
@@ -154,12 +156,12 @@ impl Incoming {
         self.consumed
     }
 
-    /// Whether the writer does not know yet how much was taken.
+    /// Whether bytes were taken that were not reported to the writer.
     pub const fn unreported(&self) -> bool {
         self.reported != self.consumed
     }
 
-    /// We replaced the drained ring by one of another size.
+    /// Replaces the drained ring by one of another size.
     pub fn resize(&mut self, capacity: u64) {
         assert!(self.available() == 0, "only a drained ring can be replaced");
         self.capacity = capacity;

@@ -1,15 +1,14 @@
-//! Where a message belongs in the order.
+//! Timestamps: places of messages in the order.
 
 use core::fmt;
 
 use crate::ids::GroupId;
 
-/// A group's proposal for a message's place, and, when it is the highest of all destinations', the
-/// place itself. Written `17@g2`.
+/// A group's proposal for a message's place in the order. The highest proposal of all destinations is final. Written
+/// `17@g2`.
 ///
-/// One 64-bit word: 54 bits of clock above 10 bits of group. Words order as timestamps do: by
-/// clock, then by group, so no two messages ever share one. At ten million proposals a second the
-/// clock lasts fifty years.
+/// One 64-bit word: 54 bits of clock above 10 bits of group. Words order as timestamps do: by clock, then by group, so
+/// no two messages share one. At ten million proposals a second the clock lasts fifty years.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -17,42 +16,42 @@ const GROUP_BITS: u32 = 10;
 const CLOCK_MAX: u64 = u64::MAX >> GROUP_BITS;
 
 impl Timestamp {
-    /// So many groups have room in a timestamp.
+    /// Number of groups that a timestamp can hold.
     pub const GROUPS_MAX: u16 = 1 << GROUP_BITS;
 
     /// Below every timestamp that a group proposes: clocks start at 1.
     pub const ZERO: Self = Self(0);
 
-    /// `clock` as proposed by `group`.
+    /// The timestamp that `group` proposes at `clock`.
     pub const fn new(clock: u64, group: GroupId) -> Self {
         assert!(clock <= CLOCK_MAX, "the clock is exhausted");
         assert!((group.0 as u64) < 1 << GROUP_BITS, "a timestamp has room for 1,024 groups");
         Self(clock << GROUP_BITS | group.0 as u64)
     }
 
-    /// The one below this, which is above [`ZERO`](Self::ZERO).
+    /// The timestamp one below. `self` must be above [`ZERO`](Self::ZERO).
     #[must_use]
     pub const fn below(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// The one above this.
+    /// The timestamp one above.
     #[must_use]
     pub const fn above(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// What a group says of a message in place of a proposal: it is over for all that it knows of.
+    /// The marker that a group sends in place of a proposal: as far as it knows, the message is over at every group.
     pub const fn over(group: GroupId) -> Self {
         Self::new(0, group)
     }
 
-    /// Whether that is said.
+    /// Whether this is the marker of [`over`](Self::over).
     pub const fn is_over(self) -> bool {
         self.clock() == 0
     }
 
-    /// The proposing group's clock.
+    /// The clock at which it was proposed.
     pub const fn clock(self) -> u64 {
         self.0 >> GROUP_BITS
     }
@@ -62,12 +61,12 @@ impl Timestamp {
         GroupId((self.0 & ((1 << GROUP_BITS) - 1)) as u16)
     }
 
-    /// As written to memory.
+    /// The word that is written to memory.
     pub const fn to_word(self) -> u64 {
         self.0
     }
 
-    /// As read from memory.
+    /// The value of a word that was read from memory.
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }

@@ -1,21 +1,21 @@
-//! Who counts: the incarnation of each replica slot that its group has let in.
+//! Membership: the incarnation of each replica slot that its group has admitted.
 //!
-//! A view is part of the replicated state: it changes only by committed `Evict` and `Join` entries.
-//! A group always has 2f+1 slots and a quorum is always f+1 of them; a view says whose memory is
-//! meant by a slot. **Invariant.** A replica that lost its memory is a new incarnation, which no
-//! view names until f+1 *other* slots have committed its `Join`.
+//! A view is part of the replicated state: it changes only by committed `Evict` and `Join` entries. A group always has
+//! 2f+1 slots, and a quorum is always f+1 of them. A view says which incarnation counts in each slot. **Invariant.** A
+//! replica that lost its memory is a new incarnation. No view contains it until f+1 *other* slots have committed its
+//! `Join`.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::mutants::{Mutant, planted};
 
-/// A replica slot, as its group sees it.
+/// One replica slot of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The incarnation whose memory counts.
+    /// The incarnation that counts.
     pub incarnation: u32,
-    /// The log waits for it no more until its next `Join`.
+    /// The log no longer waits for this slot, until its next `Join`.
     pub evicted: bool,
 }
 
@@ -24,12 +24,12 @@ pub struct Member {
 pub struct View(Vec<Member>);
 
 impl View {
-    /// The view in which a group begins: the first incarnation of each of its replicas.
+    /// The first view of a group: incarnation 0 of each replica.
     pub fn first(replicas: u8) -> Self {
         Self(vec![Member { incarnation: 0, evicted: false }; usize::from(replicas)])
     }
 
-    /// A view of these incarnations, by slot.
+    /// The view of these incarnations, by slot.
     pub fn of(incarnations: impl IntoIterator<Item = u32>) -> Self {
         Self(incarnations.into_iter().map(|i| Member { incarnation: i, evicted: false }).collect())
     }
@@ -49,14 +49,14 @@ impl View {
         &self.0
     }
 
-    /// An `Evict` was committed.
+    /// Applies a committed `Evict`.
     pub fn evict(&mut self, slot: u8) {
         if let Some(member) = self.0.get_mut(usize::from(slot)) {
             member.evicted = true;
         }
     }
 
-    /// A `Join` was committed.
+    /// Applies a committed `Join`.
     pub fn join(&mut self, slot: u8, incarnation: u32) {
         if let Some(member) = self.0.get_mut(usize::from(slot)) {
             let evicted = member.evicted && planted(Mutant::EvictedForEver);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Time between two looks in ms, and the base timeout: suspected after 100 ms.
+/// Time between two looks in ms, and the base timeout in looks: a replica is suspected after 100 ms.
 const LOOK_MS: u64 = 5;
 const BASE: u32 = 20;
 
@@ -30,7 +30,7 @@ impl Observer {
         newly
     }
 
-    /// The replica is silent for so long, and beats again. Returns after how many ms it was suspected.
+    /// The replica is silent for `ms` and then beats again. Returns the time until it was suspected, if it was.
     fn pause(&mut self, ms: u64) -> Option<u64> {
         let began = self.now_ms;
         let mut suspected = None;
@@ -142,7 +142,7 @@ fn silences_that_would_be_mistakes_again_are_not_calm() {
 fn on_a_crowded_host_suspicions_end_after_a_few_mistakes() {
     let mut observer = Observer::new();
     for _ in 0..200 {
-        // The observer gets its turn every 80 ms, the other one far more rarely.
+        // The observer runs every 80 ms, the replica far more rarely.
         for _ in 0..90 {
             observer.look_after(80, Pulse::Missed);
         }
@@ -165,7 +165,7 @@ fn a_suspicion_was_premature_up_to_one_base_patience_after_it() {
 
 #[test]
 fn two_late_looks_crowd_a_host_for_two_seconds_from_the_first() {
-    // A look is late from 75 ms on: 15 looks.
+    // A look is late from 75 ms on, the time of 15 looks.
     #[rustfmt::skip]
     let cases = [
         // late looks, ms     quiet  timeout  because

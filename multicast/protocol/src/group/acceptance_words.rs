@@ -1,4 +1,4 @@
-//! What the replicas of our group have said to hold.
+//! Acceptance words of the group's replicas.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,8 +12,8 @@ use crate::mutants::Mutant;
 
 /// Acceptance words as last read here, by slot.
 ///
-/// **Invariant.** As leader, `accepted(slot) <= last`. A follower may read words above its own `last`, so it commits no further
-/// than `last`.
+/// **Invariant.** As leader, `accepted(slot) <= last`. A follower may read words above its own `last`, so it commits at
+/// most up to `last`.
 #[derive(Clone)]
 pub(super) struct AcceptanceWords(Vec<Acceptance>);
 
@@ -23,22 +23,22 @@ impl AcceptanceWords {
     }
 }
 
-/// Up to which index a word vouches in that ballot.
+/// The index up to which a word counts in that ballot.
 pub(crate) fn vouches(word: Acceptance, ballot: Ballot) -> u64 {
     let same = guard!(Mutant::AcceptanceOfAnyBallot, word.tag == ballot.tag());
     if same { word.index } else { 0 }
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// A replica of our group says up to where it holds the log.
+    /// Records the acceptance word of a slot.
     #[inline]
     pub(crate) fn acknowledged(&mut self, slot: u8, word: Acceptance) {
         self.words.0[usize::from(slot)] = word;
     }
 
-    /// Our acceptance word: what we hold in the ballot in which we log, whoever wrote it. A replica that our
-    /// group has not let in says nothing, and one that waits for its new leader's first words
-    /// neither: it holds what it holds in no ballot that counts.
+    /// Our acceptance word: what we hold in the ballot in which we log, whichever leader wrote it. A replica that our
+    /// group has not admitted writes none. Neither does a replica that waits for its new leader's header: what it
+    /// holds, it holds in no ballot that counts.
     pub(crate) fn acceptance(&self) -> Option<Acceptance> {
         let counts = guard!(Mutant::AmnesiacAccepts, !self.is_silent());
         let stays = guard!(Mutant::LeftBallotAcknowledged, self.keeps_ballot());
@@ -46,12 +46,12 @@ impl<R: LogRecord> GroupLog<R> {
         (counts && stays).then_some(Acceptance { tag, index })
     }
 
-    /// Up to which index the word of `slot` vouches in the ballot in which we log.
+    /// The index up to which the word of `slot` counts in the ballot in which we log.
     pub(crate) fn accepted(&self, slot: u8) -> u64 {
         vouches(self.words.0[usize::from(slot)], self.entries.ballot)
     }
 
-    /// Whether the word of `slot` is of our ballot, and covers all that is committed.
+    /// Whether the word of `slot` is of our ballot and covers everything that is committed.
     pub(crate) fn holds_committed(&self, slot: u8) -> bool {
         let word = self.words.0[usize::from(slot)];
         word.tag == self.entries.ballot.tag() && word.index >= self.entries.commit

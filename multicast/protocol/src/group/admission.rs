@@ -1,4 +1,4 @@
-//! Admission: a leader decides whose log it writes, from where on, and for whom it keeps its own.
+//! Admission: whose log a leader writes, from which place on, and for whom it retains its own.
 
 use core::ops::Range;
 
@@ -9,26 +9,25 @@ use super::transfer::Stage;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
 
-/// A log that a replica lets us, its leader, write, as it compares with ours.
+/// A log that a replica lets us, its leader, write, in comparison with ours.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenedLog {
-    /// The replica's slot.
     pub slot: u8,
-    /// Its incarnation.
     pub incarnation: u32,
-    /// The place from which it differs from ours. `None` if what comes behind that is in our ring no more, or may be overwritten by what
-    /// must always be written.
+    /// The place from which it differs from ours. `None` if our ring no longer contains the entries from there on, or
+    /// if entries that must always be written may overwrite them.
     pub base: Option<Cursor>,
-    /// Whether what the replica has not freed of it fits into our ring, too.
+    /// Whether the part of it that the replica has not freed fits into our ring, too.
     pub fits: bool,
 }
 
-/// A leader's decision on a log that it may write.
+/// A leader's decision about a log that it may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Write it from here on. `None`: the replica is behind our log, and told so.
+    /// The place from which to write it. `None`: our log does not reach back to the end of its log, and this is
+    /// reported to it.
     pub base: Option<Cursor>,
-    /// The replica does not count, and is to be let in when it has all of our log.
+    /// The replica does not count, and is to be admitted when it has all of our log.
     pub joins: bool,
 }
 
@@ -38,21 +37,21 @@ impl<R: LogRecord> GroupLog<R> {
         let OpenedLog { slot, incarnation, base, fits } = *log;
         let member = self.members.view.member(slot);
         let joins = member.incarnation != incarnation || member.evicted;
-        // A replica that joins and could not deliver what it was fed would only be fed more: it needs the state. But it
-        // refuses our state if its log goes on behind our last committed entry: others may count on that, and perhaps we
-        // can commit nothing without it. Then the leader writes its log.
+        // A replica that joins and is at the bound of its lag would only receive more entries that it cannot deliver:
+        // it needs the state. But it refuses our state if its log continues behind our last committed entry: others may
+        // count on those entries, and perhaps we can commit nothing without the replica. Then we write its log.
         let given = self.sends_state() == Some((slot, Stage::Sent));
         let refuses = given && base.is_some_and(|base| base.index - 1 > self.entries.commit);
         let needs_state = joins && (planted(Mutant::KeptLogNotWritten) || !refuses);
         let base = base.filter(|_| !(needs_state && self.is_granter_behind(slot)));
-        // Nor is one fed that sees nothing committed, as it hears its leader alone: what it keeps of its log would grow
-        // with each time that it is let in.
+        // A replica that joins and sees nothing committed, because it receives words of its leader only, is not written
+        // to either: the part of the log that it keeps would grow with each admission.
         let base = base.filter(|_| guard!(Mutant::LogKeptBeyondRing, fits || !needs_state));
         Admission { base, joins }
     }
 
-    /// As leader: whether a slot may still need what our log holds: it counts, it was sent our state and has yet to let us
-    /// write its log, or it `joins`.
+    /// As leader: whether a slot may still need what our log contains: it counts, or it was sent our state and has yet
+    /// to let us write its log, or it `joins`.
     pub fn keeps_log_for(&self, slot: u8, joins: bool) -> bool {
         let given = self.sends_state() == Some((slot, Stage::Sent));
         let counts = !self.members.view.member(slot).evicted;
@@ -61,15 +60,16 @@ impl<R: LogRecord> GroupLog<R> {
     }
 }
 
-/// As leader: the part of our log in front of all that a replica's memory holds of it, which we write to it as well when it
-/// lets us write its log from `base` on; empty, at `base`, if there is none. The replica's memory holds its log from `theirs`
-/// on, and `needed` is the first position that anybody else still needs for whom [we keep our log](GroupLog::keeps_log_for).
+/// As leader: the part of our log before everything that a replica's memory holds of it. We write it as well when the
+/// replica lets us write its log from `base` on. It is empty, at `base`, if there is none. The replica's memory holds
+/// its log from `theirs` on. `needed` is the first position that any other replica still needs for which [we keep our
+/// log](GroupLog::keeps_log_for).
 ///
-/// **Invariant.** Of what a replica still needs that counts, every log that counts has all that is committed, in memory:
-/// else, once the others are gone, a leader that was given a state can bring nobody up to date who has applied more than
-/// that state, and must not give it away either.
+/// **Invariant.** Every log that counts has, in memory, all committed entries that a replica that counts still needs.
+/// Otherwise, once the others are gone, a leader that received a state could not serve a replica that has applied more
+/// than that state, and must not send the state away either.
 ///
-/// What the replica holds itself is never written again: a write that ends halfway would take from it what it has
+/// What the replica itself holds is never written again: a write that ends halfway would destroy entries that it has
 /// acknowledged.
 pub fn written_before(base: u64, theirs: u64, needed: u64) -> Range<u64> {
     let to = if planted(Mutant::HeldLogWritten) { base } else { theirs.min(base) };
@@ -87,7 +87,7 @@ mod tests {
     use crate::divergence::Slots;
     use crate::rank::Rank;
 
-    /// Our log has two entries: its leader's ballot is committed, and what follows is not.
+    /// Our log has two entries: the ballot's first entry, which is committed, and a message, which is not.
     const COMMITTED: u64 = 1;
 
     fn log() -> GroupLog<Record> {
@@ -98,12 +98,12 @@ mod tests {
         log
     }
 
-    /// The log of a slot whose incarnation of that number the view names, or does not.
+    /// The log of slot 2 with this incarnation; the view contains incarnation 0.
     fn opened(incarnation: u32) -> OpenedLog {
         OpenedLog { slot: 2, incarnation, base: Some(at(COMMITTED)), fits: true }
     }
 
-    /// Right behind an entry.
+    /// The place right behind an entry.
     const fn at(index: u64) -> Cursor {
         Cursor { index: index + 1, position: 64 * index }
     }

@@ -1,4 +1,4 @@
-//! The body of an entry: its ordering reads and writes it, and the replica adds payloads and results.
+//! The body of an entry. The ordering encodes and decodes it; the replica contributes payloads and results.
 
 use alloc::vec::Vec;
 
@@ -8,13 +8,13 @@ use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::results::Results;
 
-/// Where a message's payload is.
+/// Location of a message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// In the entry.
     Inline(&'a [u8]),
-    /// In the ring of its session, or wherever the replica assembled it. A session may write one replica other
-    /// bytes than the next: those whose check fits are meant.
+    /// In the ring of its session, or in the replica's memory after assembly. A faulty session may write different
+    /// bytes to different replicas: the bytes with this checksum are the logged ones.
     Held {
         /// [`check`](crate::check::check()) of the bytes.
         check: u64,
@@ -22,7 +22,7 @@ pub enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// The bytes that it takes in an entry.
+    /// Length in bytes of the payload's encoding in an entry.
     pub const fn logged_len(&self) -> usize {
         match self {
             Payload::Inline(bytes) => bytes.len(),
@@ -30,7 +30,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Appends it, as the last that an entry says.
+    /// Appends the payload. It is the last field of an entry.
     pub(crate) fn encode(&self, out: &mut Writer<'_>) {
         match self {
             Payload::Held { check } => {
@@ -44,7 +44,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Decodes what [`encode`](Self::encode) wrote.
     #[inline]
     pub(crate) fn decode(mut from: Reader<'a>) -> Option<Self> {
         Some(match from.u8()? {
@@ -54,86 +54,81 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// A message that an entry gives its place, as it is read.
+/// A message whose place in the order an entry determines, as it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadMessage<'a> {
-    /// The message.
     pub message: MessageId,
-    /// Its session's low-water mark.
+    /// Low-water mark of the message's session.
     pub low_water: u64,
-    /// All its destinations.
     pub destinations: GroupSet,
-    /// The payload that was multicast.
     pub payload: Payload<'a>,
 }
 
 /// The body of an entry that was read.
 pub trait Body<'a>: Copy {
-    /// A record of it.
+    /// The record type of the ordering.
     type Record;
 
-    /// Reads what an entry says. `None` if there is no such kind, or it makes no sense.
+    /// Decodes an entry. `None` if its kind is unknown, or its body is malformed.
     fn read(frame: &Frame<'a>) -> Option<Self>;
 
-    /// The message that it gives its place, if it does.
+    /// The message whose place in the order the entry determines, if there is one.
     fn message(&self) -> Option<ReadMessage<'a>>;
 
-    /// Another group's results, if it has such.
+    /// Another group's results, if the entry contains any.
     fn results(&self) -> Option<(GroupId, Results<'a>)>;
 
-    /// Tells `each` what it says, record by record.
+    /// Calls `each` with every record of the entry.
     fn for_each_record(&self, each: impl FnMut(Self::Record));
 
-    /// The most bytes that an entry takes: of a message to these groups, with so long a payload in it, or of results of so
-    /// many bytes.
+    /// Upper bound on the length in bytes of an entry: of a message to these groups with an inline payload of `payload`
+    /// bytes, or of `results` bytes of results.
     fn longest(destinations: GroupSet, payload: usize, results: usize) -> usize;
 }
 
 /// The part of an entry to be written that the replica holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Contents<'a> {
-    /// Nothing.
     None,
-    /// The payload of the message that it gives its place.
+    /// The payload of the entry's message.
     Payload(Payload<'a>),
     /// Another group's results.
     Results {
-        /// Whose.
         from: GroupId,
-        /// As they were told.
+        /// In the encoding in which they were received.
         results: Results<'a>,
     },
 }
 
-/// The header of an entry that is to be written, without its place.
+/// Header fields of an entry to be written, without its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The ballot in which it is appended.
+    /// The ballot in which the entry is appended.
     pub ballot: Ballot,
-    /// The leader's clock in milliseconds.
+    /// The leader's time.
     pub time_ms: u64,
-    /// The slot map's epoch.
+    /// Epoch of the slot map.
     pub epoch: u32,
 }
 
-/// An entry that is to be written.
+/// An entry to be written.
 pub trait Draft {
-    /// A record of it.
+    /// The record type of the ordering.
     type Record;
 
-    /// The bytes that it takes.
+    /// Length of the entry in bytes.
     fn entry_len(&self) -> usize;
 
     /// Appends the entry that belongs at `cursor` to `bytes`.
     fn encode(&self, stamp: Stamp, cursor: Cursor, bytes: &mut Vec<u8>);
 
-    /// Whether somebody waits for what followers do with it: other groups for what they accept, their own leader for whether
-    /// they hold a payload.
+    /// Whether another replica waits for the followers' reaction: leaders of other groups for their acceptance, or
+    /// their own leader for whether they hold a payload.
     fn is_awaited(&self) -> bool;
 
-    /// How many [items](super::LogRecord::Item) it has.
+    /// Number of [items](super::LogRecord::Item) in the entry.
     fn items(&self) -> usize;
 
-    /// Tells `each` what it says, record by record.
+    /// Calls `each` with every record of the entry.
     fn for_each_record(&self, each: impl FnMut(Self::Record));
 }

@@ -1,9 +1,9 @@
 //! When a replica sets out to lead, and how often it asks for grants.
 //!
-//! **Liveness.** Of those that are well, the one sets out first that comes next behind the old leader; each waits for all before
-//! it, a patience each, so that they rarely race. Whoever is asked and does not answer is asked again every other heartbeat: a
-//! question or its answer may be lost. A replica that has promised its leader to let nobody else lead sets out when that is
-//! over, and promises nothing more meanwhile.
+//! **Liveness.** Of the replicas that are well, the one that comes next behind the old leader sets out first. Each
+//! replica waits one timeout for every replica before it, so they rarely race. A replica that does not answer is asked
+//! again every other heartbeat, because a request or its answer may be lost. A replica that has promised its leader a
+//! lease sets out when the lease is over, and promises nothing more in the meantime.
 
 use super::control::Question;
 use super::election::Cause;
@@ -11,11 +11,11 @@ use super::record::LogRecord;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 
-/// Heartbeats between two questions for the same grant.
+/// Heartbeats between two requests for the same grant.
 const ASKED_EVERY: u64 = 2;
 
 impl<R: LogRecord> GroupLog<R> {
-    /// Whether it is time for us to set out to lead, and why.
+    /// Whether it is time to set out to lead, and why.
     pub(super) fn wants_to_lead(&self) -> Option<Cause> {
         if self.is_outbid() {
             return Some(Cause::Preempted);
@@ -36,7 +36,7 @@ impl<R: LogRecord> GroupLog<R> {
         if self.election.promised == Ballot::ZERO && me == 0 {
             return Some(Cause::Start);
         }
-        // We were deposed, or let somebody lead of whom nothing came, or nobody ever led.
+        // We were deposed, or granted a leader that did not begin, or the group never had a leader.
         let doubted = leader != me && self.detector.suspects(leader);
         let blocked = leader == me
             || doubted
@@ -62,15 +62,15 @@ impl<R: LogRecord> GroupLog<R> {
         due.then_some(cause)
     }
 
-    /// Whether we came to suspect our leader after we had let it lead. If its heartbeats do not reach us, and its
-    /// words do, we may have suspected it before: it has as long then as one of whom we hear nothing. Else we would
-    /// preempt it at once, and it us, for as long as that lasts, and nobody of us would commit anything.
+    /// Whether we began to suspect our leader after we had granted its ballot. If its heartbeats do not reach us and
+    /// its words do, we may have suspected it before. Then it gets as long as a leader from which we receive nothing.
+    /// Otherwise we would preempt it at once, and it us, for as long as that lasts, and neither would commit anything.
     fn is_suspected_since(&self, leader: u8) -> bool {
         let anew = self.detector.since_ms(leader) > self.election.promised_ms;
         anew || self.detector.is_dead(leader)
     }
 
-    /// How many replicas that seem well come before us, counted round from the old leader.
+    /// Number of replicas that seem well and come before us, counted round from the old leader.
     fn rank_after(&self, leader: u8) -> u64 {
         let (n, me) = (self.config.replicas, self.config.me.slot);
         let between = (1..n).map(|step| (leader + step) % n).take_while(|slot| *slot != me);
@@ -79,13 +79,13 @@ impl<R: LogRecord> GroupLog<R> {
         between.filter(well).count() as u64
     }
 
-    /// Whether there is a ballot above all that we have heard of, in our group's generation.
+    /// Whether our group's generation has a ballot above all that are known here.
     pub(super) fn has_ballots_left(&self) -> bool {
         Ballot::next_attempt(self.ballot_counter()).is_some()
     }
 
-    /// Puts it off to set out to lead, if we have promised our leader not to: see [`is_due`](Self::is_due). Returns whether
-    /// it did.
+    /// Postpones setting out to lead, if we have promised our leader a lease: see [`is_due`](Self::is_due). Returns
+    /// whether it did.
     pub(crate) fn puts_off(&mut self, cause: Cause) -> bool {
         let bound = self.is_bound();
         if bound {
@@ -95,7 +95,7 @@ impl<R: LogRecord> GroupLog<R> {
         bound
     }
 
-    /// Why we set out now, if that was [put off](Self::puts_off) and is due.
+    /// The cause for which to set out now, if that was [put off](Self::puts_off) and is due.
     pub(crate) fn is_due(&mut self) -> Option<Cause> {
         if self.is_bound() {
             return None;
@@ -104,24 +104,24 @@ impl<R: LogRecord> GroupLog<R> {
         due.filter(|_| !self.leads())
     }
 
-    /// The cause of a candidacy for which there is one now. What was put off for an operator stays an operator's choice,
+    /// The effective cause of a candidacy that has `cause`. A postponed request of an operator keeps its cause,
     /// whatever comes before it is due.
     pub(super) fn prevailing(&self, cause: Cause) -> Cause {
         self.election.put_off.filter(|put_off| *put_off == Cause::Operator).unwrap_or(cause)
     }
 
-    /// Another is to lead, or we have set out: what was put off is not to be done any more.
+    /// Cancels what was postponed: another replica is to lead, or we have set out.
     pub(crate) fn forget_put_off(&mut self) {
         self.election.put_off = None;
     }
 
-    /// As candidate: the ballot for which we ask, and whether a leader that seems well shall be given up for it.
+    /// As candidate: the ballot for which we ask, and whether followers must give up for it a leader that seems well.
     pub(crate) fn asks(&self) -> Option<(Ballot, bool)> {
         let campaign = self.election.campaign.as_ref()?;
         Some((campaign.ballot, campaign.forced))
     }
 
-    /// The question to all who have not granted our ballot, if it is time to ask it.
+    /// The request to all replicas that have not granted our ballot, if it is time to send it.
     pub(crate) fn asks_now(&mut self) -> Option<Question> {
         let (leads, now) = (self.leads(), self.now_ms);
         let question = match self.asks() {
@@ -139,13 +139,13 @@ impl<R: LogRecord> GroupLog<R> {
         Some(question)
     }
 
-    /// A slot is to be asked at once, for it could not answer before.
+    /// Makes the next request due at once, because a slot could not answer before.
     pub(crate) fn ask_soon(&mut self) {
         self.election.asked_ms = None;
     }
 
-    /// Whether a member takes nothing of ours because it has heard of a higher ballot: we lead, and
-    /// must preempt it.
+    /// Whether a higher ballot is known while we lead. Its holder, and those that granted it, accept none of our
+    /// writes, so we must preempt it.
     fn is_outbid(&self) -> bool {
         self.leads() && self.election.heard > self.ballot().counter()
     }

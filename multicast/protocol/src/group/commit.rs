@@ -1,4 +1,4 @@
-//! Commitment: what f+1 replicas hold, and who vouches for what.
+//! Commitment: which entries f+1 replicas hold, and whose memory counts.
 
 use core::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use crate::ballot::Ballot;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
 
-/// The highest index up to which so many slots hold something; any, if none is needed.
+/// The highest index up to which `needed` slots hold the log; unbounded if `needed` is 0.
 pub(crate) fn held_by(replicas: u8, needed: usize, held: impl Fn(u8) -> u64) -> u64 {
     let mut all = [0; SLOTS];
     let all = &mut all[..usize::from(replicas)];
@@ -26,15 +26,15 @@ pub(crate) fn held_by(replicas: u8, needed: usize, held: impl Fn(u8) -> u64) -> 
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// Up to where the log is committed by now, if that is further than was known: the highest index that f+1 slots are
-    /// known to hold in our ballot. Whoever has let another lead commits nothing until it reads that one's first words:
-    /// what it logs meanwhile, its old leader has not.
+    /// The new commit index, if it is higher than before: the highest index that f+1 slots are known to hold in our
+    /// ballot. A replica that has granted another ballot commits nothing until it reads that leader's header: its old
+    /// leader does not have what it logs in the meantime.
     pub(crate) fn newly_committed(&mut self) -> Option<u64> {
         if !guard!(Mutant::LeftBallotCommits, self.keeps_ballot()) || self.is_all_committed() {
             return None;
         }
         let (ballot, me) = (self.entries.ballot, self.config.me.slot);
-        // The leader has written all that a follower reads, and who reads it holds it.
+        // The leader has written everything that a follower reads, and a follower that has read an entry holds it.
         let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
         if me != ballot.slot() && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
             needed = needed.saturating_sub(1);
@@ -58,21 +58,21 @@ impl<R: LogRecord> GroupLog<R> {
         Some(index)
     }
 
-    /// Everything up to `index` is committed: the records are taken one by one.
+    /// Commits everything up to `index`. The records are then taken one by one.
     pub(crate) fn commit_to(&mut self, index: u64) {
         assert!(self.entries.commit <= index, "what is committed stays so");
         assert!(index <= self.entries.last, "what is committed is logged");
         self.entries.commit = index;
     }
 
-    /// Takes the next record that is committed, if there is one.
+    /// Takes the next committed record, if there is one.
     pub(crate) fn next_committed(&mut self) -> Option<Uncommitted<R>> {
         let entry = self.entries.uncommitted.pop_front(self.entries.commit)?;
         self.entries.commit_birth = entry.birth;
         Some(entry)
     }
 
-    /// A leader's first entry is committed.
+    /// Handles a committed `NewBallot`.
     pub(crate) fn commits_new_ballot(&mut self, birth: Ballot) {
         if self.leads() && birth == self.entries.ballot {
             self.election.failed_ballots = 0;
@@ -80,12 +80,12 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// Whether what we log, commit and acknowledge is of the ballot that we have promised ourselves to.
+    /// Whether this replica logs, commits and acknowledges in the ballot that it has promised.
     pub(crate) fn keeps_ballot(&self) -> bool {
         self.election.promised == self.entries.ballot
     }
 
-    /// Our write of the log up to `index` to the follower in `slot` is complete.
+    /// As leader: our write of the log up to `index` to the follower in `slot` is complete.
     pub(crate) fn complete(&mut self, slot: u8, index: u64) {
         if !self.leads() {
             return;
@@ -97,16 +97,16 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.completion_not_enough += u64::from(barred);
     }
 
-    /// As leader: up to which index we count on the memory of that slot.
+    /// As leader: the index up to which we count on the memory of that slot.
     pub(crate) fn counts_on(&self, slot: u8) -> u64 {
         let accepted = self.accepted(slot);
         accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
-    /// Write completions count only for an incarnation of the follower that counts, and only up to the first
-    /// entry whose payload it may lack; from there on only its word does. Whoever has just let us in
-    /// may lack payloads that we have delivered and forgotten: its word must first cover what was
-    /// logged then.
+    /// The index up to which write completions count for a follower. They count only for an incarnation in the view,
+    /// and only up to the first entry whose payload it may lack; beyond that only its acceptance word counts. A
+    /// follower that has just granted our ballot may lack payloads that we have delivered and dropped: its word must
+    /// first cover what was logged then.
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
         let Some(FollowerProgress { incarnation, from, .. }) =
             self.followers.progress[usize::from(slot)]
@@ -127,12 +127,12 @@ impl<R: LogRecord> GroupLog<R> {
         self.payloads.kept.get(barrier).map_or(completed, |large| completed.min(large.index - 1))
     }
 
-    /// Whether we are an incarnation that our group has not admitted: we vouch for nothing.
+    /// Whether we are an incarnation that our group has not admitted. Then nothing that we hold counts.
     ///
-    /// We are admitted once we have folded our `Join`; or once we were [told](super::Control::Admitted) that it is
-    /// committed, follow a leader of that ballot or a later one, and hold it in our log. Both say the same:
-    /// f+1 other slots hold the `Join`, and our words cover it with all that stands before it. AcceptanceWords of an
-    /// earlier ballot stay unsaid: there, what our former incarnation had said may be all that is known of us.
+    /// We are admitted once we have folded our `Join`. We are also admitted if we were [told](super::Control::Admitted)
+    /// that it is committed, follow a leader of that ballot or a later one, and have it in our log. Both mean the same:
+    /// f+1 other slots hold the `Join`, and our words cover it with everything before it. We write no acceptance words
+    /// of an earlier ballot: there, the words of our former incarnation may be all that others have of us.
     pub fn is_silent(&self) -> bool {
         if self.role == Role::Blank || self.suspended {
             return true;
@@ -144,7 +144,7 @@ impl<R: LogRecord> GroupLog<R> {
         !self.members.view.names(me, incarnation) && !self.holds_join()
     }
 
-    /// Whether our log holds a `Join` of ours that is not folded here, but committed as we were told.
+    /// Whether our log contains a `Join` of ours that is not folded here, but known to be committed.
     fn holds_join(&self) -> bool {
         let (slot, incarnation) = (self.config.me.slot, self.config.incarnation);
         let join = GroupRecord::Join { slot, incarnation };

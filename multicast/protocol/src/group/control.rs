@@ -18,14 +18,14 @@ use crate::guard;
 use crate::mutants::Mutant;
 use crate::rank::Rank;
 
-/// The request of a candidate or a leader for a grant of its ballot.
+/// A request by a candidate or a leader for a grant of its ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The ballot that is to be granted.
+    /// The ballot to be granted.
     pub ballot: Ballot,
-    /// True if the sender was elected in it already, and only needs to write the log.
+    /// True if the sender is already elected in it, and only needs to write the log.
     pub leads: bool,
-    /// True if a follower shall give up even a leader that is well.
+    /// True if a follower must give up even a leader that is well.
     pub forced: bool,
 }
 
@@ -34,7 +34,6 @@ pub struct Question {
 pub struct Asked {
     /// Slot of the sender.
     pub by: u8,
-    /// The request.
     pub question: Question,
     /// Number of the attempt: the sender raises it when a grant was lost.
     pub attempt: u32,
@@ -45,27 +44,26 @@ pub struct Asked {
 /// A message from another replica of our group.
 #[derive(Clone, Copy, Debug)]
 pub enum Control<'a> {
-    /// It wants to write our log.
+    /// The sender wants to write our log.
     Prepare {
-        /// The request.
         asked: Asked,
-        /// The incarnations of its committed view, by slot.
+        /// The incarnations in the sender's committed view, by slot.
         admitted: &'a [u32],
     },
-    /// It lets us write its log.
+    /// The sender lets us write its log.
     Granted {
         /// The granted ballot.
         ballot: Ballot,
         /// Incarnation of the sender.
         incarnation: u32,
-        /// The end of its log: the last entry's birth and index.
+        /// Birth and index of the last entry of its log.
         last: (Ballot, u64),
-        /// The admitted incarnations, by slot, at the end of its log.
+        /// The incarnations that count at the end of its log, by slot.
         named: &'a [u32],
-        /// Up to here it has applied its deliveries.
+        /// The rank up to which it has applied its deliveries.
         applied: Rank,
     },
-    /// It does not let us, because it has granted this ballot, or its leader is well.
+    /// The sender refuses our ballot, because it has granted this one, or its leader is well.
     Refused {
         /// The highest ballot that it has granted.
         promised: Ballot,
@@ -74,16 +72,16 @@ pub enum Control<'a> {
     Admitted {
         /// Ballot in which the sender leads or follows.
         ballot: Ballot,
-        /// The admitted incarnation.
+        /// The admitted incarnation of ours.
         incarnation: u32,
     },
-    /// Our leader asks for a lease: we let nobody else lead for a while.
+    /// Our leader asks us to promise a lease: to let no other replica lead for a while.
     Lease {
         /// Ballot in which it leads.
         ballot: Ballot,
-        /// Number of the request.
+        /// Number of the request for promises.
         number: u64,
-        /// Our clock, read after the request came.
+        /// Our clock, read after the request arrived.
         now: Duration,
     },
     /// A follower has promised us a lease.
@@ -94,31 +92,29 @@ pub enum Control<'a> {
         number: u64,
         /// Incarnation of the sender.
         incarnation: u32,
-        /// Our clock.
+        /// Our clock, read after the promise arrived.
         now: Duration,
     },
     /// A leader or a candidate asks us to lead in its place.
     TimeoutNow {
-        /// Its ballot.
+        /// Ballot of the sender.
         ballot: Ballot,
     },
-    /// It leads, and its log does not hold what we lack.
+    /// The sender leads, and its log does not contain what we lack.
     Behind {
-        /// Its ballot.
+        /// Ballot of the sender.
         ballot: Ballot,
     },
-    /// It asks for our state, or to be let in.
+    /// The sender asks for our state, or to be admitted.
     Asks {
-        /// The request.
         request: Request,
-        /// Whether our state is known to be what our group holds: otherwise it is sent to nobody.
+        /// Whether our state is known to be the group's. Otherwise it is sent to no replica.
         trusted: bool,
     },
-    /// It refuses a copy of our state, which is not what its digest says.
+    /// The sender refuses a copy of our state, because the copy does not match its digest.
     CopyRefused {
         /// Its incarnation.
         incarnation: u32,
-        /// The copy.
         copy: CopyId,
     },
 }
@@ -126,14 +122,14 @@ pub enum Control<'a> {
 /// An event that concerns one group and is not a message.
 #[derive(Clone, Copy, Debug)]
 pub enum GroupEvent {
-    /// We have looked at all heartbeats: it is time to see who is to lead.
+    /// All heartbeats were read: the log decides whether to set out to lead.
     Watched {
-        /// False if our state is known to differ from the group's: then we do not set out.
+        /// False if our state is known to differ from the group's: then this replica does not set out.
         trusted: bool,
     },
-    /// An operator wants us to lead.
+    /// An operator wants this replica to lead.
     WantedToLead,
-    /// Once a tick, and when an operator has said so: we may be wanted to lead.
+    /// Once a tick, and after [`WantedToLead`](Self::WantedToLead): an operator may want this replica to lead.
     WishTick {
         /// As in [`Watched`](Self::Watched).
         trusted: bool,
@@ -145,9 +141,9 @@ pub enum GroupEvent {
         /// The step that [`CloseLog`](GroupEffect::CloseLog) carried.
         then: Closing,
     },
-    /// We have adopted the log named by [`TakeOver`](GroupEffect::TakeOver), and it has room: we lead.
+    /// We have adopted the log named by [`TakeOver`](GroupEffect::TakeOver), and the log has room: we lead.
     TookOver,
-    /// A granter has reported a higher commit index, and our adopted log holds all up to there.
+    /// A granter has reported a higher commit index, and our adopted log contains all entries up to it.
     Learned {
         /// The commit index.
         index: u64,
@@ -156,14 +152,14 @@ pub enum GroupEvent {
     Followed {
         /// The granted ballot.
         ballot: Ballot,
-        /// Index of the last entry that stays.
+        /// Index of the last entry that is kept.
         base: u64,
         /// Index of the leader's first entry in its ballot.
         first: u64,
     },
-    /// Our log is cut off behind an entry: another log was adopted.
+    /// Our log is cut off behind an entry, because another log was adopted.
     CutOff {
-        /// Index of the last entry that stays.
+        /// Index of the last entry that is kept.
         last: u64,
     },
     /// We begin to write the log of a follower.
@@ -194,19 +190,19 @@ pub enum GroupEvent {
         /// Incarnation of the follower.
         incarnation: u32,
     },
-    /// A write of ours is in a follower's memory.
+    /// A write of ours has reached a follower's memory.
     Landed {
         /// Slot of the follower.
         slot: u8,
         /// Number of the write. Numbers rise over all followers.
         number: u64,
     },
-    /// A session reads from us as leader, so a lease is of use.
+    /// A session reads from us as leader, so a lease would be of use.
     LeaseWanted {
         /// Our clock.
         now: Duration,
     },
-    /// An operator wants the log to wait for a follower no more.
+    /// An operator wants the log to stop waiting for a follower.
     Evict {
         /// Slot of the follower.
         slot: u8,
@@ -218,57 +214,56 @@ pub enum GroupEvent {
     },
     /// The process of our leader has certainly ended, so our promise of a lease is void.
     LeaderDied,
-    /// The replica that we granted our log to can write it now, and is told so.
+    /// The replica that we granted can write our log now, and is sent the grant.
     Opened,
-    /// A replica asks for a grant that it was told already, over a connection that has not changed since.
+    /// A replica asks again for a grant that was already sent to it, over a connection that has not changed since.
     AskedAgain {
         /// The request.
         asked: Asked,
         /// As in [`ReceiverTick`](Self::ReceiverTick).
         awaits_leader: bool,
-        /// Whether nothing that we have told it is still to be sent.
+        /// Whether the grant has left this replica: nothing for the asking replica is still queued.
         sent: bool,
     },
-    /// As candidate, we cannot adopt the log named by [`TakeOver`](GroupEffect::TakeOver): it does not reach back to the end
-    /// of ours.
+    /// As candidate, we cannot adopt the log named by [`TakeOver`](GroupEffect::TakeOver): it does not reach back to
+    /// the end of ours.
     CannotAdopt {
         /// Slot of the log.
         of: u8,
     },
-    /// Once a tick while it is so: our state is not the group's.
+    /// Once a tick while our state differs from the group's.
     Diverged {
-        /// Slots of those who hold the group's.
+        /// Slots whose replicas hold the group's state.
         held_by: Slots,
     },
     /// Once a tick: a receiver of our state may have stopped.
     SenderTick,
     /// Once a tick: we may need a state.
     ReceiverTick {
-        /// Whether the first words of the leader that we let write are yet to come.
+        /// Whether the header of the leader that we granted has yet to arrive.
         awaits_leader: bool,
     },
-    /// A slot is sent our state no more: we write its log, or it is gone.
+    /// A slot is not sent our state any more: we write its log, or the replica is gone.
     StopsSending {
-        /// The slot of the replica.
         slot: u8,
     },
-    /// Our copy of another replica's state is dropped: it makes no sense, or is no state that we may take.
+    /// Our copy of another replica's state is dropped: it is malformed, or is a state that we may not take.
     StopsReceiving,
 }
 
-/// Why our log is closed.
+/// The reason for which our log is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
     /// We set out to lead.
     SetOut(Cause),
-    /// We grant what was asked.
+    /// We grant this request.
     Grant(Asked),
 }
 
-/// An action that the group log asks of its caller, other than appending an entry.
+/// An action that the group log requires of its caller, other than appending an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupEffect {
-    /// Let nobody write our log any more, read what is whole in it, and [say so](GroupEvent::LogClosed).
+    /// Close our log to all writers, read its complete entries, and [report that](GroupEvent::LogClosed).
     CloseLog {
         /// The step that follows.
         then: Closing,
@@ -277,7 +272,6 @@ pub enum GroupEffect {
     SetsOut {
         /// Our ballot.
         ballot: Ballot,
-        /// The reason.
         cause: Cause,
     },
     /// We cannot set out to lead: no ballot is left.
@@ -286,15 +280,14 @@ pub enum GroupEffect {
     Ask {
         /// Slot of the receiver.
         to: u8,
-        /// The request.
         question: Question,
     },
-    /// Let the sender of a request write our closed log, and report the log's content to it. Stop writing the followers'
-    /// logs, if we led.
+    /// Let the sender of a request write our closed log, and report the log's content to it. Stop writing the
+    /// followers' logs, if we led.
     Grant(Asked),
     /// Grant the same request again: the answer or the connection was lost.
     GrantAgain(Asked),
-    /// Tell a replica once more that it may write our log, which it has asked for [again](GroupEvent::AskedAgain).
+    /// Send a replica our grant once more, after it has [asked again](GroupEvent::AskedAgain).
     TellGrant(Asked),
     /// Refuse a replica's ballot.
     Refuse {
@@ -308,14 +301,14 @@ pub enum GroupEffect {
         /// Slot of the granter.
         of: u8,
     },
-    /// We are elected: adopt a granter's log, report [`TookOver`](GroupEvent::TookOver), and write the logs of all granters.
+    /// We are elected: adopt a granter's log, report [`TookOver`](GroupEvent::TookOver), and write the logs of all
+    /// granters.
     TakeOver {
         /// Slot of the log to adopt; our own if no other is better.
         of: u8,
     },
     /// A replica lets us, its leader, write its log: begin to.
     Admit {
-        /// Its slot.
         slot: u8,
     },
     /// Ask all others to promise us a lease.
@@ -323,7 +316,7 @@ pub enum GroupEffect {
         /// Number of the request.
         number: u64,
     },
-    /// Tell our leader that it has its lease.
+    /// Send our leader the promise of a lease.
     PromiseLease {
         /// Slot of the leader.
         to: u8,
@@ -339,11 +332,10 @@ pub enum GroupEffect {
         /// The admitted incarnation.
         incarnation: u32,
     },
-    /// Stop waiting for a slot: write its log no more, and send it no state.
+    /// Stop waiting for a slot: stop writing its log, and send it no state.
     GiveUp {
-        /// The slot.
         slot: u8,
-        /// True if it was evicted; false if it is a learner, which takes the state anew.
+        /// True if it was evicted; false if it is a learner, which must take the state anew.
         evicted: bool,
     },
     /// Ask a replica to lead instead of us.
@@ -353,47 +345,45 @@ pub enum GroupEffect {
         /// The ballot in which we lead, or are a candidate.
         ballot: Ballot,
     },
-    /// Send our state to a replica, and write its log no more.
+    /// Send our state to a replica, and stop writing its log.
     SendState {
         /// Slot of the receiver.
         slot: u8,
         /// Incarnation of the receiver.
         incarnation: u32,
-        /// Whether a copy is begun, and the one before is over; otherwise that goes on.
+        /// True if a new copy begins and the one before is over; false if that one continues.
         anew: bool,
     },
-    /// Our state is sent to nobody any more: drop what was made of the copy.
+    /// Our state is not sent any more: drop the copy.
     DropCopy,
-    /// A receiver takes nothing more, or has all of our state and does not let us write its log: drop the copy. Other learners
-    /// would not be served for its sake.
+    /// Drop the copy: its receiver takes nothing more, or has all of our state and does not let us write its log.
+    /// Otherwise other learners would not be served because of it.
     GiveUpReceiver {
-        /// The slot of the replica.
         slot: u8,
-        /// How far it had come.
+        /// The stage that the transfer had reached.
         stage: Stage,
     },
-    /// A receiver has refused our state, and all other replicas have one: one of them shall lead, and send its own to both.
+    /// A receiver has refused our state, and all other replicas have one: another replica is to lead, and send its own
+    /// state to both of us.
     Accused {
         /// Slot of the receiver.
         slot: u8,
         /// Incarnation of the receiver.
         incarnation: u32,
     },
-    /// The others have applied for long what we cannot deliver: we are to ask for a state.
+    /// For long the others have applied what we cannot deliver: we need a state.
     LeftBehind,
-    /// Ask all other replicas for a state, or to be let in.
+    /// Ask all other replicas for a state, or to be admitted.
     AskForState(Ask),
-    /// A replica that has caught up is a member of the view that is committed.
+    /// A replica that has caught up is a member of the committed view.
     IsMember {
-        /// The slot of the replica.
         slot: u8,
-        /// The incarnation of the replica.
         incarnation: u32,
     },
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// A replica wants to write our log.
+    /// Handles a request to write our log.
     pub(crate) fn prepare<E: From<GroupEffect>>(
         &mut self,
         asked: Asked,
@@ -417,7 +407,7 @@ impl<R: LogRecord> GroupLog<R> {
         effects.push(effect.into());
     }
 
-    /// Sets out to lead, unless that must wait, or we cannot. Returns whether it does.
+    /// Sets out to lead, unless that must wait or is impossible. Returns whether it does.
     pub(crate) fn set_out<E: From<GroupEffect>>(
         &mut self,
         cause: Cause,
@@ -433,9 +423,9 @@ impl<R: LogRecord> GroupLog<R> {
         can
     }
 
-    /// A replica asks again that may write our log already. It is told so once more, if nothing has come of it for long.
-    /// The grant was lost, or the answer to it was, where a channel was refused for lack of memory: what waited for it is
-    /// gone, and nobody else would say it again. Until a leader's first words are here our log is what it was.
+    /// A replica asks again for a grant that it has. The grant is sent once more, if nothing has come of it for long.
+    /// The grant or the answer to it was lost, for example when a channel was refused for lack of memory and its queue
+    /// was dropped; nothing else would repeat it. Our log is unchanged until the leader's header arrives.
     pub(crate) fn asked_again<E: From<GroupEffect>>(
         &mut self,
         asked: Asked,
@@ -451,7 +441,7 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// Our log is closed, and we lead no more.
+    /// Our log is closed, and we do not lead any more: executes the next step.
     pub(crate) fn closed<E: From<GroupEffect>>(&mut self, then: Closing, effects: &mut Vec<E>) {
         self.forget_put_off();
         match then {
@@ -496,8 +486,8 @@ impl<R: LogRecord> GroupLog<R> {
         self.take_over(best, effects);
     }
 
-    /// If we are elected, and the log that is to be adopted names us: the group may have gone on without us, and have let
-    /// another incarnation of ours in.
+    /// Adopts the best log once we are elected, if that log's view contains us. The group may have gone on without us,
+    /// and have admitted another incarnation of ours.
     fn take_over<E: From<GroupEffect>>(&self, best: Option<u8>, effects: &mut Vec<E>) {
         if let Some(of) = best.filter(|best| self.is_named_by(*best)) {
             effects.push(GroupEffect::TakeOver { of }.into());
@@ -512,8 +502,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// All heartbeats were looked at: sets out to lead if it is time, and says so; or goes on as before, and tells and asks
-    /// again.
+    /// All heartbeats were read. Sets out to lead if it is time, and returns true; otherwise repeats requests and
+    /// reports that may have been lost, and returns false.
     pub(crate) fn watched<E: From<GroupEffect>>(
         &mut self,
         trusted: bool,
@@ -532,12 +522,12 @@ impl<R: LogRecord> GroupLog<R> {
         false
     }
 
-    /// Asks whoever has not let us write its log, if it is time.
+    /// Asks all replicas that have not let us write their logs, if it is time.
     fn ask_now<E: From<GroupEffect>>(&mut self, effects: &mut Vec<E>) {
         let Some(question) = self.asks_now() else { return };
         let feeds = |to: u8| self.follower(to).is_some();
         let answered = |to: &u8| if question.leads { feeds(*to) } else { self.has_grant_of(*to) };
-        // One that is sent our state lets us in when it has it, not with the log that it had.
+        // A receiver of our state grants once it has the state, not with the log that it had.
         let takes = |to: &u8| matches!(self.sends_state(), Some((slot, Stage::Sending { .. })) if slot == *to);
         let asked = self.others().filter(|to| !answered(to) && !takes(to));
         effects.extend(asked.map(|to| GroupEffect::Ask { to, question }.into()));
@@ -552,7 +542,7 @@ mod tests {
     use crate::view::View;
 
     const START_MS: u64 = 1_000;
-    /// The ballot that slot 1 has let slot 0 lead in.
+    /// The ballot in which slot 0 leads, granted by slot 1.
     const LED: Ballot = Ballot::new(1, 0, 0);
 
     fn asked() -> Asked {
@@ -570,7 +560,7 @@ mod tests {
         log
     }
 
-    /// Whether it tells its grant once more when it is asked at that time.
+    /// Whether it sends its grant once more when it is asked at that time.
     fn tells(log: &mut GroupLog<Record>, now_ms: u64, awaits_leader: bool, sent: bool) -> bool {
         log.tick(now_ms);
         let mut effects: Vec<GroupEffect> = Vec::new();

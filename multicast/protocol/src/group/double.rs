@@ -1,9 +1,9 @@
-//! The smallest ordering that stands on a group log, of one group's messages: the place of a message is its index.
+//! A minimal ordering on a group log, of one group's messages: the rank of a message is its index.
 //!
-//! It tests the log without its boundary: it calls `judge`, `campaign`, `granted` and the like itself, and has no control messages
-//! and no [`OnLog`](super::on_log::OnLog). Leaders change, also in turn between two that do not reach each other, words come late
-//! or never, and replicas lose their memory and are admitted again, as a seed says; what one replica has delivered, all deliver,
-//! in the same places.
+//! It tests the log without its boundary. It calls `judge`, `campaign`, `granted` and similar methods itself, and has
+//! no control messages and no [`OnLog`](super::on_log::OnLog). A seed determines the run: leaders change, also in turn
+//! between two that cannot reach each other; words arrive late or never; replicas lose their memory and are admitted
+//! again. All replicas must deliver the same messages at the same indices.
 
 use alloc::vec::Vec;
 use std::vec;
@@ -43,7 +43,7 @@ impl Replica {
         index
     }
 
-    /// As follower or candidate: reads an entry that is in its memory now.
+    /// As follower or candidate: reads an entry that is now in its memory.
     fn read(&mut self, (birth, record): (Ballot, Record)) {
         self.memory.push((birth, record));
         let index = self.memory.len() as u64;
@@ -56,7 +56,7 @@ impl Replica {
         self.memory.truncate(len);
     }
 
-    /// How many entries both logs begin with.
+    /// Length of the common prefix of both logs.
     fn shares(&self, other: &[(Ballot, Record)]) -> usize {
         self.memory.iter().zip(other).take_while(|(ours, theirs)| ours == theirs).count()
     }
@@ -68,7 +68,7 @@ impl Replica {
         self.log.promise(ballot);
     }
 
-    /// The end of a turn: folds what is committed, and says what is held.
+    /// Ends a turn: folds committed entries, and writes the acceptance word.
     fn end_turn(&mut self) {
         if let Some(index) = self.log.newly_committed() {
             self.log.commit_to(index);
@@ -97,12 +97,12 @@ struct World {
     /// The deliveries of the replica that has most.
     delivered: Vec<(u64, u64)>,
     messages: u64,
-    /// Two replicas that do not reach each other.
+    /// Two replicas that cannot reach each other.
     apart: Option<[usize; 2]>,
     random: u64,
     led: u32,
     joined: u32,
-    /// New leaders whose log lacked an entry that f+1 held.
+    /// Number of new leaders whose log lacked an entry that f+1 replicas held.
     overwrote: u32,
 }
 
@@ -131,13 +131,13 @@ impl World {
         (one, two)
     }
 
-    /// Whether what one replica writes and says comes to another.
+    /// Whether writes of one replica reach the other.
     fn reaches(&self, one: usize, other: usize) -> bool {
         let apart = |two: [usize; 2]| two.contains(&one) && two.contains(&other);
         one != other && !self.apart.is_some_and(apart)
     }
 
-    /// Whether the leader may write that log; it asks, if it has not.
+    /// Whether the leader may write that log. It asks for a grant if it has none.
     fn lets_in(&mut self, leader: usize, slot: usize) -> bool {
         let ballot = self.replicas[leader].log.ballot();
         let log = &mut self.replicas[slot].log;
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Sets out to lead, and asks some of the others.
+    /// A replica sets out to lead, and asks some of the others.
     fn campaign(&mut self, slot: usize, all: bool) {
         let me = &mut self.replicas[slot];
         if me.log.role() == Role::Blank || me.log.is_silent() {
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Whether f+1 hold an entry that this log lacks.
+    /// Whether f+1 replicas hold an entry that this log lacks.
     fn lacks_what_a_quorum_holds(&self, log: &[(Ballot, Record)]) -> bool {
         let lacked = |it: &Replica| {
             let at = it.shares(log);
@@ -237,7 +237,7 @@ impl World {
         lacked.iter().any(held)
     }
 
-    /// Takes over the best log, and leads.
+    /// Adopts the best log, and leads.
     fn lead(&mut self, slot: usize, best: usize) {
         if !self.replicas[slot].log.is_named_by(best as u8) {
             return;
@@ -254,7 +254,7 @@ impl World {
         self.led += 1;
     }
 
-    /// Loses its memory, unless that is more than the group tolerates.
+    /// A replica loses its memory, unless the group would lose more than it tolerates.
     fn restart(&mut self, slot: usize) {
         let named = |it: &Replica, slot: usize| it.log.view().member(slot as u8).incarnation;
         let lacks = |at: &usize| {
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// A leader gives its state to who has none, and logs that it is not waited for, or that it joins.
+    /// A leader sends its state to a replica without one, and logs its eviction or its `Join`.
     fn admit(&mut self, leader: usize, slot: usize) {
         if leader == slot || !self.replicas[leader].log.leads() {
             return;
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// One replica ends its turn: what it delivers is what others have delivered.
+    /// A replica ends its turn. Its deliveries must equal those of the others.
     fn end_turn(&mut self, slot: usize) {
         let it = &mut self.replicas[slot];
         it.end_turn();
@@ -309,7 +309,7 @@ impl World {
         self.delivered.extend_from_slice(&it.delivered[known..]);
     }
 
-    /// One reads what another has said to hold, and as its leader what it has applied.
+    /// A replica reads the acceptance word of another and, as its leader, how far it has applied.
     fn hear(&mut self, by: usize, of: usize) {
         let (word, applied) = (self.replicas[of].word, self.replicas[of].log.commit_index());
         if self.reaches(by, of) && word != Acceptance::default() {
@@ -327,14 +327,14 @@ impl World {
         }
     }
 
-    /// Two replicas that do not reach each other lead in turn, and the others follow each of them for a moment. An entry that
-    /// one logged alone reaches others in a later ballot of the same one, and the other cuts it off: figure 8 of Raft's
-    /// paper.
+    /// Two replicas that cannot reach each other lead in turn, and the others follow each of them for a moment. An
+    /// entry that only one of them logged reaches others in a later ballot of the same leader, and the other leader
+    /// cuts it off: figure 8 of the Raft paper.
     fn quarrel(&mut self, one: usize, other: usize) {
         self.apart = Some([one, other]);
         for slot in [one, other].repeat(4) {
             self.campaign(slot, false);
-            // The others may have granted a higher ballot. It has heard of that now.
+            // The others may have granted a higher ballot, which it knows now.
             if !self.replicas[slot].log.leads() {
                 self.campaign(slot, true);
             }
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    /// Something happens.
+    /// One random event.
     fn step(&mut self) {
         let (one, other) = (self.below(self.replicas.len()), self.below(self.replicas.len()));
         if one != other && self.below(64) == 0 {
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    /// Everything reaches everybody, and somebody leads.
+    /// All replicas reach each other, and one leads.
     fn heal(&mut self) {
         let all = self.replicas.len();
         for round in 0..4 * all {

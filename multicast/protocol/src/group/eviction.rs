@@ -1,8 +1,9 @@
-//! When a leader goes on without those that hold it up.
+//! When a leader continues without followers that block it.
 //!
-//! A log that is full can take nothing until all that it waits for have read on; and sessions wait while payloads are kept for
-//! a follower, or one has yet to deliver too much. That may be over in a moment. If it is not, whoever it is for is evicted.
-//! Whoever cannot be spared stays, and goes on being written to.
+//! A full log can take no entry until all replicas for which it waits have read on. Sessions wait while payloads are
+//! kept for a follower, or while a follower lags by too many deliveries. Either may end soon. If it does not, the
+//! follower that blocks the leader is evicted. A follower without which no quorum would remain is not evicted, and its
+//! log is still written.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,30 +12,31 @@ use super::record::LogRecord;
 use super::{GroupLog, Role};
 use crate::mutants::{Mutant, planted};
 
-/// How long a learner that holds our log up may read nothing before it is given up.
+/// Time for which a learner that blocks our log may read nothing before it is given up.
 const STOPPED_AFTER_MS: u64 = 1_000;
 
-/// The followers that a leader's log waits for, as its caller finds them once a tick.
+/// The followers for which a leader's log waits, as the caller finds them once a tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Backlog<'a> {
     /// Whether the log can take another entry.
     pub has_room: bool,
-    /// Whether something was refused since the last tick because of what is kept for followers.
+    /// Whether a message was refused since the last tick because of what is kept for followers.
     pub refused: bool,
-    /// The slots, as bits, that may still need what our log holds.
+    /// Bitmap of the slots that may still need what our log contains.
     pub waited_for: u16,
-    /// By slot, the position up to which each needs our log no more; our own among them.
+    /// By slot, our own included: the position up to which its replica has freed our log.
     pub freed: &'a [u64],
-    /// By so much a slot's position is behind ours that it holds the log up.
+    /// Number of bytes by which a slot must be behind our own position to count as blocking the log.
     pub lag: u64,
 }
 
-/// Since when a leader is held up.
+/// Since when a leader is blocked.
 ///
-/// **Invariants.** `since_ms <= now` if something held us up when we looked last, and `None` otherwise. `moved[slot].0 <= now`.
+/// **Invariants.** `since_ms <= now` if the leader was blocked at the last check, and `None` otherwise. In every slot,
+/// `moved[slot].0 <= now`.
 pub(super) struct Eviction {
     since_ms: Option<u64>,
-    /// By slot, when `freed` was last seen to have risen, and to where.
+    /// By slot: the time at which `freed` was last seen to rise, and its value.
     moved: Vec<(u64, u64)>,
 }
 
@@ -43,16 +45,16 @@ impl Eviction {
         Self { since_ms: None, moved: vec![(0, 0); usize::from(replicas)] }
     }
 
-    /// We begin to write a follower's log: what its former self has read says nothing.
+    /// Resets a slot when we begin to write its log: what its former incarnation has read does not count.
     pub(super) fn forget(&mut self, slot: u8) {
         self.moved[usize::from(slot)] = (0, 0);
     }
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: the slots that hold us up for too long by now: by their place in the log, by a payload that is kept for
-    /// them, or since they are [behind](Self::is_behind). Those evicted already, which only we wait for, are among them if they have stopped or cannot deliver what they are follower: they
-    /// take the state anew.
+    /// As leader: the slots that have blocked us for too long: by their place in the log, by a payload that is kept for
+    /// them, or because they are [behind](Self::is_behind). Evicted slots, for which only this leader waits, are among
+    /// them if they have stopped, or cannot deliver what is written to them: they must take the state anew.
     pub(crate) fn holds_up(&mut self, backlog: &Backlog<'_>) -> Vec<u8> {
         let Backlog { has_room, refused, waited_for, freed, lag } = *backlog;
         if self.role != Role::Leader || has_room && !refused {
@@ -79,7 +81,7 @@ impl<R: LogRecord> GroupLog<R> {
         slots
     }
 
-    /// Whether a learner that holds our log up has stopped: its process seems to, or it has read nothing for long.
+    /// Whether a learner that blocks our log has stopped: it is suspected, or has read nothing for long.
     fn has_stopped(&mut self, slot: u8, freed: u64) -> bool {
         let now = self.now_ms;
         let moved = &mut self.eviction.moved[usize::from(slot)];

@@ -1,10 +1,10 @@
-//! The group log as bytes, whatever stands on it: dense, self-validating entries in a ring of memory.
+//! The group log as bytes, for every ordering: dense, self-validating entries in a ring of memory.
 //!
-//! A leader appends entries to its own copy and writes the new bytes, however many entries they
-//! hold, to each follower at once. No word says how far it got: an entry is there when its 64-bit
-//! check fits. **Invariant.** What passes [`Frame::decode`] at a [`Cursor`] was written whole, for
-//! that index, at that position (hence in that lap) and in that ballot: all of them are under the
-//! check. 32 bits would pass a torn read every half day.
+//! A leader appends entries to its own copy and writes the new bytes, however many entries they contain, to each
+//! follower at once. No word says how far it has written: an entry is present when its 64-bit checksum is right.
+//! **Invariant.** Bytes that pass [`Frame::decode`] at a [`Cursor`] were written completely, for that index, at that
+//! position (hence in that lap) and in that ballot: the checksum covers all of them. A 32-bit checksum would accept a
+//! torn read every half day.
 //!
 //! Layout of an entry, little-endian, in units of 8 bytes:
 //!
@@ -20,8 +20,8 @@
 //! 64 body
 //! ```
 //!
-//! A kind is the [group's](super::GroupRecord), or the ordering's, which reads the body; kind 0 is a *pad*, which skips the
-//! ring's end and has no index of its own but the next entry's.
+//! A kind is the [group's](super::GroupRecord), or the ordering's, which reads the body. Kind 0 is a *pad*: it skips
+//! the ring's end and has the index of the next entry.
 
 use alloc::vec::Vec;
 
@@ -32,44 +32,42 @@ use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::ring;
 
-/// Bytes of an entry before its body.
+/// Length of an entry's header in bytes.
 pub const HEADER: usize = 64;
-/// Bytes of the log region before its ring. Holds (ballot, base) of a leader that took over and, in its last word,
-/// what a leader writes to see that it is let.
+/// Length in bytes of the log region before its ring. It contains the [`Leadership`] header of a leader that took over
+/// and, in its last word, the word that a leader writes to verify its permission.
 pub const PREAMBLE: usize = 64;
-/// Offset, in an entry, of the word by which a reader can tell cheaply that it is not there yet.
+/// Offset, in an entry, of the word by which a reader can detect cheaply that the entry is not there yet.
 pub const INDEX_AT: usize = 8;
-/// Offset, in an entry, of the word that says where it stands.
+/// Offset, in an entry, of the word with its position.
 pub const POSITION_AT: usize = 16;
-/// Bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.
+/// Length in bytes of the header that a leader writes into the [`PREAMBLE`] before it writes entries.
 pub const LEADERSHIP: usize = 56;
-/// The kind of what skips the ring's end.
+/// The kind of a pad, which skips the ring's end.
 pub const PAD: u8 = 0;
 
 const VERSION: u8 = 1;
 
-/// The header that a leader writes before entries: from where on it rewrites a follower's log.
+/// The header that a leader writes before entries: the place from which it rewrites a follower's log.
 ///
-/// **Invariant.** A follower's log is valid up to `base`, and from there on as far as entries were
-/// written in `ballot`, so a half-rewritten log is never mistaken for a newer one. The check covers
-/// everything: a torn header is no header.
+/// **Invariant.** A follower's log is valid up to `base`, and from there on as far as entries were written in `ballot`,
+/// so a half-rewritten log is never mistaken for a newer one. The checksum covers all fields: a torn header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// The leader's ballot.
     pub ballot: Ballot,
-    /// Right behind the prefix that it shares with the follower.
+    /// The place right behind the prefix that the leader shares with the follower.
     pub base: Cursor,
-    /// The follower's count of its grants: an earlier grant's header is none of this one's.
+    /// The follower's count of its grants: the header of an earlier grant is not valid for this one.
     pub grant: u64,
-    /// Index of the ballot's first entry: nothing is committed below it alone.
+    /// Index of the ballot's first entry: nothing below it is committed by this ballot alone.
     pub first: u64,
-    /// Position from which on the leader writes the log. It is in front of `base` if the follower was given
-    /// a state, and others that count still need what stood there.
+    /// Position from which the leader writes the log. It is before `base` if the follower received a state, and others
+    /// that count still need the entries there.
     pub held_from: u64,
 }
 
 impl Leadership {
-    /// As written to memory.
+    /// The bytes that are written to memory.
     pub fn encode(&self) -> [u8; LEADERSHIP] {
         let mut bytes = [0; LEADERSHIP];
         let Cursor { index, position } = self.base;
@@ -82,7 +80,7 @@ impl Leadership {
         bytes
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, if it is whole.
+    /// Decodes what [`encode`](Self::encode) wrote. `None` if it is not complete.
     pub fn decode(bytes: &[u8; LEADERSHIP]) -> Option<Self> {
         let mut from = Reader(bytes);
         let whole = from.u64()? == check(&bytes[8..]);
@@ -99,21 +97,20 @@ impl Leadership {
     }
 }
 
-/// A place in the log: the next entry's index, and where its bytes start.
+/// A place in the log: the next entry's index, and the position of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The next entry's index.
+    /// Index of the next entry.
     pub index: u64,
-    /// Bytes from the log's beginning.
+    /// Position of the next entry, in bytes from the log's beginning.
     pub position: u64,
 }
 
 impl Cursor {
-    /// Before the first entry.
+    /// The place of the first entry.
     pub const START: Self = Self { index: 1, position: 0 };
 
-    /// Offset of the next entry in the log region, past the ring's end if that is too short for a
-    /// header.
+    /// Offset of the next entry in the log region. It skips the ring's end if that is too short for a header.
     pub fn offset(&mut self, capacity: u64) -> usize {
         let left = capacity - ring::offset(capacity, self.position);
         if left < HEADER as u64 {
@@ -122,13 +119,13 @@ impl Cursor {
         PREAMBLE + ring::offset(capacity, self.position) as usize
     }
 
-    /// Steps over an entry.
+    /// Steps over an entry of `len` bytes.
     pub const fn pass(&mut self, len: usize) {
         self.index += 1;
         self.skip(len);
     }
 
-    /// Steps over a pad.
+    /// Steps over a pad of `len` bytes.
     pub const fn skip(&mut self, len: usize) {
         self.position += len as u64;
     }
@@ -138,43 +135,42 @@ impl Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotThere;
 
-/// The length of the entry whose header was read at `cursor`, if it makes sense there. Whether it is
-/// the right entry, and whole, is for [`Frame::decode`] to say.
+/// The length of the entry whose header was read at `cursor`, if it is possible there. Only [`Frame::decode`] checks
+/// whether it is the right entry, and complete.
 pub fn announced_len(header: &[u8; HEADER], cursor: Cursor, capacity: u64) -> Option<usize> {
     let len = u32::from_le_bytes(header[40..44].try_into().expect("four bytes")) as usize;
     let left = (capacity - ring::offset(capacity, cursor.position)) as usize;
     (len.is_multiple_of(8) && (HEADER..=left).contains(&len)).then_some(len)
 }
 
-/// Whether the header is a pad's, which covers the rest of the ring and says nothing beyond.
+/// Whether the header is a pad's. A pad covers the rest of the ring and has no body.
 pub const fn is_pad(header: &[u8; HEADER]) -> bool {
     header[44] == PAD
 }
 
-/// The bytes that an entry with a body of `body_len` takes in the ring.
+/// Length in bytes of an entry with a body of `body_len` bytes.
 pub const fn entry_len(body_len: usize) -> usize {
     HEADER + body_len.next_multiple_of(8)
 }
 
-/// One entry of the log, as its header says it.
+/// One entry of the log: its header, and its undecoded body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ballot in which it was first appended.
+    /// Ballot in which the entry was first appended.
     pub birth: Ballot,
     /// Ballot in which it was written here.
     pub written: Ballot,
-    /// The leader's clock in milliseconds.
+    /// The leader's clock, in milliseconds.
     pub time_ms: u64,
-    /// The slot map's epoch.
+    /// Epoch of the slot map.
     pub epoch: u32,
-    /// The kind of the entry.
     pub kind: u8,
-    /// What it says, in the bytes of its kind.
+    /// The body, in the encoding of its kind.
     pub body: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Appends the entry that belongs at `cursor` to `bytes`; `body` appends what it says.
+    /// Appends the entry that belongs at `cursor` to `bytes`. The function `body` appends the entry's body.
     pub(crate) fn encode_with(
         &self,
         cursor: Cursor,
@@ -198,19 +194,18 @@ impl<'a> Frame<'a> {
         seal(&mut bytes[start..]);
     }
 
-    /// Reads the entry that belongs at `cursor`, in `ballot`, from the bytes copied out there: a
-    /// header and as many bytes as it [announced](announced_len). The leader may have been writing it
-    /// between two copies: if it is of another length by now, whoever went by the one that the header
-    /// said first would look for the next entry in a wrong place, for ever.
+    /// Decodes the entry that belongs at `cursor`, in `ballot`, from bytes that were copied there: a header and as many
+    /// bytes as it [announced](announced_len). The leader may have been writing it between two copies. If its length
+    /// has changed since, a reader that used the first length would expect the next entry at a wrong position for ever.
     ///
     /// # Errors
-    /// If they are not that entry, or not all of it.
+    /// If the bytes are not that entry, or not all of it.
     pub fn decode(bytes: &'a [u8], cursor: Cursor, ballot: Ballot) -> Result<Self, NotThere> {
         Self::parse(bytes, cursor).filter(|frame| frame.written == ballot).ok_or(NotThere)
     }
 
-    /// Reads the entry that belongs at `cursor`, in whatever ballot it was written: for what was
-    /// found valid before, or comes by other ways than by writes into the log.
+    /// Decodes the entry that belongs at `cursor`, in whatever ballot it was written: for bytes that were validated
+    /// before, or that do not come from writes into the log.
     #[inline]
     pub fn parse(bytes: &'a [u8], cursor: Cursor) -> Option<Self> {
         let mut from = Reader(bytes);
@@ -238,12 +233,12 @@ impl<'a> Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether it skips the ring's end.
+    /// Whether it is a pad, which skips the ring's end.
     pub const fn is_pad(&self) -> bool {
         self.kind == PAD
     }
 
-    /// Steps over it, if it takes so many bytes.
+    /// Steps over the entry or pad, which has `len` bytes.
     pub const fn step_over(&self, cursor: &mut Cursor, len: usize) {
         if self.is_pad() { cursor.skip(len) } else { cursor.pass(len) }
     }
@@ -258,8 +253,8 @@ pub fn encode_pad(cursor: Cursor, len: usize, written: Ballot, bytes: &mut Vec<u
     seal(&mut bytes[start..start + HEADER]);
 }
 
-/// Makes a whole entry, or the header of a pad, one that was written in `ballot`: a new leader
-/// rewrites what it adopted, birth and all else unchanged.
+/// Changes a complete entry, or the header of a pad, into one that was written in `ballot`. A new leader rewrites
+/// adopted entries; their birth and everything else is unchanged.
 pub fn rewrite(entry: &mut [u8], ballot: Ballot) {
     entry[32..40].copy_from_slice(&ballot.to_word().to_le_bytes());
     if planted(Mutant::BirthNotKept) {
@@ -280,7 +275,7 @@ mod tests {
     #[test]
     fn an_entry_may_end_where_the_ring_ends() {
         const RING: u64 = 1 << 10;
-        // A header's length before the end.
+        // One header's length before the end.
         let mut cursor = Cursor { index: 3, position: RING - HEADER as u64 };
         let before = cursor;
         assert_eq!(cursor.offset(RING), PREAMBLE + RING as usize - HEADER);

@@ -1,38 +1,38 @@
-//! What an onlooker may look at: operators, the simulator's rules and tests. Nothing here changes anything.
+//! Read-only inspection, for operators, the simulator's checks, and tests.
 
 use super::record::LogRecord;
 use super::{GroupLog, GroupPaths};
 use crate::ballot::Ballot;
 use crate::detector::Detector;
 
-/// A replica's part of its group's log, as it stands.
+/// A view of a replica's part of its group's log.
 #[derive(Clone, Copy)]
 pub struct GroupInspection<'a, R: LogRecord>(&'a GroupLog<R>);
 
 impl<R: LogRecord> GroupLog<R> {
-    /// What stands here, for an onlooker.
+    /// The read-only view of this log.
     pub const fn inspect(&self) -> GroupInspection<'_, R> {
         GroupInspection(self)
     }
 }
 
 impl<'a, R: LogRecord> GroupInspection<'a, R> {
-    /// How often each path was taken that is not the common one.
+    /// Counters of uncommon code paths.
     pub const fn paths(&self) -> &'a GroupPaths {
         self.0.paths()
     }
 
-    /// Who seems to be alive.
+    /// The failure detector.
     pub const fn detector(&self) -> &'a Detector {
         self.0.detector()
     }
 
-    /// Whether a quorum of us seems to be alive.
+    /// Whether a quorum of our group seems to be alive.
     pub fn has_quorum_alive(&self) -> bool {
         self.0.has_quorum_alive()
     }
 
-    /// The highest ballot counter that we have heard of in our group.
+    /// The highest ballot counter of our group that is known here.
     pub fn ballot_counter(&self) -> u32 {
         self.0.ballot_counter()
     }
@@ -42,32 +42,32 @@ impl<'a, R: LogRecord> GroupInspection<'a, R> {
         self.0.last_birth()
     }
 
-    /// The ballot of birth of the last entry that is committed.
+    /// The ballot of birth of the last committed entry.
     pub const fn commit_birth(&self) -> Ballot {
         self.0.commit_birth()
     }
 
-    /// As leader: up to which index we count on a slot.
+    /// As leader: the index up to which we count on a slot's memory.
     pub fn counts_on(&self, slot: u8) -> u64 {
         self.0.counts_on(slot)
     }
 
-    /// How many payloads are kept of messages that were logged before we led, and are delivered: no budget has admitted these.
+    /// Number of kept payloads of delivered messages that were logged before we led. No budget has admitted them.
     pub fn inherited_payloads(&self) -> usize {
         self.0.inherited_payloads()
     }
 
-    /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
+    /// Whether the oldest payload that we keep outside the log is of a delivered message and is kept for that slot.
     pub fn keeps_payload_for(&self, slot: u8) -> bool {
         self.0.keeps_payload_for(slot)
     }
 
-    /// Whether somebody has told us that our present incarnation is admitted.
+    /// Whether our present incarnation is known to be admitted.
     pub fn is_admitted(&self) -> bool {
         self.0.is_admitted()
     }
 
-    /// Whether we have promised to let nobody else lead for a while.
+    /// Whether a promised lease keeps us from setting out to lead.
     pub fn is_bound(&self) -> bool {
         self.0.is_bound()
     }

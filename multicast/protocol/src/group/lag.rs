@@ -1,14 +1,14 @@
-//! How many deliveries a follower is behind its leader.
+//! The number of deliveries by which a follower lags behind its leader.
 //!
-//! A follower may read its log, give the log's room back, and yet not deliver what it has read, since a delivery
-//! may rest on what other groups tell. It holds those messages, and other groups keep what they tell of them. The
-//! room of the log bounds neither. So a leader takes no message of a session while a follower that it feeds has
-//! yet to deliver `lag_max` messages that the leader has delivered.
+//! A follower may read its log, free the log's room, and yet not deliver what it has read, because a delivery may
+//! depend on what other groups send. It holds those messages, and other groups retain their proposals for them. The
+//! room of the log bounds neither. So a leader accepts no message of a session while a follower to which it writes is
+//! `lag_max` messages or more behind its own deliveries.
 //!
-//! **Liveness.** The follower needs no new message to catch up: whatever it lacks was delivered by the leader,
-//! which helps when it is [asked](crate::ordering::OrderingProtocol::lacks). One that does not catch up all the same
-//! is evicted, like one that does not give the log's room back, and is given the state; one that is not fed is not
-//! waited for here.
+//! **Liveness.** The follower needs no new message to catch up. The leader has delivered everything that the follower
+//! lacks, and helps when it is [asked](crate::ordering::OrderingProtocol::lacks). A follower that still does not catch
+//! up is evicted, like one that does not free the log's room, and receives the state. A replica whose log is not
+//! written is not waited for here.
 
 use alloc::collections::VecDeque;
 
@@ -18,19 +18,19 @@ use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 use crate::step::Deliver;
 
-/// The lag is known up to one part in so many of the most.
+/// Resolution of the lag: it is known up to `max / MARKS`.
 const MARKS: u64 = 32;
 
-/// How many messages had been delivered at some of the last ranks.
+/// The number of deliveries at some of the last ranks.
 ///
-/// **Invariant.** `marks` rise in both, and `marks[0].1 <= delivered < next`, once there are some.
+/// **Invariant.** `marks` rise in both components. Once there is a mark, `marks[0].1 <= delivered < next`.
 pub(super) struct Lag {
     max: u64,
-    /// What we have delivered.
+    /// Number of our deliveries.
     delivered: u64,
     /// The next mark is made at this delivery.
     next: u64,
-    /// The first is at least `max` deliveries old, once there were so many.
+    /// The first mark is at least `max` deliveries old, once there are so many.
     marks: VecDeque<(Rank, u64)>,
 }
 
@@ -39,7 +39,7 @@ impl Lag {
         Self { max, delivered: 0, next: 0, marks: VecDeque::new() }
     }
 
-    /// Delivery number `delivered` has this rank.
+    /// Records that delivery number `delivered` has this rank.
     #[inline]
     pub(super) fn note(&mut self, delivered: u64, rank: Rank) {
         self.delivered = delivered;
@@ -57,8 +57,8 @@ impl Lag {
         self.marks.push_back((rank, delivered));
     }
 
-    /// Whether somebody who has applied all up to a rank has yet to deliver the most that it may. Those
-    /// before the first mark count as one.
+    /// Whether a replica that has applied everything up to a rank is `max` deliveries behind. A rank before the first
+    /// mark counts as the first mark.
     fn is_full(&self, applied: Rank) -> bool {
         let at = self.marks.partition_point(|(at, _)| *at <= applied);
         let mark = self.marks.get(at.saturating_sub(1));
@@ -67,15 +67,15 @@ impl Lag {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// A message is delivered. Returns whether its payload is kept, since a follower may ask for it.
+    /// Records a delivery. Returns whether the message's payload is kept because a follower may request it.
     #[inline]
     pub(crate) fn delivers(&mut self, next: &Deliver) -> bool {
         self.lag.note(next.position, next.rank);
         self.payloads.note_delivered(next.message)
     }
 
-    /// Whether a follower that we feed, as leader, has yet to deliver as many messages as it may. One that has not said
-    /// what it has applied is not known to.
+    /// As leader: whether a follower that we write to is at the bound of its lag. A follower that has not reported what
+    /// it has applied counts as unknown, and is not.
     pub(super) fn is_behind(&self, slot: u8) -> bool {
         let Some(follower) = self.follower(slot) else { return false };
         let applied = self.known_applied(slot);
@@ -85,12 +85,13 @@ impl<R: LogRecord> GroupLog<R> {
             && !planted(Mutant::LagNotBounded)
     }
 
-    /// As leader: whether a replica that is about to let us write its log has as many to deliver already.
+    /// As leader: whether a replica that has granted our ballot, and whose log we do not write yet, is at the bound of
+    /// its lag.
     pub(super) fn is_granter_behind(&self, slot: u8) -> bool {
         self.lag.is_full(self.granter_applied(slot)) && !planted(Mutant::LagNotBounded)
     }
 
-    /// As leader: whether a follower that we feed has yet to deliver as many messages as it may.
+    /// As leader: whether any follower that we write to is at the bound of its lag.
     pub fn is_somebody_behind(&self) -> bool {
         self.leads() && self.others().any(|slot| self.is_behind(slot))
     }

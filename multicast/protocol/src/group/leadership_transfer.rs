@@ -1,4 +1,4 @@
-//! Whether a leader has all that its group is done with, whom its state is of use to, and who leads instead.
+//! Whether a leader has everything that its group is done with, who may receive its state, and who should lead instead.
 
 use alloc::vec::Vec;
 
@@ -12,16 +12,16 @@ use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
-/// Whether all of our group that counted have applied what we have not even delivered: what it rests on may be told
-/// nobody any more. Only a state helps then.
+/// Whether all replicas of our group that counted have applied a message that this replica has not delivered. Other
+/// groups may no longer send what it depends on; then only a state transfer helps.
 pub(crate) fn is_lagging(next: Option<Next>, ordering: &impl Ordering) -> bool {
     next.is_some_and(|next| next.least <= ordering.done())
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: whether we have delivered all that our group can be done with. **Invariant.** A group
-    /// is done with what all have applied that its log waits for. While it did not wait for us, others may
-    /// have let go of what we need to deliver what was logged until it did again, or until we led.
+    /// As leader: whether we have delivered everything that our group can be done with. **Invariant.** A group is done
+    /// with what all replicas have applied for which its log waits. While the log did not wait for this replica, others
+    /// may have dropped what we need to deliver the entries from before our `Join`, or from before we led.
     pub(crate) fn is_whole(&self, ordering: &impl Ordering) -> bool {
         let evict = GroupRecord::Evict { slot: self.config.me.slot };
         let mut uncommitted = self.uncommitted();
@@ -34,10 +34,11 @@ impl<R: LogRecord> GroupLog<R> {
                 && !self.uncommitted().any(|entry| lacks(entry.index, &entry.record))
     }
 
-    /// As leader: whether our state is of use to a replica that has applied so much. It is not if we lack what
-    /// others tell nobody any more, and somebody can lead who does not. If we cannot tell whether we lack
-    /// something, we give our state to nobody who has applied more: it may be the last to have that. If we can,
-    /// what it has applied and we have not is not settled, and is delivered again.
+    /// As leader: whether a replica that has applied everything up to `applied` may receive our state. It may not if we
+    /// lack what others no longer send and a replica that does not lack it can lead. If we cannot tell whether we lack
+    /// something, no replica that has applied more than we have receives our state: it may be the last one with those
+    /// deliveries. If we can tell, the group is not done with what that replica has applied and we have not, and it is
+    /// delivered again.
     pub(super) fn may_send_state(
         &mut self,
         applied: Rank,
@@ -52,14 +53,14 @@ impl<R: LogRecord> GroupLog<R> {
             && self.transferee(next, ordering).is_none()
     }
 
-    /// As leader that is left behind: we were elected for our log, having been evicted before, and
-    /// cannot be given a state while we lead. The slot that shall lead instead is the one that has
-    /// applied most. Who settled what we lack may have died before we were told; then what tells is
-    /// that we cannot deliver for long what somebody has applied. One that is evicted is no transferee: it may
-    /// lack what our log has let go of, and then neither can lead without the state of the other. Those
-    /// that count have all that our group is done with; what it is not, others still tell. Nor is one a transferee
-    /// whose log we cannot write, since ours does not reach back to its end: it could not take over our log
-    /// either, and would ask us to lead. That one [takes our state](Self::may_send_state), or is
+    /// As leader that lags: the slot that should lead instead, which is the one that has applied most. A replica that
+    /// was evicted before may be elected for its log, and cannot receive a state while it leads. The replica that
+    /// settled what we lack may have crashed before it reported so; then the sign is that for long we cannot deliver
+    /// what another replica has applied. An evicted replica is no transferee: it may lack entries that our log no
+    /// longer contains, and then neither of the two can lead without the state of the other. The replicas that count
+    /// have everything that our group is done with, and what it is not done with, other groups still send. A replica
+    /// whose log we cannot write, because ours does not reach back to its end, is no transferee either: it could not
+    /// adopt our log, and would ask us to lead. Such a replica [receives our state](Self::may_send_state), or is
     /// [served by another](Self::needs_another_to_serve).
     pub(crate) fn transferee(&self, next: Option<Next>, ordering: &impl Ordering) -> Option<u8> {
         if !self.leads() || planted(Mutant::LaggingLeads) {
@@ -67,7 +68,7 @@ impl<R: LogRecord> GroupLog<R> {
         }
         let counts =
             |slot: &u8| !self.members.view.member(*slot).evicted && !self.is_changing(*slot);
-        // An incarnation that is not let in cannot lead, whatever the state holds that it was given.
+        // An incarnation that is not admitted cannot lead, whatever the state that it received contains.
         let admitted = |slot: &u8| {
             let follower = self.follower(*slot);
             follower.is_some_and(|follower| {
@@ -91,8 +92,8 @@ impl<R: LogRecord> GroupLog<R> {
             .then_some(transferee)
     }
 
-    /// As leader: who shall lead instead, so that a replica is served that we can give neither our log nor our
-    /// state: one whose log reaches back to where that one's ends.
+    /// As leader: the slot that should lead instead, so that a replica is served to which we can give neither our log
+    /// nor our state. It is one whose log reaches back to the end of that replica's log.
     pub(crate) fn other_server(&self, ordering: &impl Ordering) -> Option<u8> {
         let behind = self.others().find(|slot| self.needs_another_to_serve(*slot, ordering))?;
         let end = self.followers.out_of_reach[usize::from(behind)]?;
@@ -107,10 +108,10 @@ impl<R: LogRecord> GroupLog<R> {
         })
     }
 
-    /// As leader whose log does not reach back to where that slot's ends: whether another shall lead, whose log
-    /// does. The slot has applied more than we have, and may be the last to have it, for all that we can tell:
-    /// then it must not take our state, and cannot take over our log. Once it has read the rest of the log, from
-    /// another, it can lead, and give its state to all.
+    /// As leader whose log does not reach back to the end of that slot's log: whether a replica whose log does should
+    /// lead instead. The slot has applied more than we have, and as far as we can tell it may be the last one with
+    /// those deliveries. So it must not take our state, and it cannot adopt our log. Once it has read the rest of the
+    /// log from another leader, it can lead and send its state to all.
     fn needs_another_to_serve(&self, slot: u8, ordering: &impl Ordering) -> bool {
         let ahead = self.known_applied(slot) > self.applied_by(self.config.me.slot);
         self.leads()
@@ -120,20 +121,22 @@ impl<R: LogRecord> GroupLog<R> {
             && !self.is_whole(ordering)
     }
 
-    /// As leader: asks another to lead.
+    /// As leader: the request to another replica to lead.
     pub(crate) fn timeout_now(&self, to: u8) -> GroupEffect {
         GroupEffect::TimeoutNow { to, ballot: self.ballot() }
     }
 
-    /// As candidate that is elected for the log of another, which it cannot adopt: that one shall lead, and give us its state.
-    /// It may never find the time to set out by itself: we would ask it again and again.
+    /// As candidate that was elected with the log of another replica, and cannot adopt that log: asks the other to lead
+    /// and to send us its state. Without the request it might never set out by itself, because we would ask for its
+    /// grant again and again.
     pub(crate) fn cannot_adopt<E: From<GroupEffect>>(&mut self, of: u8, effects: &mut Vec<E>) {
         let ballot = self.promised();
         self.lags_behind(ballot);
         effects.push(GroupEffect::TimeoutNow { to: of, ballot }.into());
     }
 
-    /// Our state is not the group's: as leader, has one of those lead who hold that; then needs the leader's.
+    /// Our state differs from the group's. A leader asks a replica that holds the group's state to lead. A follower
+    /// then needs its leader's state.
     pub(crate) fn gives_up_state<E: From<GroupEffect>>(
         &mut self,
         held_by: Slots,
@@ -150,8 +153,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// As leader: the slot that shall lead instead, if it is time to hand over: one that holds and has applied what others
-    /// have and is not among those that `lag` with their logs, while nobody is sent our state.
+    /// As leader: the slot that should lead instead, if it is time to hand over. It holds and has applied what our
+    /// group is done with, and is not in `lag`; and no replica is being sent our state.
     pub(crate) fn hands_over(&self, lag: Slots, ordering: &impl Ordering) -> Option<u8> {
         let well = |slot: &u8| self.applied_by(*slot) >= ordering.done() && !lag.contains(*slot);
         self.preferred().filter(well).filter(|_| self.sends_state().is_none())
@@ -167,7 +170,7 @@ mod tests {
     use crate::ballot::Ballot;
     use crate::detector::Pulse;
 
-    /// The ballot that slot 1 has let slot 0 lead in.
+    /// The ballot in which slot 0 leads, granted by slot 1.
     const LED: Ballot = Ballot::new(1, 0, 0);
 
     fn follower() -> GroupLog<Record> {

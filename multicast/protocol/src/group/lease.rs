@@ -1,29 +1,29 @@
-//! Leases: while a leader holds one, nobody else is elected, and what it has delivered is all that
-//! anybody can have been answered. So it may answer reads that are not ordered.
+//! Leases: while a leader holds one, no other replica is elected, so no client can have been answered on the basis of
+//! anything that the leader has not delivered. The leader may then answer unordered reads.
 //!
-//! A leader *asks* its followers, and notes when. Whoever follows it *promises* to grant nobody else
-//! for one lease by its own clock, counted from when it says so. A leader holds a lease for as long as
-//! the promises of f others last, counted from when it *asked*, by its own clock, and shortened by what
-//! the rates of two clocks may differ.
+//! A leader *requests* a lease from its followers and records the time. A follower *promises* to grant no other replica
+//! for one lease by its own clock, counted from when it sends the promise. The leader holds a lease while the promises
+//! of f others last, counted from its *request*, by its own clock, and shortened by the possible difference between the
+//! rates of two clocks.
 //!
-//! **Invariant (lease).** At a moment at which a leader holds its lease, no ballot above its own has
-//! f+1 grants. A promise is asked for before it is given, so it ends, in true time, after the leader
-//! has ceased to count on it: if a clock's rate is off by at most ρ, the leader counts at most
-//! L·(1-ρ)/(1+ρ) by its clock, which is at most L/(1+ρ) of true time, and the promise lasts that long
-//! at least. The leader and f others are f+1, so every f+1 that grant another ballot have one of them
-//! in common. If that is the leader, it leads no more. If not, it grants after its promise is over,
-//! unless it is another incarnation of that slot: which grants only when its `Join` is committed, and by then
-//! the log of whoever leads names it. The leader counts no promise of an incarnation that the end of its own
-//! log does not name, and an incarnation that is not admitted promises nothing.
+//! **Invariant (lease).** While a leader holds its lease, no ballot above its own has f+1 grants. A promise is
+//! requested before it is given, so it ends, in true time, after the leader has ceased to count on it. If a clock's
+//! rate is off by at most ρ, the leader counts at most L·(1-ρ)/(1+ρ) by its clock, which is at most L/(1+ρ) of true
+//! time, and the promise lasts at least that long. The leader and f others are f+1 replicas, so every f+1 that grant
+//! another ballot have one of these slots in common with them. If it is the leader's, the leader has stopped leading.
+//! If it is another, the replica grants after its promise has ended, unless it is another incarnation of that slot. A
+//! new incarnation grants only when its `Join` is committed, and by then the log of the current leader contains it. The
+//! leader counts no promise of an incarnation that is not in the view at the end of its own log, and an incarnation
+//! that is not admitted promises nothing.
 //!
-//! **Who is known to be dead** answers nobody: promises made to it are void at once. So a leader that
-//! is killed is followed as fast as if there were no leases.
+//! **A replica that is known to be dead** answers nobody: promises made to it are void at once. So a crashed leader is
+//! replaced as fast as without leases.
 //!
-//! **Check after the read.** A leader may stand still between any two of its steps, and nothing that it
-//! knew before says anything of now. What it needs is one moment, behind the question and before the
-//! answer, at which it held its lease: whatever was answered before the question is in what it reads
-//! from there on. So it reads, and then looks at the clock: if the lease is good, it was when the value
-//! was read. From there on the answer may take as long as it likes.
+//! **Check after the read.** A leader may be paused between any two of its steps, and nothing that it knew before holds
+//! now. It needs one moment, after the arrival of the read and before its answer, at which it held its lease:
+//! everything that was answered before the read arrived is in what it reads from there on. So it reads, and then checks
+//! its clock: if the lease is valid then, it was valid when the value was read. After that the answer may be delayed
+//! without bound.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -37,25 +37,25 @@ use crate::ballot::Ballot;
 use crate::guard;
 use crate::mutants::{Mutant, planted};
 
-/// A leader asks again, while it has reason to, after this part of a lease.
+/// A leader repeats its request, while it needs a lease, after this fraction of a lease.
 const ASK_EVERY: u32 = 8;
-/// A lease of which this part is left is asked for anew when somebody reads.
+/// When a read arrives and less than this fraction of the lease is left, a new one is requested.
 pub(crate) const RENEW_AT: u32 = 2;
-/// Questions that are remembered: those of a few leases. Answers to earlier ones are of no use.
+/// Number of remembered requests: those of a few leases. Answers to earlier ones are useless.
 pub(crate) const ASKED_MAX: usize = 32;
-/// For how many leases who has kept somebody waiting promises nothing.
+/// Number of leases for which a replica promises nothing after a promise of its own has delayed a candidacy.
 const CLOSED_FOR: u64 = 3;
 
-/// What a replica knows of promises: of those made to it, and of its own.
+/// Lease promises made to this replica, and made by it.
 pub(super) struct Lease {
-    /// As leader: what was asked and may still be answered, by number, and when that was.
+    /// As leader: requests that may still be answered, by number, and their times.
     asked: VecDeque<(u64, Duration)>,
     last_number: u64,
-    /// By slot: the incarnation that promised, and when it had been asked.
+    /// By slot: the incarnation that promised, and the time of the request.
     promised: Vec<Option<(u32, Duration)>>,
-    /// Until when we may support nobody's candidacy, but that of the leader of this ballot.
+    /// Until this time we may support no candidacy, except that of the leader of this ballot.
     bound: Option<(Option<Ballot>, u64)>,
-    /// Until when we promise nothing, for somebody waits for our promises to be over.
+    /// Until this time we promise nothing, because a candidacy waits for our promises to end.
     closed_until: u64,
 }
 
@@ -66,13 +66,13 @@ impl Lease {
         Self { asked, last_number, promised, bound: None, closed_until: 0 }
     }
 
-    /// What a replica that begins anew in the same incarnation goes on to owe.
+    /// The obligations of a replica that starts anew in the same incarnation.
     pub(super) fn kept_promises(&self) -> Self {
         let bound = self.bound;
         Self { bound, ..Self::new(self.promised.len() as u8) }
     }
 
-    /// We lead in another ballot, or no more.
+    /// Resets promises made to us, because we lead in another ballot, or do not lead any more.
     pub(super) fn clear(&mut self) {
         self.asked.clear();
         self.promised.fill(None);
@@ -80,7 +80,7 @@ impl Lease {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// For how long a leader counts on a promise, by its own clock.
+    /// Time for which a leader counts on a promise, by its own clock.
     pub(crate) fn counted_on(&self) -> Duration {
         let skew = u32::from(self.config.clock_skew_percent);
         let lease = Duration::from_millis(self.config.lease_ms);
@@ -90,7 +90,7 @@ impl<R: LogRecord> GroupLog<R> {
         lease * (100 - skew) / (100 + skew)
     }
 
-    /// The incarnation of a slot that the end of our log names.
+    /// The incarnation of a slot in the view at the end of our log.
     pub(super) fn named_at_end(&self, slot: u8) -> u32 {
         let joins = |entry: &Uncommitted<R>| match entry.record.of_group() {
             Some(GroupRecord::Join { slot: joined, incarnation }) if joined == slot => {
@@ -104,7 +104,7 @@ impl<R: LogRecord> GroupLog<R> {
         joined.unwrap_or_else(|| self.members.view.member(slot).incarnation)
     }
 
-    /// Until when we hold a lease, by our own clock, if we lead and f others have promised.
+    /// Time, by our own clock, until which we hold a lease, if we lead and f others have promised.
     pub(crate) fn lease_until(&self) -> Option<Duration> {
         if !self.leads() || self.entries.commit < self.entries.first {
             return None;
@@ -127,13 +127,12 @@ impl<R: LogRecord> GroupLog<R> {
         asked.get(others - 1).map(|at| *at + self.counted_on())
     }
 
-    /// Whether we hold a lease, when our clock shows `now`.
+    /// Whether we hold a lease when our clock shows `now`.
     pub fn holds_lease(&self, now: Duration) -> bool {
         self.lease_until().is_some_and(|until| guard!(Mutant::LeaseNotCheckedAgain, now < until))
     }
 
-    /// As leader whom somebody asks for what it holds: whether to ask for promises, and under which
-    /// number.
+    /// As leader with a read to answer: the number of a new request for promises, if one is to be sent.
     pub(crate) fn ask_for_lease(&mut self, now: Duration) -> Option<u64> {
         let lease = Duration::from_millis(self.config.lease_ms);
         let fresh = self.lease_until().is_some_and(|until| now + lease / RENEW_AT < until);
@@ -151,7 +150,7 @@ impl<R: LogRecord> GroupLog<R> {
         Some(self.lease.last_number)
     }
 
-    /// The leader of `ballot` asks for our promise. Returns whether it has it, from now on.
+    /// The leader of `ballot` requests our promise. Returns whether we give it, from now on.
     pub(crate) fn promise_lease(&mut self, ballot: Ballot, now: Duration) -> bool {
         let follows = self.role == Role::Follower
             && ballot == self.election.promised
@@ -167,7 +166,7 @@ impl<R: LogRecord> GroupLog<R> {
         follows
     }
 
-    /// An incarnation of a slot has promised what we asked in `ballot` under `number`.
+    /// An incarnation of a slot has promised what we requested in `ballot` under `number`.
     pub(crate) fn lease_promised(
         &mut self,
         (slot, incarnation): (u8, u32),
@@ -203,17 +202,18 @@ impl<R: LogRecord> GroupLog<R> {
         self.is_bound_against(Ballot::new(self.election.promised.counter(), me, own))
     }
 
-    /// Somebody is to lead, we perhaps, as soon as our promise is over: it must not go on for ever.
+    /// Stops promising: a replica, perhaps this one, is to lead as soon as our promise has ended, so it must not be
+    /// renewed.
     pub(super) fn stop_promising(&mut self) {
         self.lease.closed_until = self.now_ms + CLOSED_FOR * self.config.lease_ms;
     }
 
-    /// The process of the leader that we follow is known to have ended: it answers nobody.
+    /// The process of the leader that we follow is known to have ended: our promise is void.
     pub(crate) fn leader_has_died(&mut self) {
         self.lease.bound = None;
     }
 
-    /// A replica that begins anew in a group that does may have promised anything before.
+    /// A replica that starts anew in a recreated group may have promised any lease before.
     pub(super) fn bind_anew(&mut self, now_ms: u64) {
         self.lease.bound = Some((None, now_ms + self.config.lease_ms + 1));
     }

@@ -1,33 +1,34 @@
-//! The group log: 2f+1 replicas hold one log in each other's memory, one of them writes it, and what f+1 of them hold
-//! outlives it. An ordering of messages between groups stands on it.
+//! The group log: 2f+1 replicas each hold a copy of one log in memory. One of them writes it, and entries that f+1 of
+//! them hold survive its crash. An ordering of messages between groups runs on it.
 //!
 //! | struct | what it owns |
 //! |---|---|
-//! | `Entries` | which entries there are, which of them are committed, and in which ballot we log |
-//! | `Election` | what was promised to whom, our own candidacy, and when it is due |
-//! | `Membership` | whose memory counts, and changes of that which are not committed |
-//! | `Followers` | what we know to be in the memory of those whose logs we write |
-//! | `AcceptanceWords` | what the replicas of our group have said to hold |
-//! | `Progress` | how far each replica has applied what its log says |
+//! | `Entries` | the entries, the commit index, and the ballot in which this replica logs |
+//! | `Election` | promised ballots, this replica's own candidacy, and when it is due |
+//! | `Membership` | the view, and its uncommitted changes |
+//! | `Followers` | as leader: what each follower's memory is known to hold |
+//! | `AcceptanceWords` | the acceptance words of the group's replicas |
+//! | `Progress` | how far each replica has applied its log |
 //! | `Lag` | how many deliveries a follower is behind |
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
-//! | `Lease` | promises to let nobody else lead |
-//! | `Spread` | when leadership goes back to slot 0 |
-//! | `Eviction` | since when others hold us up |
-//! | `Wish` | until when an operator wants us to lead |
-//! | `Transfer` | who is sent our state, whose state we take, and who asks for one |
+//! | `Lease` | promises to let no other replica lead |
+//! | `Spread` | when leadership returns to slot 0 |
+//! | `Eviction` | since when followers block this leader |
+//! | `Wish` | until when an operator wants this replica to lead |
+//! | `Transfer` | state transfers: as sender, as receiver, and who asks for one |
 //! | `detector: Detector` | which replicas seem to be alive, by their heartbeats |
-//! | `suspended: bool` | our group is recreated from another's state: ours counts for nothing |
-//! | `seeded: Option<u16>` | our group is recreated from our state: the slots that have it |
+//! | `suspended: bool` | the group is recreated from another replica's state: ours does not count |
+//! | `seeded: Option<u16>` | the group is recreated from our state: the slots that have it |
 //!
-//! **Invariant.** `commit <= last`, and what stands behind `commit` is in the uncommitted records, in rising index.
-//! `ballot <= promised`: whoever has let another lead counts nobody's words, and says nothing of what it holds, until
-//! that one's first words are read. `suspended` excludes `seeded`, and `seeded` is `None` once somebody leads.
+//! **Invariant.** `commit <= last`; the entries behind `commit` are in the uncommitted records, in rising index.
+//! `ballot <= promised`. While `ballot < promised`, this replica has granted another's ballot and not yet read that
+//! leader's header: it counts no acceptance words and acknowledges nothing. `suspended` excludes `seeded`, and
+//! `seeded` is `None` once a replica leads.
 //!
-//! The log knows what a record says of the group ([`GroupRecord`]) and nothing else of it: the ordering has a type of
-//! its own for records ([`LogRecord`]), takes them as they are committed (`next_committed`), and is told what is cut off.
-//! Nor does it know how the ordering counts what it delivers: it compares those numbers ([`Rank`](crate::rank::Rank)), and asks for two of
-//! them (`Ordering`).
+//! The log reads what a record says of the group ([`GroupRecord`]) and nothing else of it. The ordering has its own
+//! record type ([`LogRecord`]), takes records as they are committed (`next_committed`), and is called with records that
+//! are cut off. The log does not interpret the ordering's ranks either: it compares them ([`Rank`](crate::rank::Rank)),
+//! and asks for two of them (`Ordering`).
 //!
 //! **Public methods of [`GroupLog`]**, for the driver:
 //!
@@ -43,8 +44,8 @@
 //! | state transfer, `&mut self` | `takes_part`, `sends_part` |
 //! | inspection | `inspect` |
 //!
-//! The driver owns the log's bytes and uses these modules of the boundary directly: [`body`] and [`frame`] to read and write
-//! entries, [`space`] for room in the ring, [`runs`] for births by index.
+//! The driver owns the log's bytes and uses these modules of the boundary directly: [`body`] and [`frame`] to read and
+//! write entries, [`space`] for room in the ring, [`runs`] for births by index.
 
 pub(crate) mod acceptance_words;
 pub mod admission;
@@ -106,50 +107,49 @@ use crate::ids::ReplicaId;
 use crate::mutants::{Mutant, planted};
 use crate::view::View;
 
-/// Replicas of a group at most: a slot is named in four bits.
+/// Maximum number of replicas in a group: an acceptance word has four bits for a slot.
 pub const SLOTS: usize = 16;
 
-/// How long the replicas of a group that never had a leader wait for the first one, in timeouts.
+/// Time for which the replicas of a group that never had a leader wait for the first one, in timeouts.
 const START_TIMEOUTS: u64 = 40;
 
-/// What a replica is told once of its group.
+/// Configuration of a replica in its group. It never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupConfig {
-    /// Who it is.
     pub me: ReplicaId,
-    /// Its incarnation. It is a learner unless the view names it.
+    /// This replica's incarnation. It is a learner unless the view contains it.
     pub incarnation: u32,
-    /// Replicas of the group.
+    /// Number of replicas in the group.
     pub replicas: u8,
-    /// How long candidates wait for each other, and for grants.
+    /// Time for which candidates wait for each other, and for grants.
     pub timeout_ms: u64,
-    /// How often heartbeats are looked at.
+    /// Interval at which heartbeats are read.
     pub beat_ms: u64,
-    /// Heartbeats in a row that a replica may miss before it is suspected.
+    /// Consecutive heartbeats that a replica may miss before it is suspected.
     pub missed_max: u32,
-    /// For how long a follower promises its leader to let nobody else lead.
+    /// Time for which a follower promises its leader to let no other replica lead.
     pub lease_ms: u64,
-    /// For how long a leader may be held up by others before it goes on without them.
+    /// Time for which followers may block a leader before it continues without them.
     pub evict_after_ms: u64,
-    /// By how much a clock's rate may be off, in hundredths.
+    /// Bound on the error of a clock's rate, in percent.
     pub clock_skew_percent: u8,
-    /// How long all must have been well before leadership goes back to slot 0; 0 means never. The leader of the only group
-    /// has nobody to spread from.
+    /// Time for which all must have been well before leadership returns to slot 0; 0 means never. It is 0 if there is
+    /// only one group, because leaders then need not be spread.
     pub spread_after_ms: u64,
-    /// Messages that a leader has delivered and a follower has not, at most, when the leader takes another.
+    /// Maximum number of messages that a leader has delivered and a follower has not when the leader accepts another.
     pub lag_max: u64,
 }
 
-/// What a replica does in its group.
+/// A replica's role in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It writes the log.
+    /// Writes the log.
     Leader,
-    /// It reads the log, or waits for somebody to write it.
+    /// Reads the log, or waits for a leader to write it.
     Follower,
-    /// It asks for permission to lead.
+    /// Asks for grants of its ballot.
     Candidate,
-    /// It has no state: it is to be given one.
+    /// Has no state, and waits to receive one.
     Blank,
 }
 
@@ -172,15 +172,15 @@ pub struct GroupLog<R: LogRecord> {
     eviction: Eviction,
     wish: Wish,
     transfer: Transfer,
-    /// An operator recreates our group from another's state: ours counts for nothing. It excludes `seeded`.
+    /// An operator recreates our group from another replica's state: ours does not count. It excludes `seeded`.
     suspended: bool,
-    /// An operator recreates our group from our state, and nobody leads yet: the slots that were given it.
+    /// An operator recreates our group from our state, and no replica leads yet: the slots that have received it.
     seeded: Option<u16>,
     pub(crate) paths: GroupPaths,
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// An empty log, in a group that begins with `view`. A replica that the view does not name has lost its memory and is
+    /// An empty log, in a group that begins with `view`. A replica that is not in the view has lost its memory and is
     /// [blank](Role::Blank).
     pub(crate) fn new(config: GroupConfig, view: View) -> Self {
         assert!(config.replicas % 2 == 1 && config.me.slot < config.replicas);
@@ -209,8 +209,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// The same replica's log in a group that begins anew with `view`, above a ballot counter that we may have reached. Its time
-    /// goes on where ours was, and so does what we may have promised.
+    /// The same replica's log in a group that is recreated with `view`, above a ballot counter that the group may have
+    /// reached before. It keeps its time, and remains bound by leases that it may have promised.
     ///
     /// # Panics
     /// If [no generation is left](Ballot::recreated).
@@ -224,8 +224,8 @@ impl<R: LogRecord> GroupLog<R> {
         anew
     }
 
-    /// A replica of the same incarnation that begins anew without its log, because the others went on without it. It
-    /// keeps its promises.
+    /// A replica of the same incarnation that discards its log, because the others went on without it. It keeps its
+    /// promises.
     #[must_use]
     pub(crate) fn blank(&self) -> Self {
         let mut blank = Self::new(self.config, self.members.view.clone());
@@ -238,7 +238,7 @@ impl<R: LogRecord> GroupLog<R> {
         blank.election.put_off = self.election.put_off;
         blank.election.asked_ms = self.election.asked_ms;
         (blank.now_ms, blank.election.promised_ms) = (self.now_ms, self.now_ms);
-        // Whoever leads is about to write the log that goes on from the state: no time to run.
+        // The leader is about to write the log that continues from the state: this is no time to set out.
         blank.election.retry_ms = self.now_ms + 16 * self.config.timeout_ms;
         blank.detector = self.detector.clone();
         blank.words = self.words.clone();
@@ -249,8 +249,8 @@ impl<R: LogRecord> GroupLog<R> {
         blank
     }
 
-    /// Takes a state that ends with the entry at `commit`. What was promised, is promised; and the replica promises itself to
-    /// the ballot of the leader that has saved the state, for no earlier leader's log need hold all that the state holds.
+    /// Takes a state that ends with the entry at `commit`. The replica keeps its promises, and also promises the ballot
+    /// of the leader that saved the state: no earlier leader's log need contain everything that the state contains.
     pub(crate) fn restore(
         &mut self,
         commit: u64,
@@ -272,14 +272,14 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.recovery_barrier = if waited_for { 0 } else { u64::MAX };
     }
 
-    /// The clock of a replica that begins anew goes on where that of its former self was, and so does
-    /// what that may have promised.
+    /// Continues the clock of the former instance of this replica, and the lease that the former instance may have
+    /// promised.
     pub(crate) fn resume_time(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         self.bind_anew(now_ms);
     }
 
-    /// Time has passed.
+    /// Handles a tick.
     pub(crate) fn tick(&mut self, now_ms: u64) {
         if self.now_ms == 0 {
             self.election.retry_ms = now_ms + START_TIMEOUTS * self.config.timeout_ms;
@@ -288,47 +288,47 @@ impl<R: LogRecord> GroupLog<R> {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// We looked at the heartbeat of the replica in `slot`.
+    /// Records one read of the heartbeat of the replica in `slot`.
     pub(crate) fn saw_pulse(&mut self, slot: u8, pulse: crate::detector::Pulse) {
         self.detector.look(slot, pulse, self.now_ms);
     }
 
-    /// How often each path was taken that is not the common one.
+    /// Counters of uncommon code paths.
     pub(crate) const fn paths(&self) -> &GroupPaths {
         &self.paths
     }
 
-    /// What we do in our group.
+    /// This replica's role.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Whether we write our group's log.
+    /// Whether this replica leads its group.
     pub fn leads(&self) -> bool {
         self.role == Role::Leader
     }
 
-    /// The ballot in which we log.
+    /// The ballot in which this replica logs.
     pub fn ballot(&self) -> Ballot {
         self.entries.ballot
     }
 
-    /// The highest ballot that we have granted.
+    /// The highest ballot that this replica has granted.
     pub const fn promised(&self) -> Ballot {
         self.election.promised
     }
 
-    /// The highest ballot counter that we have heard of in our group.
+    /// The highest ballot counter of our group that is known here.
     pub(crate) fn ballot_counter(&self) -> u32 {
         self.election.heard.max(self.election.promised.counter())
     }
 
-    /// Who counts in our group, as far as it is committed here.
+    /// The committed view, as far as it is committed here.
     pub const fn view(&self) -> &View {
         &self.members.view
     }
 
-    /// Who seems to be alive.
+    /// The failure detector.
     pub(crate) const fn detector(&self) -> &Detector {
         &self.detector
     }
@@ -343,22 +343,22 @@ impl<R: LogRecord> GroupLog<R> {
         self.entries.uncommitted.back().map_or(self.entries.commit_birth, |entry| entry.birth)
     }
 
-    /// The last index that we know f+1 replicas of our group to hold.
+    /// The commit index: f+1 replicas of our group are known to hold all entries up to it.
     pub const fn commit_index(&self) -> u64 {
         self.entries.commit
     }
 
-    /// The ballot of birth of the entry there.
+    /// The ballot of birth of the entry at the commit index.
     pub(crate) const fn commit_birth(&self) -> Ballot {
         self.entries.commit_birth
     }
 
-    /// Our time, in milliseconds.
+    /// The time of the last tick, in milliseconds.
     pub const fn now_ms(&self) -> u64 {
         self.now_ms
     }
 
-    /// How many replicas make a quorum.
+    /// Number of replicas in a quorum: f+1.
     pub(crate) fn quorum(&self) -> usize {
         usize::from(self.config.replicas) / 2 + 1
     }

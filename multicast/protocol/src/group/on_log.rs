@@ -1,4 +1,4 @@
-//! An ordering that stands on a group log: what the log has it do, and what is the same for every ordering.
+//! Orderings that run on a group log: the hooks that the log requires, and what is common to all orderings.
 
 use alloc::vec::Vec;
 
@@ -11,19 +11,19 @@ use crate::ordering::{EffectOf, OrderingProtocol};
 use crate::step::Effect;
 use crate::view::View;
 
-/// An ordering on a [`GroupLog`]. The hooks are its own; all else is provided.
+/// An ordering on a [`GroupLog`]. It implements the hooks; everything else is provided.
 pub(crate) trait OnLog: OrderingProtocol {
-    /// What it has to deliver, and is done with.
+    /// Its answers to the log's queries.
     type Deliveries<'a>: Ordering
     where
         Self: 'a;
 
     // Hooks.
 
-    /// Our log, and what it asks of us.
+    /// Our log, and the answers to its queries.
     fn log_and_deliveries(&mut self) -> (&mut GroupLog<Self::Record>, Self::Deliveries<'_>);
 
-    /// What waits to be delivered first.
+    /// The first message that waits to be delivered.
     fn waits_first(&mut self) -> Option<Next>;
 
     /// As leader: logs a record. Returns its index.
@@ -32,20 +32,21 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// Everything up to `index` is committed: it is part of the replicated state from here on.
     fn fold(&mut self, index: u64);
 
-    /// Cuts off what our log holds beyond `index`: another log was chosen.
+    /// Cuts off the entries of our log behind `index`, because another log was adopted.
     fn truncate(&mut self, index: u64);
 
-    /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first
-    /// entry is, or will be, `first`.
+    /// The leader of the ballot that we granted rewrites our log from behind `base` on. Its own first entry is, or will
+    /// be, at index `first`.
     fn follow(&mut self, ballot: Ballot, base: u64, first: u64);
 
-    /// The campaign is won, and our log is the one adopted: begins to lead.
+    /// Begins to lead: the campaign is won, and our log is the adopted one.
     fn lead(&mut self, effects: &mut Vec<EffectOf<Self>>);
 
-    /// We lead no more: what we did not see committed is not ours to commit. It may be called of a replica that does not lead.
+    /// Stops leading: what we did not see committed is not ours to commit. It may be called on a replica that does not
+    /// lead.
     fn step_down(&mut self);
 
-    // What follows.
+    // Provided methods.
 
     /// Handles a control message of another replica of our group, about elections or state transfer.
     fn hear_control(&mut self, from: u8, control: Control<'_>, effects: &mut Vec<EffectOf<Self>>) {
@@ -85,7 +86,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Something has happened that concerns our group alone.
+    /// Handles an event that concerns our group alone.
     fn happens(&mut self, event: GroupEvent, effects: &mut Vec<EffectOf<Self>>) {
         match event {
             GroupEvent::Watched { trusted } => {
@@ -157,14 +158,14 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Another ballot than ours is promised.
+    /// A ballot other than ours is promised: stops leading.
     fn depose(&mut self) {
         let leads = self.log().leads();
         self.log_mut().paths.deposed += u64::from(leads);
         self.step_down();
     }
 
-    /// Our promise is another's from here on. The caller has told us everything that the log holds.
+    /// Promises another replica's ballot. The caller has reported everything that the log contains.
     fn promise(&mut self, ballot: Ballot) {
         self.depose();
         self.log_mut().promise(ballot);
@@ -172,17 +173,17 @@ pub(crate) trait OnLog: OrderingProtocol {
 
     /// A replica has refused our ballot, because it has granted `promised`.
     fn refused(&mut self, promised: Ballot) {
-        // Whom we have asked to succeed us is not preempt, though its question be late: we would take
-        // back with every tick what we ask for.
+        // A replica that we have asked to lead is not preempted, even if its request arrives late: otherwise we would
+        // cancel the handover with every tick.
         if self.transferee() != Some(promised.slot()) && !self.log().is_transferee(promised.slot())
         {
             self.log_mut().hear_of(promised);
         }
     }
 
-    /// As candidate, with the log that is adopted: everything up to `index` is committed, since a replica that
-    /// granted our ballot has folded it. A log is full of what its holder does not know to be committed; one that
-    /// only replicas without that knowledge campaigned for would have no room for a ballot of theirs.
+    /// As candidate, with the adopted log: everything up to `index` is committed, since a replica that granted our
+    /// ballot has folded it. A log fills up with entries that its holder does not know to be committed. If only
+    /// replicas without that knowledge campaigned for such a log, it would have no room for their ballots.
     fn learn_committed(&mut self, index: u64) {
         let index = index.min(self.log().last_index());
         if index > self.log().commit_index() {
@@ -191,8 +192,8 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Logs that the log waits for a slot no more, unless fewer than a quorum would be left that it waits for. Returns
-    /// whether it was of use.
+    /// Logs the eviction of a slot, unless fewer than a quorum would remain for which the log waits. Returns whether an
+    /// entry was logged.
     fn evict(&mut self, slot: u8, effects: &mut Vec<EffectOf<Self>>) -> bool {
         let (log, deliveries) = self.log_and_deliveries();
         let evict = log.evict(slot, &deliveries);
@@ -200,8 +201,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         evict.map(|record| self.append(record.into(), effects)).is_some()
     }
 
-    /// An incarnation of a slot holds all that this log holds. If it does not count yet, logs that it does from here on, if
-    /// it may.
+    /// An incarnation of a slot holds all of our log. If it does not count yet, logs its `Join`, if allowed.
     fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
         let view = self.log().view();
         if view.names(slot, incarnation) && !view.member(slot).evicted {
@@ -212,7 +212,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Logs that an incarnation of a slot counts from here on, if it may.
+    /// Logs the `Join` of an incarnation of a slot, if allowed.
     fn join(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
         let (log, deliveries) = self.log_and_deliveries();
         let join = log.join(slot, incarnation, &deliveries);
@@ -222,7 +222,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Logs the changes of the view that are due.
+    /// Logs the view changes that are due.
     fn log_due_changes(&mut self, effects: &mut Vec<EffectOf<Self>>) {
         let (log, deliveries) = self.log_and_deliveries();
         let due = log.due_changes(&deliveries);
@@ -232,15 +232,14 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// As leader that is left behind: the slot that shall lead instead.
+    /// As leader that lags: the slot that should lead instead.
     fn transferee(&mut self) -> Option<u8> {
         let next = self.waits_first();
         let (log, deliveries) = self.log_and_deliveries();
         log.transferee(next, &deliveries)
     }
 
-    /// As leader that is left behind, or that can give a replica neither its log nor its state: asks another to lead
-    /// instead.
+    /// As leader that lags, or that can send a replica neither its log nor its state: asks another to lead instead.
     fn hand_to_heir(&mut self, effects: &mut Vec<EffectOf<Self>>) {
         let transferee = self.transferee();
         let (log, deliveries) = self.log_and_deliveries();
@@ -248,7 +247,8 @@ pub(crate) trait OnLog: OrderingProtocol {
         effects.extend(transferee.map(|to| Effect::Group(log.timeout_now(to))));
     }
 
-    /// As leader, once a tick: goes on without those that hold us up for too long, if they can be spared.
+    /// As leader, once a tick: stops waiting for followers that have blocked this leader for too long, if the quorum
+    /// can spare them.
     fn go_on_without(&mut self, backlog: &Backlog<'_>, effects: &mut Vec<EffectOf<Self>>) {
         for slot in self.log_mut().holds_up(backlog) {
             let learns = self.log().view().member(slot).evicted;
@@ -258,7 +258,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         }
     }
 
-    /// Answers a replica that asks for our state, or to be let in.
+    /// Answers a replica that asks for our state, or to be admitted.
     fn answer(&mut self, request: &Request, trusted: bool, effects: &mut Vec<EffectOf<Self>>) {
         let Request { slot, incarnation, .. } = *request;
         let next = if self.log().leads() { self.waits_first() } else { None };
@@ -271,7 +271,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         effects.push(GroupEffect::SendState { slot, incarnation, anew }.into());
     }
 
-    /// Whether we have waited for so long for what the others do not tell any more that we need a state.
+    /// Whether we have waited so long for what the others no longer send that we need a state.
     fn lags(&mut self, awaits_leader: bool) -> bool {
         let delivered = self.delivered();
         let next = if self.log().may_lag() { self.waits_first() } else { None };
@@ -279,8 +279,8 @@ pub(crate) trait OnLog: OrderingProtocol {
         log.notices_lag(delivered, awaits_leader, is_lagging(next, &deliveries))
     }
 
-    /// As the survivor of a lost group: all that our log holds is committed, in a group of this view. Our log must be
-    /// closed to its leader, and read to its end, before.
+    /// As the survivor of a lost group: all of our log is committed, in a group with this view. Before this, our log
+    /// must be closed to its leader and read to its end.
     fn go_on(&mut self, marker: Ballot, view: View) {
         self.log_mut().forget_transfers();
         self.promise(marker);
@@ -288,8 +288,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         self.log_mut().revive(marker, view);
     }
 
-    /// As any other replica of the group: nothing of ours counts until we have taken the survivor's
-    /// state.
+    /// As any other replica of the group: our state does not count until we have taken the survivor's.
     fn suspend(&mut self, marker: Ballot) {
         self.log_mut().forget_transfers();
         if self.log().role() != Role::Blank {

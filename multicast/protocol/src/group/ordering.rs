@@ -1,30 +1,30 @@
-//! What the log asks of the ordering that stands on it.
+//! Queries of the log to the ordering that runs on it.
 
 use crate::rank::Rank;
 
-/// What waits to be delivered first.
+/// The first message that waits to be delivered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
-    /// It is delivered under this number, or a higher one.
+    /// Lower bound on the rank of its delivery.
     pub(crate) least: Rank,
-    /// Since when it waits, by our time.
+    /// Time at which it began to wait.
     pub(crate) since_ms: u64,
 }
 
-/// What is delivered, and what waits, as the ordering counts it.
+/// What the ordering has delivered, and what waits.
 ///
-/// What a leader may do for its group depends on it: a replica that lacks what the group is done with can serve nobody,
-/// and must not be one of the quorum that is waited for.
+/// A leader's decisions depend on it: a replica that lacks what the group is done with can serve no other, and must not
+/// be part of the quorum for which the log waits.
 pub(crate) trait Ordering {
-    /// Up to here our group is done with what it delivers, as we were told.
+    /// The rank up to which our group is known to be done with its deliveries.
     fn done(&self) -> Rank;
 
-    /// Whether something that is committed below that index and not delivered [rests on
-    /// others](super::LogRecord::depends_on_others).
+    /// Whether an entry below that index is committed, not delivered, and [depends on other
+    /// groups](super::LogRecord::depends_on_others).
     fn waits_for_others_below(&self, index: u64) -> bool;
 }
 
-/// Nothing rests on other groups, for there are none.
+/// For an ordering of a single group: nothing depends on other groups.
 pub(crate) struct NoOthers;
 
 impl Ordering for NoOthers {

@@ -1,17 +1,17 @@
-//! How often a replica's part of the group log took each path that is not the common one.
+//! Counters of uncommon code paths in the group log.
 
 crate::paths! {
-    /// Counts of paths taken by a replica in its group.
+    /// Counters of a replica in its group.
     GroupPaths:
-    /// A candidate learned of a granter that more of its log is committed than it knew.
+    /// A candidate learned a higher commit index from a granter.
     learned_committed,
-    /// A completion alone made an entry committed, before any follower's word.
+    /// An entry was committed by a write completion, before any follower's word.
     committed_by_completion,
     /// A completion did not count, because a payload was not in the log.
     completion_not_enough,
     /// A replica set out to lead.
     campaigns,
-    /// The leader's slot was seen to live on without its memory.
+    /// The leader was seen to have restarted without its state.
     leader_replaced,
     /// A replica was elected.
     led,
@@ -25,30 +25,30 @@ crate::paths! {
     stepped_down,
     /// A leader asked the replica in slot 0 to lead, so that leaders spread.
     spread,
-    /// A lower ballot than the one promised was refused.
+    /// A ballot below the promised one was refused.
     refused_lower,
-    /// A candidate was refused because the leader seemed well.
+    /// A candidate was refused because the leader seemed alive.
     refused_content,
-    /// A grant of an incarnation that the adopted view does not name was not counted.
+    /// A grant of an incarnation that the adopted view does not contain was not counted.
     grant_not_counted,
     /// A new leader adopted another replica's log.
     adopted_other,
     /// A follower accepted a new leader's header.
     followed,
-    /// An entry was cut off because another log was chosen.
+    /// An entry was cut off because another log was adopted.
     truncated,
-    /// A lost group went on from the log of this replica.
+    /// A lost group continued from the log of this replica.
     revived,
     /// A leader asked for promises of a lease.
     lease_asked,
-    /// A follower promised one.
+    /// A follower promised a lease.
     lease_promised,
-    /// A candidate had to wait until a promise was over.
+    /// A candidate had to wait until a promise expired.
     grant_put_off,
     /// A slot was evicted.
     evicted,
-    /// A replica was let in.
+    /// A replica was admitted.
     joined,
-    /// A leader gave nobody its state, since it may lack what others tell nobody any more.
+    /// A leader sent its state to no replica, because it may lack what others no longer send.
     not_whole,
 }

@@ -1,7 +1,8 @@
-//! Payloads that are not in the log: who may lack one, and who waits for one.
+//! Payloads that are not in the log: which followers may lack one, and which entry waits for one.
 //!
-//! **Invariants.** `kept` rises in index. It is in log order, so a payload that is delivered may be kept behind one that is
-//! not. A follower is [stalled](Payloads::stalled_on) on one message at most, and reads nothing behind it.
+//! **Invariants.** `kept` rises in index. It is in log order, so the payload of a delivered message may be kept behind
+//! one that is not delivered. A follower is [stalled](Payloads::stalled_on) on at most one message, and reads no entry
+//! behind it.
 
 use alloc::collections::VecDeque;
 
@@ -19,16 +20,16 @@ pub(crate) struct Large {
     pub(crate) delivered: bool,
 }
 
-/// A logged message whose payload is not here: accepting it would vouch for bytes nobody may have.
+/// A logged message whose payload is not here. To accept it would acknowledge bytes that no replica may hold.
 pub(super) struct Stalled<R> {
     message: MessageId,
-    /// When it stalled, or when we last asked for it.
+    /// Time at which it stalled, or at which the payload was last requested.
     since_ms: u64,
     entry: Uncommitted<R>,
     last: bool,
 }
 
-/// What is known of payloads outside the log.
+/// State of the payloads outside the log.
 pub(crate) struct Payloads<R> {
     /// As leader: entries whose payload some follower may not hold yet.
     pub(super) kept: VecDeque<Large>,
@@ -43,34 +44,34 @@ impl<R> Default for Payloads<R> {
 }
 
 impl<R: Copy> Payloads<R> {
-    /// As leader: the payload of an entry is kept until everybody has it.
+    /// As leader: keeps the payload of an entry until all followers for which the log waits have it.
     pub(crate) fn keep(&mut self, index: u64, message: MessageId) {
         self.kept.push_back(Large { index, message, delivered: false });
     }
 
-    /// As new leader: those of all that is not delivered, in log order.
+    /// As new leader: keeps the payloads of all undelivered entries, in log order.
     pub(crate) fn rebuild(&mut self, rising: impl IntoIterator<Item = Large>) {
         self.kept.extend(rising);
     }
 
-    /// A message is delivered. Returns whether its payload is kept.
+    /// Records a delivery. Returns whether the message's payload is kept.
     #[inline]
     pub(crate) fn note_delivered(&mut self, message: MessageId) -> bool {
         let large = self.kept.iter_mut().find(|large| large.message == message);
         large.map(|large| large.delivered = true).is_some()
     }
 
-    /// Whether the message's payload is kept, though it may be delivered.
+    /// Whether the message's payload is kept, delivered or not.
     pub(crate) fn keeps(&self, message: MessageId) -> bool {
         self.kept.iter().any(|large| large.message == message)
     }
 
-    /// Lets go of all.
+    /// Drops all, and returns their messages.
     pub(crate) fn forget(&mut self) -> impl Iterator<Item = MessageId> {
         self.kept.drain(..).map(|large| large.message)
     }
 
-    /// An entry waits for its payload; `last` says that it is its entry's last record.
+    /// Stalls on an entry that waits for its payload. `last` says whether this is the entry's last record.
     pub(crate) fn stall(
         &mut self,
         message: MessageId,
@@ -81,7 +82,7 @@ impl<R: Copy> Payloads<R> {
         self.stalled = Some(Stalled { message, since_ms, entry, last });
     }
 
-    /// The payload is here: the entry that waited for it, if one did.
+    /// The payload has arrived: returns the entry that waited for it, if there is one.
     pub(crate) fn unstall(&mut self, message: MessageId) -> Option<(Uncommitted<R>, bool)> {
         let stalled = self.stalled.take_if(|stalled| stalled.message == message)?;
         Some((stalled.entry, stalled.last))
@@ -92,7 +93,8 @@ impl<R: Copy> Payloads<R> {
         self.stalled.as_ref().map(|stalled| stalled.message)
     }
 
-    /// The message to ask for, if it was not asked for since `timeout_ms`: it is now.
+    /// The message whose payload is to be requested, if it was not requested within `timeout_ms`. It counts as
+    /// requested now.
     pub(crate) fn ask_for_stalled(&mut self, now_ms: u64, timeout_ms: u64) -> Option<MessageId> {
         let stalled = self.stalled.as_mut().filter(|it| now_ms >= it.since_ms + timeout_ms)?;
         stalled.since_ms = now_ms;
@@ -101,9 +103,9 @@ impl<R: Copy> Payloads<R> {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: payloads are kept, past delivery, until every follower that the log waits for has its own. Completed
-    /// writes to one that it does not wait for, and that may lack this payload for ever, count no more until its word
-    /// covers the entry. `gone` is told whose payload is let go of.
+    /// As leader: drops payloads of delivered messages that every follower for which the log waits has accepted. A
+    /// follower for which the log does not wait may lack such a payload for ever: completed writes to it do not count
+    /// until its word covers the entry. It calls `gone` with the message of each dropped payload.
     pub(crate) fn release(&mut self, mut gone: impl FnMut(MessageId)) {
         while let Some(&Large { index, message, delivered }) = self.payloads.kept.front() {
             let lacking = |slot: &u8| self.accepted(*slot) < index;
@@ -121,40 +123,40 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// The logged message whose payload is missing here: nothing more of the log may be told until
-    /// it is received.
+    /// The logged message whose payload is missing here. No further entry of the log may be reported until it is
+    /// received.
     pub fn stalled_on(&self) -> Option<MessageId> {
         self.payloads.stalled_on()
     }
 
-    /// Whether the message's payload is kept though it is delivered, until an effect says to forget it: a
-    /// follower may ask for it.
+    /// Whether the message's payload is kept although it may be delivered, because a follower may request it. An effect
+    /// says when to drop it.
     pub fn keeps(&self, message: MessageId) -> bool {
         self.payloads.keeps(message)
     }
 
-    /// Whether we keep payloads that are not in the log, as leader or since we were.
+    /// Whether we keep payloads that are not in the log, as leader or since we led.
     pub fn keeps_payloads(&self) -> bool {
         !self.payloads.kept.is_empty()
     }
 
-    /// Whether the oldest payload that is kept is of a delivered message: a follower that the log waits for lacks it. Those
-    /// behind it go when it has gone.
+    /// Whether the oldest kept payload is of a delivered message: a follower for which the log waits lacks it. The
+    /// payloads behind it are dropped after it.
     pub fn keeps_delivered(&self) -> bool {
         let kept = &self.payloads.kept;
         let later = planted(Mutant::RelaysRefusedForLater);
         kept.iter().take(if later { kept.len() } else { 1 }).any(|large| large.delivered)
     }
 
-    /// How many payloads are kept of messages that were logged before we led, and are delivered: a follower that the
-    /// log waits for may lack them. No budget has admitted these.
+    /// Number of kept payloads of delivered messages that were logged before we led. A follower for which the log waits
+    /// may lack them. No budget has admitted them.
     pub(crate) fn inherited_payloads(&self) -> usize {
         let first = self.entries.first;
         let inherited = |large: &&Large| large.delivered && large.index < first;
         self.payloads.kept.iter().filter(inherited).count()
     }
 
-    /// Whether we keep the oldest payload that is not in the log, and was delivered, for that slot.
+    /// Whether the oldest payload that we keep outside the log is of a delivered message and is kept for that slot.
     pub(super) fn keeps_payload_for(&self, slot: u8) -> bool {
         let oldest = self.payloads.kept.front().filter(|large| large.delivered);
         oldest.is_some_and(|large| self.accepted(slot) < large.index)

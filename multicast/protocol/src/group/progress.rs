@@ -1,12 +1,12 @@
-//! How far the replicas of the group have applied what their logs say.
+//! How far the replicas of the group have applied their logs.
 //!
-//! The ordering counts in numbers of its own, which rise with what is delivered: the log compares them, and reads nothing
-//! else in them. The group is *done* with what all have applied that its log waits for; other groups tell it nothing of
-//! that any more, so a replica that lacks some of it can only take a state.
+//! The ordering numbers its deliveries with rising ranks; the log compares ranks and does not interpret them. The group
+//! is *done* with what all replicas have applied for which its log waits. Other groups no longer send it anything about
+//! that, so a replica that lacks some of it can only take a state.
 //!
-//! **Invariants.** As leader, `applied[slot]` is at most what that slot's present incarnation has applied: it is
-//! forgotten whenever a new one may be there, or takes a state. While we lead, what was done before we led is at most
-//! `before`, once a quorum has told us what it had applied.
+//! **Invariants.** As leader, `applied[slot]` is at most what that slot's present incarnation has applied: it is reset
+//! whenever a new incarnation may be there, or a state is taken. While we lead, what was done before we led is at most
+//! `before`, once a quorum has reported what it had applied.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -17,14 +17,14 @@ use crate::group::followers::FollowerProgress;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
-/// How far each replica of our group has applied what it delivers, as far as one of them knows.
+/// How far each replica of our group has applied its deliveries, as far as this replica knows.
 pub(super) struct Progress {
-    /// By slot, as its leader was told; our own among them.
+    /// By slot, as reported to us as leader; our own slot included.
     applied: Vec<Rank>,
     /// As candidate or leader: what each replica had applied when it granted our ballot.
     granted: Vec<Rank>,
-    /// As leader: who of those that count has told us what it has applied since we lead, and the most that anybody had when
-    /// it did for the first time.
+    /// As leader: the slots that count and have reported what they have applied since we lead, and the highest of their
+    /// first reports.
     told_by: u16,
     before: Rank,
 }
@@ -46,7 +46,7 @@ impl Progress {
         *applied = to.max(*applied);
     }
 
-    /// We lead, and know what we have applied ourselves. What others had they told us when we led before, and some may
+    /// Begins to lead with what we have applied ourselves. Other slots reported to us when we led before, and some may
     /// have begun a new incarnation since.
     pub(super) fn lead(&mut self, me: u8) {
         let ours = self.of(me);
@@ -55,7 +55,7 @@ impl Progress {
         (self.told_by, self.before) = (1 << me, ours);
     }
 
-    /// One that counts tells us, as leader, what it has applied.
+    /// As leader: a slot that counts has reported what it has applied.
     pub(super) fn told_by(&mut self, slot: u8) {
         if self.told_by >> slot & 1 == 0 {
             self.told_by |= 1 << slot;
@@ -63,24 +63,25 @@ impl Progress {
         }
     }
 
-    /// As leader: no more than this was done before we led; `None` until so many have told us what they have applied.
+    /// As leader: an upper bound on what was done before we led. `None` until `quorum` slots have reported what they
+    /// have applied.
     pub(super) fn done_before(&self, quorum: usize) -> Option<Rank> {
         (self.told_by.count_ones() as usize >= quorum).then_some(self.before)
     }
 
-    /// Nothing is known of the slot any more: it may have begun a new incarnation, or take a state.
+    /// Resets a slot: it may have begun a new incarnation, or take a state.
     pub(super) fn forget(&mut self, slot: u8) {
         self.applied[usize::from(slot)] = Rank::NOTHING;
     }
 
-    /// We set out to lead, and nobody has granted that yet.
+    /// Resets what granters have applied: a new candidacy has no grants yet.
     pub(super) fn forget_granted(&mut self) {
         self.granted.fill(Rank::NOTHING);
     }
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// We have applied what is delivered, or, as leader, a follower of ours has.
+    /// We have applied deliveries, or, as leader, one of our followers has.
     pub(crate) fn hear_applied(&mut self, slot: u8, applied: Rank) {
         if slot == self.config.me.slot {
             self.progress.raise(slot, applied);
@@ -89,7 +90,8 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// As leader: a follower of ours has. Of one whose log we do not write it says nothing: it may be about to take a state.
+    /// As leader: one of our followers has applied deliveries. A report from a replica whose log we do not write is
+    /// ignored: it may be about to take a state.
     fn follower_has_applied(&mut self, slot: u8, applied: Rank) {
         let Some(follower) = self.followers.progress[usize::from(slot)].as_mut() else { return };
         follower.told = true;
@@ -100,37 +102,37 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// A replica that grants our ballot says up to where it has applied what it delivered.
+    /// Records what a granter of our ballot reports to have applied.
     pub(super) fn granter_has_applied(&mut self, slot: u8, applied: Rank) {
         self.progress.granted[usize::from(slot)] = applied;
     }
 
-    /// A replica begins to take our state. From there on it may have applied less than it told us, and says how
-    /// much when it lets us write its log again.
+    /// A replica begins to take our state. After that it may have applied less than it reported; it reports anew when
+    /// it grants our ballot again.
     pub(crate) fn gives_state(&mut self, slot: u8) {
         self.progress.forget(slot);
         self.progress.granted[usize::from(slot)] = Rank::NOTHING;
     }
 
-    /// What a slot has told us as leader.
+    /// What a slot has reported to us as leader.
     pub(crate) fn applied_by(&self, slot: u8) -> Rank {
         self.progress.of(slot)
     }
 
-    /// What a granter of our ballot has applied, as it said.
+    /// What a granter of our ballot reported with its grant.
     pub(crate) fn granter_applied(&self, slot: u8) -> Rank {
         self.progress.granted[usize::from(slot)]
     }
 
-    /// What a slot is known to have applied: by what it has told us as leader, or said when it granted.
+    /// What a slot is known to have applied: by its reports to us as leader, or by its grant.
     pub(crate) fn known_applied(&self, slot: u8) -> Rank {
         self.applied_by(slot).max(self.granter_applied(slot))
     }
 
-    /// As leader: up to where every replica that counts has applied what it delivers, and every one that a logged `Join`
-    /// may have count: what the group is done with meanwhile it would lack when it does. One that is about to count is
-    /// waited for, too: while there is load it would never reach what the group is done with otherwise, if what it tells
-    /// takes longer to come than what others do.
+    /// As leader: the rank up to which every replica that counts has applied its deliveries, and every one that a
+    /// logged `Join` may make count. The latter would otherwise lack what the group is done with in the meantime. A
+    /// replica that is about to count is waited for, too: under load, if its reports take longer than those of others,
+    /// it would never reach what the group is done with.
     pub(crate) fn applied_by_all(&self) -> Rank {
         let joins = |slot: u8| self.is_changing(slot) || self.is_about_to_count(slot);
         let counts = |slot: &u8| !self.members.view.member(*slot).evicted || joins(*slot);
@@ -140,8 +142,8 @@ impl<R: LogRecord> GroupLog<R> {
         slots.map(|slot| self.progress.of(slot)).min().expect("we are one of them")
     }
 
-    /// Whether a slot is well, and an incarnation of it that does not count yet has applied what the group was done with
-    /// before we led.
+    /// Whether a slot is not suspected, and an incarnation of it that does not count yet has applied what the group was
+    /// done with before we led.
     fn is_about_to_count(&self, slot: u8) -> bool {
         let learns =
             |follower: &FollowerProgress| !self.members.view.names(slot, follower.incarnation);

@@ -1,4 +1,4 @@
-//! What the log knows of a record: what it says of the group. All else is the ordering's.
+//! Records of the log. The log reads only what a record says of the group itself; everything else is the ordering's.
 
 use core::fmt::Debug;
 
@@ -6,27 +6,24 @@ use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupSet, MessageId};
 use crate::rank::Rank;
 
-/// What an entry says of the group itself. The rest of an entry's header and body is no matter of these.
+/// A record about the group itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupRecord {
     /// A leader's first entry.
     NewBallot,
-    /// The log waits for this slot no more until its next `Join`.
+    /// The log no longer waits for this slot, until its next `Join`.
     Evict {
-        /// The slot of the replica.
         slot: u8,
     },
-    /// This incarnation of the slot counts from here on.
+    /// From here on, this incarnation of the slot counts.
     Join {
-        /// The slot of the replica.
         slot: u8,
-        /// The incarnation of the replica.
         incarnation: u32,
     },
 }
 
 impl GroupRecord {
-    /// The kind that an entry's header names. An ordering's own records have others, and 0 is a pad.
+    /// The kind in the entry's header. An ordering's own records have other kinds, and 0 is a pad.
     pub(crate) const fn kind(self) -> u8 {
         match self {
             Self::NewBallot => 1,
@@ -35,7 +32,7 @@ impl GroupRecord {
         }
     }
 
-    /// The bytes that it takes in an entry's body.
+    /// Length in bytes of the entry's body.
     pub const fn body_len(self) -> usize {
         match self {
             Self::NewBallot => 0,
@@ -55,8 +52,8 @@ impl GroupRecord {
         }
     }
 
-    /// Reads the body of an entry of that kind. `None` if the kind is not one of the group's, or the body makes no
-    /// sense.
+    /// Decodes the body of an entry of that kind. `None` if the kind is not one of the group's, or the body is
+    /// malformed.
     pub(crate) fn decode(kind: u8, from: &mut Reader<'_>) -> Option<Self> {
         Some(match kind {
             1 => Self::NewBallot,
@@ -70,42 +67,41 @@ impl GroupRecord {
     }
 }
 
-/// A message, as the log of one of its groups has it.
+/// A message in the log of one of its destination groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedMessage {
-    /// The message.
     pub message: MessageId,
-    /// All its destinations.
     pub destinations: GroupSet,
-    /// The group delivers it here, or behind.
+    /// Lower bound on the rank at which the group delivers the message.
     pub least: Rank,
-    /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
+    /// Whether the payload is in the entry. Otherwise each replica must hold it by itself.
     pub inline: bool,
 }
 
-/// A record as an ordering logs it: the group's, or one of its own, which the log keeps and does not read.
+/// A record of an ordering's log: one of the group's, or one of the ordering's own, which the log stores without
+/// interpreting it.
 ///
-/// Some of an ordering's records say the same kind of thing dozens of times: such an entry has *items*, which the log keeps
-/// side by side, and one record stands for all of them.
+/// Some of an ordering's records repeat the same kind of statement dozens of times. Such an entry has *items*, which
+/// the log stores side by side, and one record stands for all of them.
 pub trait LogRecord: Copy + Debug + From<GroupRecord> {
-    /// One of many in an entry.
+    /// One of many statements in an entry.
     type Item: Copy;
 
-    /// What it says of the group, if it does.
+    /// The record about the group, if this is one.
     fn of_group(&self) -> Option<GroupRecord>;
 
-    /// The message that it gives its place in the order, if it does.
+    /// The message whose place in the order the record determines, if there is one.
     fn message(&self) -> Option<LoggedMessage>;
 
-    /// Whether it says that the entry has another group's results.
+    /// Whether the entry contains another group's results.
     fn is_results(&self) -> bool;
 
-    /// Whether to deliver what it says may take what other groups tell.
+    /// Whether its delivery may depend on what other groups send.
     fn depends_on_others(&self) -> bool;
 
-    /// The record that stands for an entry of items, of which this is the first.
+    /// The record that stands for an entry of items, the first of which is `first`.
     fn of_items(first: Self::Item) -> Self;
 
-    /// The first item, if it stands for an entry of items.
+    /// The first item, if the record stands for an entry of items.
     fn first_item(&self) -> Option<Self::Item>;
 }

@@ -1,4 +1,4 @@
-//! A replica takes up a ballot: as its leader, or as a follower of its leader. [`promise`](GroupLog::promise) and
+//! A replica enters a ballot: as its leader, or as a follower of its leader. [`promise`](GroupLog::promise) and
 //! [`step_down`](GroupLog::step_down) end that.
 //!
 //! **Invariant.** `ballot == promised` from here on, until another ballot is promised.
@@ -9,18 +9,19 @@ use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 
 impl<R: LogRecord> GroupLog<R> {
-    /// The leader of the ballot that we granted writes our log, behind what both have in common, which is all there is
-    /// by now. Its own first entry is, or will be, `first`.
+    /// Follows the leader of the ballot that this replica granted. The leader writes the log behind the common prefix,
+    /// to which the log was truncated before. The leader's own first entry is, or will be, at index `first`.
     pub(crate) fn follow(&mut self, ballot: Ballot, first: u64) {
         self.seeded = None;
-        // The log is written where it ends: nobody's state is needed.
+        // The log is written from its end on: no state transfer is necessary.
         self.transfer.receiver.drop_copy();
         self.paths.followed += u64::from(self.entries.ballot != ballot);
         self.election.failed_ballots = 0;
         (self.entries.ballot, self.entries.first) = (ballot, first);
     }
 
-    /// The campaign is won, and our log is the one adopted: we log in our ballot, at times no lower than before.
+    /// Begins to lead: the campaign is won, and our log is the adopted one. From now on this replica logs in its own
+    /// ballot, and entry times do not fall.
     pub(crate) fn begin_to_lead(&mut self) {
         let campaign = self.election.campaign.as_ref().expect("won");
         let ballot = campaign.ballot;
@@ -50,7 +51,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.led += 1;
     }
 
-    /// We lead, and our ballot's first entry stands at `index`.
+    /// Records the index of our ballot's first entry.
     pub(crate) fn led_from(&mut self, index: u64) {
         self.entries.first = index;
     }

@@ -1,72 +1,72 @@
-//! What two replicas need to know of each other's logs to find the prefix that they share.
+//! The description of a log by which two replicas find their common prefix.
 //!
-//! An entry is known by its index and the ballot of its birth: a leader appends once at each index.
-//! Births never fall along a log, and a log that holds an entry holds everything that was before it
-//! when it was born. So a log is told in a few words, one run for each ballot in which entries were
-//! born, and two logs share everything up to the end of the shorter of their last common run.
+//! An entry is identified by its index and the ballot of its birth: a leader appends once at each index. Births never
+//! fall along a log, and a log that contains an entry contains everything that was before it when it was born. So a log
+//! is described by one run for each ballot in which entries were born, and two logs share everything up to the end of
+//! the shorter of their last common runs.
 
 use alloc::collections::VecDeque;
 
 use crate::ballot::Ballot;
 use crate::group::frame::Cursor;
 
-/// Ballots of birth that are remembered of what is committed. A replica that is further behind is given the state.
+/// Number of births of committed entries that are remembered. A replica that is further behind receives the state.
 const RUNS_MAX: usize = 64;
 
-/// The births of a log's entries. Cursors are canonical here: right behind an entry, before the pad
-/// that may follow.
+/// The births of a log's entries. Cursors are canonical here: right behind an entry, before the pad that may follow.
 ///
-/// **Invariant.** The births of the last entry that is committed, and of all behind it, are remembered. What is not
-/// committed no state holds, so a replica that lacks it needs it from a log, whose leader must know what it holds. And
-/// where the state ends the log goes on: if the birth of its last entry were forgotten, a replica with just that state
-/// would seem to share nothing with that log, and to hold less than one that lacks what is committed. In a row of
-/// leaders none of whom commits anything each adds one, as long as the log has room for its first entry.
+/// **Invariant.** The births of the last committed entry, and of all entries behind it, are remembered. No state
+/// contains uncommitted entries, so a replica that lacks them needs a log, and the leader must know what the replica
+/// holds. The log continues where the state ends: if the birth of the state's last entry were forgotten, a replica with
+/// only that state would seem to share nothing with the log, and to hold less than a replica that lacks committed
+/// entries. In a series of leaders of which none commits anything, each adds one run, as long as the log has room for
+/// its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// The ballot of each run, and where its first entry stands.
+    /// The ballot of each run, and the place of its first entry.
     runs: VecDeque<(Ballot, Cursor)>,
     end: Cursor,
 }
 
 impl Runs {
-    /// Of an empty log.
+    /// The runs of an empty log.
     pub const EMPTY: Self = Self { runs: VecDeque::new(), end: Cursor::START };
 
-    /// From what [`iter`](Self::iter) and [`end`](Self::end) told.
+    /// The inverse of [`iter`](Self::iter) and [`end`](Self::end).
     pub fn new(runs: impl IntoIterator<Item = (Ballot, Cursor)>, end: Cursor) -> Self {
         Self { runs: runs.into_iter().collect(), end }
     }
 
-    /// Each ballot of birth and where its first entry stands, rising.
+    /// Each ballot of birth and the place of its first entry, rising.
     pub fn iter(&self) -> impl Iterator<Item = (Ballot, Cursor)> {
         self.runs.iter().copied()
     }
 
-    /// Right behind the last entry.
+    /// The place right behind the last entry.
     pub const fn end(&self) -> Cursor {
         self.end
     }
 
-    /// The ballot of birth of the last entry.
+    /// The ballot of birth of the last entry, or zero.
     pub fn last_birth(&self) -> Ballot {
         self.runs.back().map_or(Ballot::ZERO, |(birth, _)| *birth)
     }
 
-    /// Whether the log holds the entry at `index` that was born in `birth`, and so everything before it.
-    /// What is further back than remembered, it is taken to hold.
+    /// Whether the log contains the entry at `index` that was born in `birth`, and therefore everything before it. It
+    /// is assumed to contain what is further back than remembered.
     pub fn holds(&self, birth: Ballot, index: u64) -> bool {
         let run = self.runs.iter().rev().find(|(_, first)| first.index <= index);
         index < self.end.index && run.is_none_or(|(of_run, _)| *of_run == birth)
     }
 
-    /// Whether the entry at `index` is remembered to be born in `birth`. Unlike [`holds`](Self::holds), this says
-    /// no of what is further back than remembered: bytes that are found there may be another log's.
+    /// Whether the entry at `index` is remembered to be born in `birth`. Unlike [`holds`](Self::holds), this is false
+    /// for entries further back than remembered: the bytes found there may be another log's.
     pub fn remembers(&self, birth: Ballot, index: u64) -> bool {
         let run = self.runs.iter().rev().find(|(_, first)| first.index <= index);
         index < self.end.index && run.is_some_and(|(of_run, _)| *of_run == birth)
     }
 
-    /// An entry born in `birth` was added, and ends at `position`. All up to the index `committed` is committed.
+    /// Adds an entry born in `birth` that ends at `position`. All entries up to the index `committed` are committed.
     #[inline]
     pub fn push(&mut self, birth: Ballot, position: u64, committed: u64) {
         if self.last_birth() != birth {
@@ -83,7 +83,7 @@ impl Runs {
         }
     }
 
-    /// Everything from `base` on was taken away.
+    /// Removes everything from `base` on.
     pub fn truncate(&mut self, base: Cursor) {
         while self.runs.back().is_some_and(|(_, first)| first.index >= base.index) {
             self.runs.pop_back();
@@ -91,9 +91,9 @@ impl Runs {
         self.end = base;
     }
 
-    /// The end of the prefix that both logs share; `None` if that is further back than remembered. Two
-    /// that remember their first entries, and have no birth in common, share nothing: leaders began
-    /// both, and neither knew of the other.
+    /// The end of the prefix that both logs share; `None` if that is further back than remembered. Two logs that
+    /// remember their first entries and have no birth in common share nothing: each was begun by a leader that did not
+    /// have the other log.
     pub fn shared(&self, other: &Self) -> Option<Cursor> {
         let empty = [self, other].iter().any(|log| log.end == Cursor::START);
         if empty {

@@ -5,15 +5,14 @@ use crate::guard;
 use crate::mutants::{Mutant, planted};
 use crate::ring;
 
-/// The leader's account of a log ring: where the next entry goes, and what may be overwritten.
+/// The leader's account of a log ring.
 ///
-/// **Invariant.** An entry's bytes stay until every follower has reported them free, that is,
-/// committed and folded; not until what it says is delivered, or a full ring would have no room for
-/// the entries that a delivery may need.
+/// **Invariant.** An entry's bytes stay until every follower has reported them free, which means committed and folded.
+/// They need not be delivered: otherwise a full ring would have no room for the entries on which a delivery depends.
 #[derive(Clone, Debug)]
 pub struct Space {
     capacity: u64,
-    /// Where the next entry goes.
+    /// Place of the next entry.
     pub cursor: Cursor,
     freed: u64,
 }
@@ -24,41 +23,40 @@ impl Space {
         Self { capacity, cursor: Cursor::START, freed: 0 }
     }
 
-    /// Whether entries of `len` bytes in all can be appended, wherever the ring's end falls among
-    /// them. `largest` is the longest of them.
+    /// Whether entries of `len` bytes in total can be appended, wherever the ring's end falls among them. `largest` is
+    /// the length of the longest.
     pub fn fits(&self, len: usize, largest: usize) -> bool {
         let used = self.cursor.position - self.freed;
         guard!(Mutant::LogRoomNotChecked, used + (len + largest + HEADER) as u64 <= self.capacity)
     }
 
-    /// The bytes to skip before an entry of `len`, because it would straddle the ring's end.
+    /// The number of bytes to skip before an entry of `len` bytes, if it would straddle the ring's end.
     pub fn skip(&mut self, len: usize) -> Option<usize> {
         self.cursor.offset(self.capacity);
         let left = (self.capacity - ring::offset(self.capacity, self.cursor.position)) as usize;
         (left < len).then_some(left)
     }
 
-    /// The log goes on at `cursor`, where another leader's ended, and everything before `freed` may
-    /// be overwritten.
+    /// Continues the log at `cursor`, where another leader's ended. Everything before `freed` may be overwritten.
     pub fn resume(&mut self, cursor: Cursor, freed: u64) {
         self.cursor = cursor;
         self.freed = freed;
     }
 
-    /// Whether what begins at `position` has not been overwritten, nor will be by the next `len` bytes.
+    /// Whether the bytes from `position` on have not been overwritten, and will not be by the next `len` bytes.
     pub const fn retains(&self, position: u64, len: u64) -> bool {
         position + self.capacity >= self.cursor.position + len
     }
 
-    /// A follower needs what begins at `position`, which is [retained](Self::retains), though it may
-    /// have been free before: a new leader does not know at first how far the others have read.
+    /// Retains the bytes from `position` on for a follower that needs them. They are still [there](Self::retains), but
+    /// may have been free: a new leader does not know at first how far the others have read.
     pub fn hold(&mut self, position: u64) {
         if !planted(Mutant::LogRoomNotHeld) {
             self.freed = self.freed.min(position);
         }
     }
 
-    /// Every replica has freed the log up to `position`.
+    /// Frees the log up to `position`: every replica has freed it.
     pub fn free(&mut self, position: u64) {
         debug_assert!(position <= self.cursor.position);
         self.freed = self.freed.max(position);
@@ -69,7 +67,7 @@ impl Space {
         self.freed
     }
 
-    /// Size of the ring.
+    /// Size of the ring in bytes.
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -84,7 +82,7 @@ mod tests {
     #[test]
     fn what_a_late_follower_has_to_read_is_not_overwritten() {
         let mut space = Space::new(4096);
-        // A new leader has itself freed everything, and knows of nobody who has not.
+        // A new leader has freed everything itself, and knows of no other replica that has not.
         space.resume(Cursor { index: 30, position: 6000 }, 6000);
         assert!(space.retains(6000 - 4096, 0) && !space.retains(6000 - 4096, 8));
         assert!(space.fits(2048, 64));

@@ -1,52 +1,52 @@
-//! Leadership goes back to slot 0 by itself, so that leaders spread over the nodes as at the start.
+//! Leadership returns to slot 0, so that leaders are spread over the nodes as at the start.
 //!
-//! After a few failures one node may lead most groups, and when it stops, all of them stop. Slot 0 of
-//! group `g` is on node `g` (modulo the nodes), so a leader in another slot hands over to the replica in
-//! slot 0, the *preferred* one, by the same request as to a transferee (`leadership_transfer`), once both have been well for
+//! After a few failures one node may lead most groups, and when it fails, all of them lose their leader. Slot 0 of
+//! group `g` is on node `g` (modulo the nodes). So a leader in another slot hands over to the replica in slot 0, the
+//! *preferred* one, by the same request as to a transferee (`leadership_transfer`), once both have been well for
 //! `spread_after_ms` and the preferred replica has caught up.
 //!
-//! **No loop.** Leadership moves by itself only to slot 0, and slot 0 hands over to nobody. A leader asks
-//! no more than [`ASKS_MAX`] times in one ballot. If it has to lead again soon after it handed over, it
-//! waits twice as long the next time, up to sixteen times as long.
+//! **No loop.** By this rule leadership moves only to slot 0, and slot 0 hands over to no other. A leader asks at most
+//! [`ASKS_MAX`] times in one ballot. If it has to lead again soon after it handed over, it waits twice as long the next
+//! time, up to sixteen times as long.
 //!
-//! **An operator's choice stays.** A leader that an operator asked for hands over to nobody, until
-//! leadership changes for another reason.
+//! **An operator's choice stays.** A leader that an operator asked for does not hand over, until leadership changes for
+//! another reason.
 
 use super::record::LogRecord;
 use super::{Cause, GroupLog};
 
-/// How long a leader cannot deliver what another has applied before it hands over, in timeouts.
+/// Time for which a leader fails to deliver what another has applied before it hands over, in timeouts.
 pub(super) const TRANSFER_TIMEOUTS: u64 = 10;
 
-/// The slot that leads if nothing speaks against it.
+/// The slot that leads if nothing prevents it.
 const PREFERRED: u8 = 0;
-/// Requests in one ballot: the first may be lost.
+/// Maximum number of requests in one ballot: the first may be lost.
 const ASKS_MAX: u8 = 3;
-/// Leading again within so many waits after having handed over doubles the wait.
+/// Leading again within this many waits after a handover doubles the wait.
 const SOON: u64 = 8;
 const DOUBLINGS_MAX: u32 = 4;
 
-/// What a replica knows of its own leadership.
+/// State of this rule at one replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     /// An operator wants this replica to lead.
     chosen: bool,
-    /// When it was elected, or asked the preferred replica last.
+    /// Time of its election, or of its last request to the preferred replica.
     since_ms: u64,
-    /// Requests in this ballot.
+    /// Number of requests in this ballot.
     asks: u8,
-    /// When it asked last, in any ballot.
+    /// Time of its last request in any ballot.
     asked_ms: Option<u64>,
     doublings: u32,
 }
 
 impl Spread {
-    /// We set out to lead. To preempt somebody changes nothing about why we lead.
+    /// Sets out to lead. A campaign that preempts another candidate keeps the reason for which this replica leads.
     pub(super) fn set_out(&mut self, cause: Cause) {
         self.chosen = cause == Cause::Operator || cause == Cause::Preempted && self.chosen;
     }
 
-    /// We are elected.
+    /// This replica is elected.
     pub(super) fn lead(&mut self, now_ms: u64, wait_ms: u64) {
         if let Some(asked) = self.asked_ms.filter(|_| self.asks > 0) {
             let soon = now_ms < asked + SOON * (wait_ms << self.doublings);
@@ -57,8 +57,8 @@ impl Spread {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// As leader: the preferred slot, if it is time to hand over to it. It counts, holds what is committed, and
-    /// has said what it has applied.
+    /// As leader: the preferred slot, if it is time to hand over to it. It counts, holds everything that is committed,
+    /// and has reported what it has applied.
     pub(super) fn preferred(&self) -> Option<u8> {
         let wait = self.config.spread_after_ms << self.spread.doublings;
         let Spread { chosen, since_ms, asks, .. } = self.spread;
@@ -81,7 +81,7 @@ impl<R: LogRecord> GroupLog<R> {
         (wanted && holds(PREFERRED)).then_some(PREFERRED)
     }
 
-    /// We have asked the preferred replica to lead.
+    /// Records a request to the preferred replica to lead.
     pub(crate) fn has_handed_over(&mut self) {
         self.spread.since_ms = self.now_ms;
         self.spread.asked_ms = Some(self.now_ms);
@@ -89,7 +89,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.spread += 1;
     }
 
-    /// Whether `slot` was asked to lead a moment ago: what it asks for is not to be preempt.
+    /// Whether `slot` was recently asked to lead: its candidacy must not be preempted.
     pub(crate) fn is_transferee(&self, slot: u8) -> bool {
         let asked = self.spread.asked_ms.filter(|_| self.leads() && slot == PREFERRED);
         asked.is_some_and(|asked| self.now_ms < asked + TRANSFER_TIMEOUTS * self.config.timeout_ms)

@@ -1,4 +1,4 @@
-//! What tests of the log, and of orderings on it, share.
+//! Shared by tests of the log and of orderings on it.
 
 use core::convert::Infallible;
 use std::vec;
@@ -8,7 +8,7 @@ use super::{Cause, GroupConfig, GroupLog, GroupRecord, LogRecord, LoggedMessage}
 use crate::ids::{GroupId, ReplicaId};
 use crate::view::View;
 
-/// One incarnation of a replica.
+/// The configuration of one incarnation of a replica.
 pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> GroupConfig {
     GroupConfig {
         me,
@@ -32,7 +32,7 @@ pub(crate) fn log() -> GroupLog<Record> {
     log
 }
 
-/// The same, which leads; its own ballot is all that its log says, and is not committed.
+/// The same log as leader. It contains only the ballot's first entry, which is not committed.
 pub(crate) fn leader() -> GroupLog<Record> {
     let mut log = log();
     log.campaign(Cause::Start);
@@ -46,7 +46,7 @@ pub(crate) fn leader() -> GroupLog<Record> {
     log
 }
 
-/// The group's record, or a message.
+/// A record of the group, or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Group(GroupRecord),

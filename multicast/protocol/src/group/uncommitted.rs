@@ -1,11 +1,11 @@
-//! What stands in our log and is not known to be committed.
+//! Entries of our log that are not known to be committed.
 
 use alloc::collections::VecDeque;
 
 use crate::ballot::Ballot;
 use crate::group::record::LogRecord;
 
-/// An entry's record that is not known to be committed.
+/// The record of an entry that is not known to be committed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uncommitted<R> {
     pub(crate) index: u64,
@@ -14,11 +14,12 @@ pub(crate) struct Uncommitted<R> {
     pub(crate) record: R,
 }
 
-/// Records in log order. Items come dozens to an entry: they are kept together, and an entry's record names the first
-/// of them.
+/// Records in log order. An entry may have dozens of items: they are stored together, and the entry's record names the
+/// first of them.
 pub(crate) struct Suffix<R: LogRecord> {
     records: VecDeque<Uncommitted<R>>,
-    /// The items of entries that have some, and how many each of these has.
+    /// The items of all entries that have some. `counts` has the number of items of each such entry: its sum is
+    /// `items.len()`.
     items: VecDeque<R::Item>,
     counts: VecDeque<usize>,
 }
@@ -46,7 +47,7 @@ impl<R: LogRecord> Suffix<R> {
         }
     }
 
-    /// Appends items of one entry, all or some.
+    /// Appends items of one entry, all or some of them.
     pub(crate) fn push_items(
         &mut self,
         index: u64,
@@ -66,12 +67,12 @@ impl<R: LogRecord> Suffix<R> {
         *count += self.items.len() - before;
     }
 
-    /// Takes the first record, if its entry's index is not above `index`.
+    /// Takes the first record, if its entry's index is at most `index`.
     pub(crate) fn pop_front(&mut self, index: u64) -> Option<Uncommitted<R>> {
         self.records.pop_front_if(|record| record.index <= index)
     }
 
-    /// Takes the items of the entry whose record was taken just now, a few slices of them.
+    /// Takes the items of the entry whose record was taken last, in at most two slices.
     pub(crate) fn take_items(&mut self, mut take: impl FnMut(&[R::Item])) {
         let count = self.counts.pop_front().expect("an entry of items was taken");
         let (front, back) = self.items.as_slices();
@@ -84,7 +85,7 @@ impl<R: LogRecord> Suffix<R> {
         self.items.drain(..count);
     }
 
-    /// Takes what is logged behind `index`, last first: each record, and how many there are in it.
+    /// Takes the last record behind `index`, and the number of records that it stands for.
     pub(crate) fn pop_back(&mut self, index: u64) -> Option<(Uncommitted<R>, usize)> {
         let record = self.records.pop_back_if(|record| record.index > index)?;
         let mut count = 1;
@@ -104,7 +105,7 @@ impl<R: LogRecord> Suffix<R> {
         self.records.is_empty()
     }
 
-    /// In log order; of an entry of items, the one that stands for them.
+    /// The records in log order; for an entry of items, the one that stands for them.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Uncommitted<R>> {
         self.records.iter()
     }
@@ -118,7 +119,7 @@ mod tests {
     use crate::group::LoggedMessage;
     use crate::group::record::GroupRecord;
 
-    /// What an ordering might log.
+    /// The records of a test ordering.
     #[derive(Clone, Copy, Debug)]
     enum Record {
         Group(GroupRecord),

@@ -1,28 +1,28 @@
-//! An operator's wish that we lead.
+//! An operator's request that this replica lead.
 
 use alloc::vec::Vec;
 
 use super::record::LogRecord;
 use super::{Cause, GroupEffect, GroupLog, Role};
 
-/// Time for which we try to lead because an operator wants it: the operator waits as long.
+/// Time for which this replica tries to lead because an operator wants it. The operator waits as long.
 const WISH_MS: u64 = 10_000;
-/// Time after which a campaign is repeated that came to nothing, in timeouts.
+/// Time after which an unsuccessful campaign is repeated, in timeouts.
 const TRY_AGAIN: u64 = 20;
 
-/// An operator's wish that we lead, until we do or the operator waits no more.
+/// An operator's request that is not fulfilled yet and for which the operator still waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish(Option<Pending>);
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     until_ms: u64,
-    /// The earliest time for the next campaign; `None` before the first.
+    /// The earliest time of the next campaign; `None` before the first.
     next_ms: Option<u64>,
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// An operator wants us to lead: from now on, [`pursue_wish`](Self::pursue_wish) tries to.
+    /// Records an operator's request. From now on, [`pursue_wish`](Self::pursue_wish) tries to lead.
     pub(crate) fn is_wanted_to_lead(&mut self) {
         if !self.leads() {
             let until_ms = self.now_ms + WISH_MS;
@@ -30,9 +30,9 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
-    /// Sets out to lead because an operator wants it: at once, or as soon as we can. One campaign may not be enough. A
-    /// replica that stood still may have to take a state first, and another candidate may win. `awaits_leader` says
-    /// whether the first words of whom we let lead are yet to come; `trusted`, whether our state may be the group's.
+    /// Sets out to lead because an operator wants it, as soon as possible. One campaign may not be enough: a replica
+    /// that was paused may have to take a state first, and another candidate may win. `awaits_leader` says whether the
+    /// header of the leader that we granted has yet to arrive; `trusted` says whether our state may be the group's.
     pub(crate) fn pursue_wish<E: From<GroupEffect>>(
         &mut self,
         trusted: bool,
@@ -45,8 +45,8 @@ impl<R: LogRecord> GroupLog<R> {
             self.wish = Wish::default();
             return;
         }
-        // A replica that lacks what the leader's log does not hold any more cannot lead: it would only depose
-        // a leader that is well.
+        // A replica that lacks entries which the leader's log no longer contains cannot lead: it would only depose a
+        // leader that is well.
         let whole = self.lagging().is_none() && !self.takes_state() && !self.is_silent();
         let due = wish.next_ms.is_none_or(|next| now >= next && !awaits_leader);
         if whole && due && self.role == Role::Follower {
@@ -73,7 +73,7 @@ mod tests {
     use crate::view::View;
 
     const START_MS: u64 = 1_000;
-    /// The ballot that slot 1 was let lead in.
+    /// The ballot in which slot 0 leads, granted by slot 1.
     const LED: Ballot = Ballot::new(1, 0, 0);
 
     /// Slot 1 of three, which follows slot 0.
@@ -86,7 +86,7 @@ mod tests {
         log
     }
 
-    /// Whether it sets out at that time for the operator.
+    /// Whether it sets out for the operator at that time.
     fn sets_out(log: &mut GroupLog<Record>, now_ms: u64, trusted: bool, awaits: bool) -> bool {
         log.tick(now_ms);
         let mut effects: Vec<GroupEffect> = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
         assert!(!sets_out(&mut log, START_MS + 1, true, false), "it takes a state");
         log.stops_receiving();
         assert!(!sets_out(&mut log, START_MS + 2, false, false), "its state is not the group's");
-        // That counted as a campaign.
+        // The attempt above counted as a campaign.
         assert!(sets_out(&mut log, START_MS + 402, true, false));
         log.campaign(Cause::Operator);
         assert!(!sets_out(&mut log, START_MS + 900, true, false), "it is a candidate");

@@ -1,12 +1,11 @@
-//! Uniform agreement: if any replica delivers m, every correct replica of m's destinations delivers
-//! m eventually. (RamCast, section 2.2.) A replica that was given a state has delivered what is in
-//! it.
+//! Uniform agreement: if any replica delivers m, every correct replica of m's destinations delivers m eventually.
+//! (RamCast, section 2.2.) A replica that received a state has delivered everything in it.
 
 use alloc::format;
 
 use super::{History, Violation};
 
-/// Holds of a history in which nothing is left to happen.
+/// Checks a complete history: no event is left to happen.
 pub(super) fn check(history: &History) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "uniform agreement", evidence });
     for (group, sequence) in &history.sequences {

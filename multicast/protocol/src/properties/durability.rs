@@ -1,13 +1,13 @@
-//! Durability: what was answered stays. A session that has a group's answer to a message will find
-//! it delivered by that group for ever: by the replica that answered, and, with agreement, by every
-//! replica that lives in the end, whoever has died meanwhile.
+//! Durability: an answered message is never lost. If a session has a group's answer to a message, a replica of that
+//! group has delivered the message, and, with agreement, every replica that is alive in the end has delivered it,
+//! whatever crashed meanwhile.
 
 use alloc::format;
 
 use super::{History, Violation};
 use crate::ids::{GroupId, MessageId};
 
-/// Holds at any time.
+/// Checks every answer when it arrives.
 pub(super) fn check(history: &History, message: MessageId, by: GroupId) -> Result<(), Violation> {
     if history.delivered.contains(&(by, message)) || history.is_lost(message) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Genuineness: only a message's sender and its destinations read or write anything for it.
-//! (RamCast, section 2.2. Heartbeats are exempt.)
+//! Genuineness: only a message's sender and its destinations read or write anything for it. (RamCast, section 2.2.
+//! Heartbeats are exempt.)
 //!
-//! An acceptance word stands for its writer's log, so it may go to another group only if that log
-//! holds a message shared with it, or did before its writer was given a state.
+//! An acceptance word stands for its writer's log. So it may be written to another group only if that log contains a
+//! message that both groups share, or did before its writer received a state.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,12 +11,12 @@ use super::{About, History, Touch, Violation};
 use crate::ballot::Acceptance;
 use crate::ids::{GroupId, GroupSet, ReplicaId};
 
-/// With which groups there is a message to share.
+/// The groups with which a replica or a group shares a message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    /// As far as each replica's own log tells.
+    /// By the replica's own log.
     of_replica: BTreeMap<ReplicaId, GroupSet>,
-    /// As far as any log of the group tells.
+    /// By any log of the group.
     of_group: BTreeMap<GroupId, GroupSet>,
 }
 
@@ -28,7 +28,7 @@ impl Shares {
         *of_group = destinations.iter().fold(*of_group, GroupSet::with);
     }
 
-    /// A state can hold whatever any log of its group did.
+    /// A state can contain everything that any log of its group contained.
     pub(super) fn restored(&mut self, replica: ReplicaId) {
         let of_group = self.of_group.get(&replica.group).copied().unwrap_or_default();
         self.of_replica.insert(replica, of_group);
@@ -39,7 +39,7 @@ impl Shares {
     }
 }
 
-/// Holds of everything that is told.
+/// Checks every write to another replica.
 pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "genuineness", evidence });
     let Touch { by, to, about } = *touch;
@@ -52,7 +52,7 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
             }
         }
         About::Passed => {
-            // Whoever asks may be the first to tell that there is something to share.
+            // A request about what was passed may be the first sign that the groups share a message.
             let shares = |of: GroupId, with| {
                 history.shares.of_group.get(&of).is_some_and(|all| all.contains(with))
             };

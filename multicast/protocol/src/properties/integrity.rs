@@ -1,5 +1,5 @@
-//! Integrity: a group delivers a message at most once, whoever of it leads or lives, only if it is
-//! a destination, and only if the message was multicast. (RamCast, section 2.2.)
+//! Integrity: a group delivers a message at most once, whichever of its replicas leads or is alive, only if it is a
+//! destination, and only if the message was multicast. (RamCast, section 2.2.)
 
 use alloc::format;
 
@@ -7,7 +7,7 @@ use super::{History, Violation};
 use crate::ids::ReplicaId;
 use crate::step::Deliver;
 
-/// Holds of every delivery.
+/// Checks every delivery.
 pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "integrity", evidence });
     let (message, group) = (deliver.message, by.group);

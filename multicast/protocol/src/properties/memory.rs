@@ -5,40 +5,40 @@ use alloc::format;
 use super::Violation;
 use crate::ids::ReplicaId;
 
-/// What a replica holds at some moment, and what its sessions and rings allow it to.
+/// Memory use of a replica at one moment, and the bounds that follow from its sessions and rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Footprint {
-    /// Messages in its pending table.
+    /// Messages in the pending table.
     pub pending: usize,
-    /// Payloads it holds, in number.
+    /// Number of payloads held.
     pub payloads: usize,
-    /// And in bytes, those too large for the log.
+    /// Bytes of held payloads that are too large for the log.
     pub large_bytes: usize,
-    /// And in number, those that were taken although they exceeded the budget for large ones.
+    /// Number of payloads that were taken although they exceeded the budget for large ones.
     pub beyond_budget: usize,
-    /// Entries of its log that may not be overwritten.
+    /// Log entries that must not be overwritten.
     pub log_entries: usize,
     /// Datagrams that wait for room in other processes' rings.
     pub waiting: usize,
-    /// Sessions that can have sent it messages.
+    /// Sessions that can have sent messages to the replica.
     pub sessions: usize,
-    /// Messages that each may have under way.
+    /// Maximum number of messages in flight per session.
     pub window: usize,
-    /// Bytes of large payloads that it may hold, and that it may be putting together besides.
+    /// Maximum bytes of large payloads that the replica may hold and may be assembling.
     pub large_bytes_max: usize,
-    /// The shortest log entry divides the log's ring into so many.
+    /// Maximum number of entries in the log's ring: its size divided by the shortest entry.
     pub log_entries_max: usize,
-    /// Datagrams that may wait besides for replicas that stand still, and are told again anyway.
+    /// Maximum number of additional datagrams that may wait for paused replicas. These are repeated anyway.
     pub told_again_max: usize,
-    /// Groups of the cluster.
+    /// Number of groups in the cluster.
     pub groups: usize,
 }
 
-/// Holds at any time.
+/// Checks the bounds. They hold at any time.
 pub fn check_memory(replica: ReplicaId, footprint: &Footprint) -> Result<(), Violation> {
     let Footprint { sessions, window, groups, .. } = *footprint;
-    // A follower that lags holds, besides what the sessions have under way, what its log holds:
-    // the leader may have delivered and answered all of that.
+    // A lagging follower holds the messages that sessions have in flight, and also those in its log: the leader may
+    // have delivered and answered all of the latter.
     let messages = sessions * window;
     let logged = messages + footprint.log_entries_max;
     #[rustfmt::skip]

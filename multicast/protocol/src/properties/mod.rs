@@ -1,13 +1,13 @@
-//! What must hold of every run, as executable checks: one file each, stated on the history and on
-//! the world, never on the implementation.
+//! Properties that must hold in every run, as executable checks: one file for each property, stated on the history and
+//! on the world, never on the implementation.
 //!
-//! A history is what an onlooker saw: which messages were multicast, what each replica put into its
-//! log, delivered and answered, and who told whom about what. The definitions are RamCast's (section
-//! 2.2). What can be said at once is checked as it is seen; what must happen in the end, by
-//! [`History::check_complete`].
+//! A history is what an external observer saw: which messages were multicast, what each replica logged, delivered and
+//! answered, and which replica wrote to which other about which message. The definitions are RamCast's (section 2.2). A
+//! property that can be decided at once is checked with each observation. A property about what must happen eventually
+//! is checked by [`History::check_complete`].
 //!
-//! Replicas die and come back with nothing, are given the state by others and go on from there. So a
-//! replica's deliveries come in *stretches*: each without a gap, beginning behind some position.
+//! Replicas crash, restart without state, receive a state from another replica and continue from there. So a replica's
+//! deliveries come in *stretches*: each has no gap and begins behind some position.
 
 mod agreement;
 mod durability;
@@ -34,12 +34,10 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::rank::Rank;
 use crate::step::Deliver;
 
-/// A property does not hold.
+/// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
     pub property: &'static str,
-    /// By what.
     pub evidence: String,
 }
 
@@ -49,76 +47,72 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Who told whom about a message, or about its log.
+/// A write to another replica about a message or about the writer's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// Who wrote.
+    /// The writer.
     pub by: ReplicaId,
-    /// Whose memory was written.
+    /// The replica whose memory was written.
     pub to: ReplicaId,
-    /// About what.
     pub about: About,
 }
 
-/// What a write was about.
+/// The subject of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// One message.
     Message(MessageId),
-    /// An acceptance word: everything in the writer's log up to its index.
+    /// An acceptance word: it covers the writer's log up to its index.
     Log(Acceptance),
     /// What was delivered and passed.
     Passed,
 }
 
-/// A message as its sender knows it.
+/// A message, as its sender sees it.
 #[derive(Clone, Copy, Debug)]
 struct Multicast {
     destinations: GroupSet,
-    /// Its sender did not crash.
+    /// The sender has not crashed.
     correct: bool,
-    /// The groups that have answered it.
+    /// The groups that have answered.
     answered: GroupSet,
-    /// When it was multicast, and when the last group's answer was here: places in the order of all
-    /// such moments.
+    /// When it was multicast, and when the last group's answer arrived, as numbers in the order of all such moments.
     sent_at: u64,
     answered_at: Option<u64>,
 }
 
-/// A read that was not ordered, as its session knows it.
+/// An unordered read, as its session sees it.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     group: GroupId,
-    /// The last delivery of the group that it saw.
+    /// The last delivery of the group that the read saw.
     position: u64,
-    /// When it was asked, and when its answer was here.
+    /// When it was sent, and when its answer arrived.
     asked_at: u64,
     answered_at: u64,
 }
 
-/// Everything an onlooker saw.
+/// Everything that the observer saw.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     multicasts: BTreeMap<MessageId, Multicast>,
-    /// Moments that were given numbers.
+    /// Number of moments that have a number.
     moments: u64,
-    /// Reads that were answered.
+    /// Answered reads.
     reads: Vec<Read>,
-    /// What the replicas of each group delivered, by position: the first is number 1.
+    /// The deliveries of each group, by position: the first is number 1.
     sequences: BTreeMap<GroupId, Vec<Deliver>>,
-    /// Which group delivered which message.
     delivered: BTreeSet<(GroupId, MessageId)>,
     finals: BTreeMap<MessageId, (ReplicaId, Rank)>,
-    /// How many deliveries each replica that lives has made or been given.
+    /// Number of deliveries that each live replica has made or received in a state.
     reached: BTreeMap<ReplicaId, u64>,
     shares: Shares,
-    /// What was multicast to a group that had lost more than it tolerates, until it was recreated: what
-    /// that group made of it may be gone, and it may make something else of it.
+    /// Messages that were multicast, before its recreation, to a group that had lost more than it tolerates. What the
+    /// group decided about them may be lost, and it may decide differently now.
     lost: BTreeSet<MessageId>,
 }
 
 impl History {
-    /// A message was multicast. Its name keeps its destinations for ever.
+    /// Records that a message was multicast. The destinations of a name never change.
     pub fn multicast(&mut self, message: MessageId, destinations: GroupSet) {
         self.moments += 1;
         let (sent_at, answered_at) = (self.moments, None);
@@ -127,14 +121,14 @@ impl History {
         self.multicasts.entry(message).or_insert(new).correct = true;
     }
 
-    /// The message's sender has crashed.
+    /// Records that the message's sender has crashed.
     pub fn sender_crashed(&mut self, message: MessageId) {
         if let Some(multicast) = self.multicasts.get_mut(&message) {
             multicast.correct = false;
         }
     }
 
-    /// A replica goes on behind delivery number `reached`: it is new, or it was given a state.
+    /// A replica begins behind delivery number `reached`: it is new, or it has received a state.
     pub fn begins(&mut self, replica: ReplicaId, reached: u64) -> Result<(), Violation> {
         self.reached.insert(replica, reached);
         self.shares.restored(replica);
@@ -154,8 +148,8 @@ impl History {
         self.lost.extend(to_it.map(|(message, _)| *message));
     }
 
-    /// It begins anew with nothing. What is left of it may have proposed to others, until now, what no
-    /// quorum of it will ever hold.
+    /// A group is recreated without any state. Until now, its remaining replicas may have sent proposals to others that
+    /// no quorum of the group will ever hold.
     pub fn recreates(&mut self, group: GroupId) {
         self.loses(group);
         self.sequences.remove(&group);
@@ -163,8 +157,8 @@ impl History {
         self.delivered.retain(|(of, _)| *of != group);
     }
 
-    /// It goes on from what survivors hold, of whom one has made so many deliveries. Others may have made
-    /// more, which are gone; none of those may be.
+    /// A group continues from the state of a survivor that has made `reached` deliveries. Other replicas may have made
+    /// more; these are lost.
     pub fn revives(&mut self, group: GroupId, reached: u64) {
         self.loses(group);
         let sequence = self.sequences.entry(group).or_default();
@@ -175,12 +169,12 @@ impl History {
         self.reads.retain(|read| read.group != group || read.position <= reached);
     }
 
-    /// Whether a replica of a group has delivered a message.
+    /// Whether a replica of the group has delivered the message.
     pub fn has_delivered(&self, group: GroupId, message: MessageId) -> bool {
         self.delivered.contains(&(group, message))
     }
 
-    /// Whether a group that the message was addressed to was lost since.
+    /// Whether a destination of the message was lost after the message was multicast.
     pub fn is_lost(&self, message: MessageId) -> bool {
         self.lost.contains(&message)
     }
@@ -190,14 +184,14 @@ impl History {
         if let Some(LoggedMessage { message, destinations, .. }) = record.message() {
             self.shares.logged(by, destinations);
             if message.session.is_own() {
-                // A leader that is deposed may lose it; its successor has its own to say the same.
+                // A deposed leader may lose this message. Its successor has a message of its own for the same purpose.
                 self.multicast(message, destinations);
                 self.sender_crashed(message);
             }
         }
     }
 
-    /// A replica has told another something.
+    /// A replica has written to another.
     pub fn told(&mut self, touch: &Touch) -> Result<(), Violation> {
         genuineness::check(self, touch)
     }
@@ -216,7 +210,7 @@ impl History {
         Ok(())
     }
 
-    /// A session has a group's answer to its message.
+    /// A session has received a group's answer to its message.
     pub fn answered(&mut self, message: MessageId, by: GroupId) -> Result<(), Violation> {
         if let Some(multicast) = self.multicasts.get_mut(&message) {
             multicast.answered = multicast.answered.with(by);
@@ -228,31 +222,31 @@ impl History {
         durability::check(self, message, by)
     }
 
-    /// A read that is not ordered is asked for. Gives the moment.
+    /// An unordered read is sent. Returns the moment.
     pub fn asks(&mut self) -> u64 {
         self.moments += 1;
         self.moments
     }
 
-    /// A session has the answer to a read of `group` that it had asked at a moment: it saw the group's
-    /// deliveries up to that position.
+    /// A session has received the answer to a read of `group` that it sent at `asked_at`. The read saw the group's
+    /// deliveries up to `position`.
     pub fn read(&mut self, group: GroupId, asked_at: u64, position: u64) {
         self.moments += 1;
         let answered_at = self.moments;
         self.reads.push(Read { group, position, asked_at, answered_at });
     }
 
-    /// How many reads were answered.
+    /// Number of answered reads.
     pub fn reads(&self) -> u64 {
         self.reads.len() as u64
     }
 
-    /// How many deliveries a group has made.
+    /// Number of deliveries that the group has made.
     pub fn deliveries_of(&self, group: GroupId) -> u64 {
         self.sequences.get(&group).map_or(0, |sequence| sequence.len() as u64)
     }
 
-    /// Checks what must have happened when nothing is left to happen.
+    /// Checks what must have happened by the end of the run.
     pub fn check_complete(&self) -> Result<(), Violation> {
         validity::check(self)?;
         agreement::check(self)?;

@@ -1,9 +1,9 @@
 //! Uniform prefix and acyclic order. (RamCast, section 2.2.)
 //!
-//! A rank per message, the same everywhere and rising in every group's deliveries, is a witness
-//! that all deliveries together have no cycle. Comparing replicas in pairs would miss a cycle through
-//! three groups. Prefix order within a group is stronger here than the paper's: all its replicas, in
-//! all their lives, deliver the same message under the same number, without a gap.
+//! A rank for each message, equal at all groups and rising in every group's deliveries, proves that all deliveries
+//! together have no cycle. A comparison of replicas in pairs would miss a cycle through three groups. Prefix order
+//! within a group is stronger here than in the paper: all its replicas, in all their incarnations, deliver the same
+//! message under the same number, without a gap.
 
 use alloc::format;
 
@@ -11,7 +11,7 @@ use super::{History, Violation};
 use crate::ids::ReplicaId;
 use crate::step::Deliver;
 
-/// Holds of every delivery.
+/// Checks every delivery.
 pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Result<(), Violation> {
     let violated = |evidence| Err(Violation { property: "order", evidence });
     let Deliver { message, rank, position, .. } = *deliver;
@@ -43,7 +43,7 @@ pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Resu
     Ok(())
 }
 
-/// Holds of every state that a replica is given: somebody has delivered what is in it.
+/// Checks every state that a replica receives: the group must have made the deliveries in it.
 pub(super) fn check_beginning(
     history: &History,
     replica: ReplicaId,

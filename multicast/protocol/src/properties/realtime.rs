@@ -1,17 +1,15 @@
-//! Real-time order: if a message was answered before another was multicast, it stands before it.
+//! Real-time order: if a message was answered before another was multicast, it precedes the other in the order.
 //!
-//! That is more than acyclic order: two groups may each have a fine order, and one of them put a new
-//! message before one that was already answered. So the orders of all groups together with "was
-//! answered before it was multicast" must have no cycle. A message is answered when its session has
-//! the answers of all its destinations.
+//! This is stronger than acyclic order: the orders of two groups may be consistent, and yet one group may put a new
+//! message before one that was already answered. So the orders of all groups together with "was answered before it was
+//! multicast" must have no cycle. A message is answered when its session has the answers of all its destinations.
 //!
-//! A read that is not ordered has a place of its own: behind the last message of its group that it saw,
-//! and before the next. So it misses nothing that was answered before it was asked for, and what it saw
-//! is missed by nobody who asks after it was answered.
+//! An unordered read has its own place: behind the last message of its group that it saw, and before the next. So it
+//! misses nothing that was answered before it was sent, and no read that is sent after its answer misses what it saw.
 //!
-//! What is answered and multicast goes through a chain of moments, so that the graph stays as small
-//! as the history: a message leads to the moment of its answer, each moment to the next, and the last
-//! one before a message was multicast to that message.
+//! Answers and multicasts are linked through a chain of moments, so that the size of the graph is linear in the
+//! history: a message has an edge to the moment of its answer, each moment to the next, and the last moment before a
+//! multicast to that message.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -23,7 +21,7 @@ use super::{History, Read, Violation};
 use crate::ids::{GroupId, MessageId};
 use crate::step::Deliver;
 
-/// A message, or a moment at which one was answered.
+/// A message, a read, or a moment at which one was answered.
 #[derive(Clone, Copy)]
 enum Node<'a> {
     Message(&'a Deliver),
@@ -32,12 +30,12 @@ enum Node<'a> {
     ReadAnswered,
 }
 
-/// Why one stands before another.
+/// Reason for an edge.
 #[derive(Clone, Copy)]
 enum Why {
-    /// This group delivered it earlier.
+    /// This group delivered the first before the second.
     Delivered(GroupId),
-    /// That is when it was answered, a later moment, or a message multicast after it.
+    /// The second is the moment of the answer, a later moment, or a message or read that began after it.
     Time,
 }
 
@@ -54,7 +52,7 @@ impl<'a> Graph<'a> {
         self.nodes.len() - 1
     }
 
-    /// A read behind what it saw, and when it was asked and answered.
+    /// Adds a read behind the last message that it saw, and its two moments.
     fn read(
         &mut self,
         read: &'a Read,
@@ -78,11 +76,11 @@ impl<'a> Graph<'a> {
         let mut reads = reads.into_iter().peekable();
         let mut moments = Vec::new();
         for (group, sequence) in &history.sequences {
-            // Of groups that have delivered nothing.
+            // Skip reads of groups that have delivered nothing.
             while reads.next_if(|read| read.group < *group).is_some() {}
             let mut before = None;
             for deliver in sequence.iter().filter(|it| !history.is_lost(it.message)) {
-                // Those that did not see it, and are not placed yet.
+                // Reads that did not see this delivery and are not placed yet.
                 let earlier =
                     |read: &&Read| (read.group, read.position) < (*group, deliver.position);
                 let mut unseen = Vec::new();
@@ -128,7 +126,7 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    /// Nodes of which each stands before the next and the last before the first, if there are any.
+    /// A cycle, if there is one: each node precedes the next, and the last precedes the first.
     fn cycle(&self) -> Option<Vec<(usize, Why)>> {
         let mut befores = vec![0; self.nodes.len()];
         self.after.iter().flatten().for_each(|(to, _)| befores[*to] += 1);
@@ -141,7 +139,7 @@ impl<'a> Graph<'a> {
                 }
             }
         }
-        // Whatever is left has something left before it: the way back must come round.
+        // Every remaining node has a remaining predecessor, so the path backwards must close a cycle.
         let mut at = befores.iter().position(|count| *count > 0)?;
         let mut before = vec![None; befores.len()];
         for from in (0..befores.len()).filter(|from| befores[*from] > 0) {
@@ -188,7 +186,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Holds in the end.
+/// Checks a complete history.
 pub(super) fn check(history: &History) -> Result<(), Violation> {
     let graph = Graph::of(history);
     let Some(cycle) = graph.cycle() else { return Ok(()) };
@@ -201,9 +199,9 @@ mod tests {
     use crate::ids::{GroupSet, ReplicaId, SessionId};
     use crate::rank::Rank;
 
-    /// Sends, delivers and answers messages `a`, `b`, … as the script says: `a>01` multicasts a to
-    /// groups 0 and 1, `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it. Read
-    /// `r?0` is asked of group 0, and `r!0:2` is its answer, made behind two deliveries.
+    /// Sends, delivers and answers messages `a`, `b`, … as the script says: `a>01` multicasts a to groups 0 and 1,
+    /// `a@0:5` delivers it at group 0 with clock 5, `a=0` has group 0 answer it. `r?0` sends read r to group 0, and
+    /// `r!0:2` is its answer, made behind two deliveries.
     fn run(script: &str) -> Result<(), Violation> {
         let mut history = History::default();
         let mut sent = BTreeMap::new();
@@ -251,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_inversion_between_two_groups_is_a_cycle() {
-        // g0 has delivered a and lets out b, which rests on it; g1 puts c before a.
+        // g0 has delivered a and answers b, which depends on it; g1 delivers c before a.
         let inverted = "a>01 b>0 a@0:9 b@0:10 b=0 c>1 c@1:4 c=1 a@1:9 a=0 a=1";
         let evidence = run(inverted).unwrap_err().evidence;
         assert!(evidence.contains("s0000000000000001:1 to {g0 g1} at 9, which g0 delivers before"));
@@ -277,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_chain_through_three_groups_is_a_cycle() {
-        // b goes before a at g1, and c, at g0, behind a; whoever has c's answer sends d to g2 alone,
-        // which puts it before b.
+        // b precedes a at g1, and c follows a at g0. A session that has c's answer sends d to g2 alone, which delivers
+        // d before b.
         let chain = "b>12 a>01 b@1:5 a@1:6 a@0:6 c>0 c@0:7 c=0 d>2 d@2:3 d=2 b@2:5 b=1 b=2 a=0 a=1";
         assert_eq!(run(chain).unwrap_err().property, "real-time order");
         let gated = "b>12 a>01 b@1:5 a@1:6 a@0:6 c>0 c@0:7 b@2:5 c=0 d>2 d@2:7 d=2 b=1 b=2 a=0 a=1";

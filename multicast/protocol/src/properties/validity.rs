@@ -1,13 +1,13 @@
-//! Validity: if a correct process multicasts m, every correct replica of m's destinations delivers
-//! m eventually. (RamCast, section 2.2.) A message that was answered counts like one whose sender is
-//! correct: nothing that was acknowledged is lost.
+//! Validity: if a correct process multicasts m, every correct replica of m's destinations delivers m eventually.
+//! (RamCast, section 2.2.) A message that was answered counts as if its sender were correct: nothing that was
+//! acknowledged is lost.
 
 use alloc::format;
 
 use super::{History, Violation};
 
-/// Holds of a history in which nothing is left to happen. With agreement, it is enough that one
-/// replica of each group has delivered it.
+/// Checks a complete history: no event is left to happen. Given agreement, it is enough that one replica of each group
+/// has delivered the message.
 pub(super) fn check(history: &History) -> Result<(), Violation> {
     for (message, multicast) in &history.multicasts {
         let due = if multicast.correct { multicast.destinations } else { multicast.answered };

@@ -1,4 +1,4 @@
-//! What leaders tell those of other groups: what theirs propose.
+//! Announcements between leaders of different groups: their groups' proposals.
 
 use alloc::vec::Vec;
 
@@ -8,31 +8,29 @@ use crate::bytes::{Reader, Writer};
 use crate::ids::{GroupSet, MessageId, SessionId};
 use crate::timestamp::Timestamp;
 
-/// A leader tells another destination group's leader what its group proposes for a message.
+/// A leader's announcement to another destination group's leader: what its group proposes for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// The message.
     pub message: MessageId,
-    /// Its session's low-water mark.
+    /// Low-water mark of the message's session.
     pub low_water: u64,
-    /// All its destinations.
     pub destinations: GroupSet,
-    /// The proposal. Its group is the announcing one.
+    /// Its group is the announcing one.
     pub timestamp: Timestamp,
-    /// The announcing leader's ballot.
+    /// Ballot of the announcing leader.
     pub ballot: Ballot,
-    /// Where the proposal stands in the announcing group's log.
+    /// Index of the proposal in the announcing group's log, or of the first entry of `ballot` if that is higher.
     pub index: u64,
-    /// The announcing group waits for something of this message: its payload, our proposal, our
-    /// result. Whoever has it sends it again. The message ends no lower than this in that group.
+    /// `Some` if the announcing group lacks something for this message: its payload, our proposal or our result. The
+    /// receiver sends again what it has. The message ends no lower than this in the announcing group.
     pub again: Option<Timestamp>,
 }
 
 impl Announcement {
-    /// Bytes of one, at least.
+    /// Least encoded length.
     pub const BYTES_MIN: usize = 16 + 4 * 8 + 1 + 1 + 1;
 
-    /// Appends it to `bytes`.
+    /// Appends the encoded announcement to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let MessageId { session, sequence } = self.message;
         let (timestamp, ballot) = (self.timestamp.to_word(), self.ballot.to_word());
@@ -45,7 +43,7 @@ impl Announcement {
         out.groups(self.destinations);
     }
 
-    /// Splits an announcement from those behind it.
+    /// Decodes the first announcement and returns the bytes behind it.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let mut from = Reader(bytes);
         let [session, sequence, low_water, timestamp, ballot, index] = from.words()?;
@@ -66,19 +64,17 @@ impl Announcement {
     }
 }
 
-/// A message for which leaders of one engine propose, who tell those of another together: what they
-/// propose stands behind it.
+/// Head of a combined announcement: a message for which several leaders of one engine announce their proposals together
+/// to another engine. The [`Proposals`] follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proposed {
-    /// The message.
     pub message: MessageId,
-    /// Its session's low-water mark.
+    /// Low-water mark of the message's session.
     pub low_water: u64,
-    /// All its destinations.
     pub destinations: GroupSet,
 }
 
-/// What stands behind a [`Proposed`].
+/// The proposals that follow a [`Proposed`].
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals<'a> {
     message: MessageId,
@@ -86,10 +82,10 @@ pub struct Proposals<'a> {
 }
 
 impl Proposed {
-    /// Bytes of each proposal.
+    /// Encoded length of one proposal.
     pub const PROPOSAL_BYTES: usize = 24;
 
-    /// Appends it to `bytes`, before so many proposals.
+    /// Appends the head of a combined announcement to `bytes`; `count` proposals follow.
     pub fn encode(&self, count: u8, bytes: &mut Vec<u8>) {
         let MessageId { session, sequence } = self.message;
         let mut out = Writer(bytes);
@@ -98,13 +94,13 @@ impl Proposed {
         out.u8(count);
     }
 
-    /// Appends a proposal for it to `bytes`.
+    /// Appends one proposal to `bytes`.
     pub fn encode_proposal(proposal: &Remote, bytes: &mut Vec<u8>) {
         let (timestamp, ballot) = (proposal.timestamp.to_word(), proposal.ballot.to_word());
         Writer(bytes).words([timestamp, ballot, proposal.index]);
     }
 
-    /// Splits one, and what is proposed, from those behind it.
+    /// Decodes a head and its proposals, and returns the bytes behind them.
     pub fn decode(bytes: &[u8]) -> Option<(Self, Proposals<'_>, &[u8])> {
         let mut from = Reader(bytes);
         let [session, sequence, low_water] = from.words()?;
@@ -117,13 +113,13 @@ impl Proposed {
 }
 
 impl Proposals<'_> {
-    /// How many there are.
+    /// Number of proposals.
     #[expect(clippy::len_without_is_empty, reason = "they stand behind a message")]
     pub const fn len(&self) -> usize {
         self.bytes.len() / Proposed::PROPOSAL_BYTES
     }
 
-    /// One after the other.
+    /// The proposals, in the order in which they were encoded.
     pub fn iter(&self) -> impl Iterator<Item = Remote> + Clone + '_ {
         let message = self.message;
         let (proposals, _) = self.bytes.as_chunks::<{ Proposed::PROPOSAL_BYTES }>();

@@ -1,4 +1,4 @@
-//! RamCast at its boundary: what an ordering is asked, and where the answer is.
+//! RamCast as an [`OrderingProtocol`]: routes each call to the module that answers it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;

@@ -1,4 +1,4 @@
-//! What is committed, folded into the order: what each record means there.
+//! Folds committed records into the order.
 
 use alloc::vec::Vec;
 
@@ -21,14 +21,14 @@ impl Ramcast {
         }
     }
 
-    /// A record is committed.
+    /// Folds a committed record.
     pub(super) fn fold_record(&mut self, entry: Uncommitted<Record>) {
         let Uncommitted { index, birth, time_ms, record } = entry;
         match record {
             Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
             Record::Exchange => {}
             Record::Local { message, low_water, timestamp, destinations, inline } => {
-                // A message to us alone has no others' proposals.
+                // A message to this group alone has no proposals of other groups.
                 let shared = destinations.has_several();
                 let remotes = if shared { self.lists.take() } else { Vec::new() };
                 let mut pending = Pending::new(

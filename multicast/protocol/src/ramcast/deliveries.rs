@@ -1,4 +1,4 @@
-//! What the group log asks the order between groups, and timestamps as the ranks that it compares.
+//! What the group log reads of the order between groups, and timestamps as the ranks that it compares.
 
 use super::Ramcast;
 use super::delivery::DeliveryQueue;
@@ -20,7 +20,7 @@ impl From<Rank> for Timestamp {
     }
 }
 
-/// What our group has to deliver, and is done with.
+/// What our group has to deliver, and up to where it is done.
 pub(crate) struct Deliveries<'a> {
     pub(super) own: GroupId,
     pub(super) order: &'a DeliveryQueue,
@@ -38,7 +38,7 @@ impl Ordering for Deliveries<'_> {
 }
 
 impl Ramcast {
-    /// What our log asks of us.
+    /// The state of deliveries that our log reads.
     pub(super) const fn deliveries(&self) -> Deliveries<'_> {
         Deliveries { own: self.config.group.me.group, order: &self.order, retained: &self.retained }
     }

@@ -1,20 +1,20 @@
 //! The pending table: which message is next.
 //!
-//! **Invariant.** Messages are taken in rising final timestamps. A proposal is *proven* once f+1
-//! replicas of its group were seen to hold it: every later leader there has it too, and it never
-//! changes. A message whose proposals are not all proven may end anywhere at or above the highest one
-//! that is, its *bound*; so the candidate is always the least bound, and it is delivered only if that
-//! bound is final. What is only announced raises no bound: its group may lose it with its leader and
-//! propose the message anew, lower, and others must not have passed it by.
+//! **Invariant.** Messages are delivered in rising final timestamps. A proposal is *proven* once f+1 replicas of its
+//! group were seen to hold it: every later leader there has it too, and it never changes. A message whose proposals are
+//! not all proven may end anywhere at or above the highest proven one, its *bound*. So the candidate is always the
+//! message with the least bound, and it is delivered only if that bound is final. A proposal that is only announced
+//! raises no bound: its group may lose it with its leader and propose the message anew, lower, and no other message may
+//! have overtaken it by then.
 //!
-//! Only committed entries are folded in, so the table is the same at every replica that has folded
-//! the same prefix of the log, and nothing has to be taken out again when a leader's last entries
-//! are lost. What is not committed yet can only end above what is: the clock has risen meanwhile.
+//! Only committed entries are folded in, so the table is the same at every replica that has folded the same prefix of
+//! the log, and nothing has to be removed when a leader's last entries are lost. An uncommitted message ends above
+//! every timestamp in the committed entries, because the clock had risen before it was proposed.
 //!
-//! Local timestamps rise along the log, so messages wait in a queue, and each is named by its *place*
-//! there. One whose bound is its local timestamp is the next of its kind when it heads the queue: a
-//! message to this group alone, which is final when it is committed, costs no search. Only the places of
-//! messages whose bound has risen above their local timestamp are in a heap.
+//! Local timestamps rise along the log, so messages wait in a queue, and each is named by its *place* there. The
+//! messages whose bound is their local timestamp come in the order of the queue: a message to this group alone, which
+//! is final when it is committed, costs no search. Only the places of messages whose bound has risen above their local
+//! timestamp are in a heap.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -36,43 +36,43 @@ use crate::timestamp::Timestamp;
 /// Messages committed and not delivered.
 #[derive(Default)]
 pub(super) struct DeliveryQueue {
-    /// By local timestamp, which is log order. One that is delivered before those ahead of it leaves its
-    /// place empty.
+    /// By local timestamp, which is log order. A message that is delivered before its predecessors leaves its place
+    /// empty.
     queue: VecDeque<Option<Pending>>,
     /// The place at the queue's front.
     front: u64,
-    /// No bound is still the local timestamp before this place: those that wait there are in the heap.
+    /// No pending message before this place has its local timestamp as its bound: all of them are in the heap.
     next: u64,
     several: RefCell<Several>,
     alone: RefCell<Alone>,
     ballots: Ballots,
-    /// Where each group's next proposal belongs that is committed here, and the next that is heard.
+    /// The place at which each group's next proposal is expected: of those committed here, and of those announced.
     committed: Expected,
     heard: Expected,
-    /// Places by bound, as it was when pushed; stale ones are pushed again when they surface.
+    /// Places by bound at the time of the push. A stale one is pushed again when it surfaces.
     heap: BinaryHeap<Reverse<(Timestamp, u64)>>,
-    /// How many there are.
+    /// Number of pending messages.
     len: usize,
     delivered: u64,
 }
 
-/// Where messages to several groups are, as far as anybody has looked for one that was not expected.
+/// Places of messages to several groups. Built lazily, when a message is not at its expected place.
 #[derive(Default)]
 struct Several {
     places: HashMap<MessageId, u64>,
-    /// All before this place are there.
+    /// All such messages before this place are in the table.
     until: u64,
 }
 
 /// Linear search is faster than the table up to this many places.
 const FEW: usize = 64;
 
-/// Where assertions are on, what is folded in is compared with so many before it: in the simulator, which has small
-/// logs, with nearly all of the table.
+/// With assertions on, a new message is compared with this many before it: with nearly all of the table in the
+/// simulator, whose logs are small.
 const CHECKED: usize = 512;
 
-/// Of each group, behind the place of the message that its last proposal was for, if it was the first of
-/// several: groups propose for most messages in the same order, and then the next one is for this one.
+/// For each group, the place after that of the message of its last proposal, or of its last run of proposals for one
+/// message. Groups propose for most messages in the same order, so the next proposal is usually for that place.
 struct Expected([u64; GroupSet::CAPACITY as usize]);
 
 impl Default for Expected {
@@ -81,7 +81,7 @@ impl Default for Expected {
     }
 }
 
-/// Another group's proposal for a message, as [`Remote`] says it.
+/// Another group's proposal for a message: a [`Remote`] without the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Proposal {
     pub(super) timestamp: Timestamp,
@@ -94,7 +94,7 @@ impl Proposal {
         self.timestamp.group()
     }
 
-    /// The proposal for that message.
+    /// The proposal as a [`Remote`] for that message.
     pub(super) const fn of(self, message: MessageId) -> Remote {
         let Self { timestamp, ballot, index } = self;
         Remote { message, timestamp, ballot, index }
@@ -107,50 +107,52 @@ impl From<&Remote> for Proposal {
     }
 }
 
-/// The messages to this group alone, as far as anybody has looked for one: most come and go unasked.
+/// The pending messages to this group alone. Built lazily: most are delivered before any lookup.
 #[derive(Default)]
 struct Alone {
     messages: HashSet<MessageId>,
-    /// All before this place are there.
+    /// All such messages before this place are in the set.
     until: u64,
 }
 
-/// A logged message and what is known of its place.
+/// A committed message that is not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) message: MessageId,
     pub(super) low_water: u64,
     pub(super) destinations: GroupSet,
-    /// Our own proposal.
+    /// Our group's proposal.
     pub(super) local: Timestamp,
     pub(super) index: u64,
     pub(super) time_ms: u64,
-    /// Our own clock when it was folded in: only to tell how long it has waited.
+    /// Our own time when it was folded in: only to measure how long it has waited.
     pub(super) since_ms: u64,
     pub(super) inline: bool,
     bound: Timestamp,
     /// A committed entry says that the bound is final.
     decided: bool,
-    /// The other groups' proposals, of the highest ballot logged for each; and whose there are.
+    /// The other groups' proposals, each of the highest ballot logged for its group. `there` is the set of these
+    /// groups.
     remotes: Vec<Proposal>,
     there: GroupSet,
-    /// Those of them that a quorum was seen to hold.
+    /// Groups in `there` whose proposal a quorum was seen to hold, or needs none.
     proven: GroupSet,
-    /// Those among these whose group was recreated since, and proposes something else.
+    /// Groups in `proven` whose proposal is fixed, since the group was recreated or the message is over for it.
+    /// Invariant: `pinned` ⊆ `proven` ⊆ `there`.
     pinned: GroupSet,
 }
 
-/// The message that heads the order, as far as is known.
+/// The message that is first in the order, as far as is known.
 #[derive(Clone, Copy)]
 pub(super) struct Candidate {
     bound: Timestamp,
     place: u64,
-    /// Whether it heads the queue; otherwise, the heap.
+    /// Whether it is at the head of the queue; otherwise, of the heap.
     queued: bool,
 }
 
 impl Pending {
-    /// A message of which only our own proposal is known. `remotes` is an empty list for the others'.
+    /// A message of which only our own proposal is known. `remotes` is an empty list, for the other groups' proposals.
     #[expect(clippy::too_many_arguments, reason = "what the log says of it")]
     pub(super) fn new(
         message: MessageId,
@@ -187,17 +189,17 @@ impl Pending {
         &self.remotes
     }
 
-    /// Those of which no quorum was seen yet.
+    /// The proposals for which no quorum was seen yet.
     pub(super) fn unproven(&self) -> impl Iterator<Item = &Proposal> {
         self.remotes.iter().filter(|remote| !self.proven.contains(remote.group()))
     }
 
-    /// The groups whose proposals are proven, our own not among them.
+    /// The other groups whose proposals are proven.
     pub(super) const fn proven(&self) -> GroupSet {
         self.proven
     }
 
-    /// Nothing at or below this can end before it.
+    /// The message ends at or above this timestamp.
     pub(super) const fn bound(&self) -> Timestamp {
         self.bound
     }
@@ -209,7 +211,7 @@ impl Pending {
         self.there.contains(remote.group()) && self.remotes.iter().any(known)
     }
 
-    /// Takes in another group's proposal: most are the first of their groups.
+    /// Takes in another group's proposal. Most are the first of their groups.
     #[inline]
     fn hear(&mut self, remote: &Remote) {
         if !remote.timestamp.is_over() && self.there.insert(remote.group()) {
@@ -223,8 +225,8 @@ impl Pending {
         }
     }
 
-    /// A later ballot's proposal replaces an earlier one's, which its own group may have lost, unless it
-    /// [stays](Self::pin).
+    /// A proposal of a later ballot replaces one of an earlier ballot, which its own group may have lost, unless the
+    /// earlier one [stays](Self::pin).
     #[cold]
     fn hear_again(&mut self, remote: Proposal) {
         let group = remote.group();
@@ -233,7 +235,7 @@ impl Pending {
             return;
         }
         if is_over {
-            // It proposes nothing any more: no quorum need be seen for that.
+            // The group proposes nothing any more, so no quorum need be seen.
             self.remotes.retain(|old| old.group() != group);
             self.push(remote);
             self.pinned = self.pinned.with(group);
@@ -256,12 +258,12 @@ impl Pending {
         }
     }
 
-    /// What a group proposed before it was recreated stays what it proposed: some replica of ours may
-    /// have seen its quorum, and delivered the message. It is proven to all of us when our log says
-    /// that the group has begun anew, for nobody will see that quorum any more. That the message is over for the
-    /// recreated group says no more: it may have forgotten the message and not been done with it.
+    /// What a group proposed before it was recreated stays: some replica of ours may have seen its quorum, and
+    /// delivered the message. Our log's entry of the recreated group's proposal proves the earlier one to all our
+    /// replicas, because its quorum will not be seen any more. If the recreated group reports that the message is over
+    /// for it, that changes nothing: it may have forgotten the message and not been done with it.
     ///
-    /// Returns whether the group had proposed something before.
+    /// Returns whether the group had proposed something before it was recreated.
     fn pin(&mut self, remote: Proposal) -> bool {
         let (group, generation) = (remote.group(), remote.ballot.generation());
         let before =
@@ -277,21 +279,21 @@ impl Pending {
         true
     }
 
-    /// What the group has proposed was in no quorum, and is as if it had never been heard.
+    /// Removes the group's proposal: no quorum held it, so it is as if it had never been received.
     fn void(&mut self, group: GroupId) {
         debug_assert!(!self.proven.contains(group), "a proposal that a quorum holds is void");
         self.remotes.retain(|remote| remote.group() != group);
         self.there = self.there.without(group);
     }
 
-    /// Whether another proposal of the same generation may show this one to be void: it proposes something, and it
-    /// is neither pinned nor overruled by a decision.
+    /// Whether another proposal of the same generation may show this one to be void: it is not the report that the
+    /// message is over, and is neither pinned nor overruled by a decision.
     fn may_be_void(&self, proposal: &Proposal) -> bool {
         let settled = self.decided || self.pinned.contains(proposal.group());
         !settled && !proposal.timestamp.is_over()
     }
 
-    /// Takes in a group's first proposal.
+    /// Adds a group's first proposal.
     fn push(&mut self, remote: Proposal) {
         self.there = self.there.with(remote.group());
         self.remotes.push(remote);
@@ -302,13 +304,13 @@ impl Pending {
         self.decided || self.proven.with(self.local.group()).contains_all(self.destinations)
     }
 
-    /// Whether a committed entry says that nothing more is needed.
+    /// Whether a committed entry says that no further proposal is needed.
     pub(super) const fn is_decided(&self) -> bool {
         self.decided
     }
 }
 
-/// The delivery of that number, of a message that ends at its bound.
+/// Delivery number `number`, of a message that ends at its bound.
 #[inline]
 fn deliver(pending: &Pending, number: u64) -> Deliver {
     Deliver {
@@ -322,11 +324,11 @@ fn deliver(pending: &Pending, number: u64) -> Deliver {
     }
 }
 
-/// Lists of proposals that are empty again, for other messages: the steady state allocates nothing.
+/// Empty lists of proposals, for other messages: the steady state allocates nothing.
 #[derive(Default)]
 pub(super) struct Lists(Vec<Vec<Proposal>>);
 
-/// The most that are kept of those.
+/// Most lists that are kept.
 const LISTS_MAX: usize = 1024;
 
 impl Lists {
@@ -351,8 +353,8 @@ impl DeliveryQueue {
         self.queue.push_back(Some(pending));
     }
 
-    /// Whether a message is none of the last that were folded in. Comparing it with all of them would take longer
-    /// the more are pending: this is for assertions.
+    /// Whether a message is not among the last [`CHECKED`] that were folded in. For assertions: a comparison with all
+    /// of them would take longer the more are pending.
     fn is_new(&self, message: MessageId) -> bool {
         self.iter().rev().take(CHECKED).all(|it| it.message != message)
     }
@@ -374,7 +376,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Takes in proposals that are as expected. Several for one message, one after the other, take a single search.
+    /// Takes in proposals of the expected ballots. Consecutive proposals for one message take a single search.
     #[inline]
     pub(super) fn take_in(&mut self, remotes: &[Remote]) {
         let mut rest = remotes.iter().peekable();
@@ -393,7 +395,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// What is known of a message to several groups, of which these propose something now.
+    /// A pending message to several groups for which these proposals were announced.
     pub(super) fn hear(&mut self, message: MessageId, by: &[Remote]) -> Option<&Pending> {
         let expected = by.first()?.group().index();
         let place = self.find(message, self.heard.0[expected])?;
@@ -401,7 +403,7 @@ impl DeliveryQueue {
         self.at(place)
     }
 
-    /// Where a message to several groups is.
+    /// The place of a message to several groups, which is expected at `expected`.
     #[inline]
     fn find(&self, message: MessageId, expected: u64) -> Option<u64> {
         match self.at(expected) {
@@ -427,9 +429,9 @@ impl DeliveryQueue {
         places.get(&message).copied()
     }
 
-    /// Quorums of these groups were seen to hold their proposals of the candidate, which raise its bound
-    /// to this. Returns it if it is easily seen to be next all the same: what is behind it in the queue
-    /// ends above its own proposal, and nothing in the heap is lower than it says.
+    /// Quorums of these groups were seen to hold their proposals for the candidate, which raise its bound to `bound`.
+    /// Returns the candidate if it is plainly still next: the message behind it in the queue has a local timestamp
+    /// above `bound`, and nothing in the heap has a lower bound.
     pub(super) fn prove(
         &mut self,
         candidate: &Candidate,
@@ -449,7 +451,7 @@ impl DeliveryQueue {
         first.then_some(Candidate { bound, place, queued: true })
     }
 
-    /// It is committed here that this is the message's final timestamp. Returns whether that was open.
+    /// Takes in a committed decision: the message's final timestamp. Returns whether that was open.
     pub(super) fn decide(&mut self, decision: Decision) -> bool {
         let Some(place) = self.place_of(decision.message) else { return false };
         let pending = self.at_mut(place).expect("what has a place is pending");
@@ -486,7 +488,7 @@ impl DeliveryQueue {
                 break Some(Candidate { bound: pushed, place, queued: false });
             }
             self.heap.pop();
-            // One that fell was pushed when it did.
+            // A bound that fell was pushed when it fell.
             if let Some(bound) = bound.filter(|bound| *bound > pushed) {
                 self.heap.push(Reverse((bound, place)));
             }
@@ -497,30 +499,30 @@ impl DeliveryQueue {
         }
     }
 
-    /// The least bound of any pending message, and since when that message waits.
+    /// The least bound of any pending message, and the time since when that message waits.
     pub(super) fn head(&mut self) -> Option<(Timestamp, u64)> {
         let candidate = self.least()?;
         Some((candidate.bound, self.pending(&candidate).since_ms))
     }
 
-    /// The least bound of any pending message: nothing ends below it.
+    /// The least bound of any pending message: none ends below it.
     pub(super) fn least_bound(&mut self) -> Option<Timestamp> {
         self.least().map(|candidate| candidate.bound)
     }
 
-    /// Whether a message with an earlier local timestamp is seen to be passed by.
+    /// Whether the candidate is seen to overtake a message with an earlier local timestamp.
     pub(super) fn overtakes(&self, candidate: &Candidate) -> bool {
         let top = self.heap.peek().filter(|_| candidate.queued);
         top.is_some_and(|Reverse((_, place))| *place < candidate.place)
     }
 
-    /// What is known of the candidate.
+    /// The candidate's entry in the table.
     pub(super) fn pending(&self, candidate: &Candidate) -> &Pending {
         self.at(candidate.place).expect("candidates are pending")
     }
 
-    /// The first message in the log, if it goes to this group alone: whatever stands behind it ends above
-    /// its local timestamp, so it is next, and leaves the table.
+    /// Delivers the first message in the log, if it goes to this group alone: whatever is behind it ends above its
+    /// local timestamp, so it is next. It leaves the table.
     #[inline]
     pub(super) fn deliver_alone(&mut self) -> Option<Deliver> {
         let first = self.queue.front()?.as_ref()?;
@@ -552,8 +554,7 @@ impl DeliveryQueue {
         }
     }
 
-    /// Takes the candidate out of the table. Returns its list of the other groups' proposals, for another
-    /// message.
+    /// Removes the candidate from the table. Returns its list of the other groups' proposals, for another message.
     pub(super) fn remove(&mut self, candidate: &Candidate) -> Vec<Proposal> {
         if !candidate.queued {
             self.heap.pop();
@@ -575,7 +576,7 @@ impl DeliveryQueue {
         remotes
     }
 
-    /// The queue begins with a message that is pending.
+    /// Removes empty places from the front, so that the queue begins with a pending message.
     #[inline]
     fn skip_delivered(&mut self) {
         while let Some(None) = self.queue.front() {
@@ -606,7 +607,7 @@ impl DeliveryQueue {
         self.delivered
     }
 
-    /// What is known of a message to several groups.
+    /// A pending message to several groups.
     pub(super) fn get(&self, message: MessageId) -> Option<&Pending> {
         self.at(self.place_of(message)?)
     }
@@ -616,7 +617,7 @@ impl DeliveryQueue {
         self.queue.iter().flatten()
     }
 
-    /// Appends everything, in log order.
+    /// Appends the whole table, in log order.
     pub(super) fn save(&self, out: &mut Writer<'_>) {
         out.u64(self.delivered);
         self.ballots.save(out);
@@ -681,7 +682,7 @@ impl DeliveryQueue {
         Some(order)
     }
 
-    /// The oldest pending message: since when it waits, and which it is.
+    /// The oldest pending message, preceded by the time since when it waits.
     pub(super) fn oldest(&self) -> Option<(u64, MessageId)> {
         self.iter().map(|pending| (pending.since_ms, pending.message)).min()
     }

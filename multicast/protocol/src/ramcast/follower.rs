@@ -1,4 +1,4 @@
-//! What only a follower does: accept, and say so.
+//! What only a follower does: accept entries and acknowledge them.
 
 use alloc::vec::Vec;
 
@@ -14,13 +14,13 @@ use crate::ramcast::{Effect, Record};
 use crate::timestamp::Timestamp;
 
 impl Ramcast {
-    /// Task 3: takes the next record of the log.
+    /// Task 3: accepts the next record of the log.
     pub(super) fn accept(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
         assert!(self.log.stalled_on().is_none(), "the log waits for a payload");
         debug_assert!(entry.birth >= self.log.last_birth(), "births never fall along a log");
         match entry.record {
             Record::Group(GroupRecord::NewBallot) => {
-                // That of an earlier ballot was adopted like any other entry.
+                // A `NewBallot` of an earlier ballot was adopted like any other entry.
                 if entry.birth == self.log.ballot() {
                     debug_assert_eq!(entry.index, self.log.first_index(), "as its leader said");
                     self.owe_everybody();
@@ -49,7 +49,7 @@ impl Ramcast {
         self.note_accepted(entry.index, entry.time_ms, last);
     }
 
-    /// Task 3, of an entry of other groups' proposals: takes all of them, as [`Logged`](crate::step::Event::Logged)
+    /// Task 3 for an entry of other groups' proposals: accepts all of them, as [`Logged`](crate::step::Event::Logged)
     /// would one after the other.
     pub fn accept_proposals(
         &mut self,
@@ -75,22 +75,22 @@ impl Ramcast {
         }
     }
 
-    /// Whoever may lead one day proposes above everything in its log.
+    /// A replica that leads one day must propose above everything in its log.
     fn raise_clock(&mut self, timestamp: Timestamp) {
         if !planted(Mutant::FollowerClockNotRaised) {
             self.clock = self.clock.max(timestamp.clock());
         }
     }
 
-    /// The payload of `message` is here.
+    /// The payload of `message` has arrived.
     pub(super) fn unstall(&mut self, message: MessageId) {
         if let Some((entry, last)) = self.log.payloads.unstall(message) {
             self.accept(entry, true, last);
         }
     }
 
-    /// Every group that shares a message with us that may still be undelivered there needs to see
-    /// that we hold it in this ballot.
+    /// Every group that shares a message with us which may still be undelivered there must receive our acceptance word
+    /// in this ballot.
     pub(super) fn owe_everybody(&mut self) {
         let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Local { destinations, .. } => Some(destinations),
@@ -102,8 +102,8 @@ impl Ramcast {
         self.acceptance_due = groups.fold(self.acceptance_due, GroupSet::union).with(self.group());
     }
 
-    /// One word covers everything accepted in this turn. It goes to our own group, and to the
-    /// groups with which we share one of its messages: nobody else hears of it.
+    /// Sends one word, which covers everything accepted in this turn, to our own group and to the groups with which we
+    /// share one of its messages, and to no other.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         let Some(acceptance) = self.log.acceptance() else { return };
         let mut groups = core::mem::take(&mut self.acceptance_due);

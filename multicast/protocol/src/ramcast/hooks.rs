@@ -1,4 +1,5 @@
-//! The hooks of the [group log](crate::group): what a change of leaders gives up, takes over, and tells other groups again.
+//! The hooks of the [group log](crate::group): what a leader change discards, adopts, and announces to other groups
+//! again.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -74,7 +75,7 @@ impl OnLog for Ramcast {
         }
     }
 
-    /// Everything that other groups may still need is told again, and every reply that a session may have missed.
+    /// Sends again everything that other groups may still need, and every reply that a session may have missed.
     fn lead(&mut self, effects: &mut Vec<Effect>) {
         self.log.begin_to_lead();
         self.asking = Asking::default();
@@ -103,8 +104,8 @@ impl OnLog for Ramcast {
 }
 
 impl Ramcast {
-    /// Our log may have proposals of ballots that were never announced to us. What earlier leaders of their groups
-    /// announce to us does not count when it is folded in, so it is not to be logged.
+    /// Raises the seen ballots to those in our log, some of which were never announced to this replica. A proposal of
+    /// an earlier leader of that group does not count when it is folded in, so it is not to be logged.
     fn hear_of_logged(&mut self) {
         for (group, known) in (0..self.config.groups).map(GroupId).zip(&mut self.ballots) {
             *known = self.order.highest_ballot_of(group).max(*known);
@@ -115,7 +116,7 @@ impl Ramcast {
         }
     }
 
-    /// What only a leader keeps of its log.
+    /// Rebuilds what only a leader keeps of its log.
     fn rebuild(&mut self) {
         let kept = |index, message| Large { index, message, delivered: false };
         let pending = self.order.iter().filter(|pending| !pending.inline);
@@ -145,8 +146,9 @@ impl Ramcast {
         }
     }
 
-    /// Whoever led a group that we share a message with may have died with our predecessor. One
-    /// announcement tells all its replicas who we are, and its next leader will tell us the rest.
+    /// The leader of a group with which we share a message may have died together with our predecessor. One
+    /// announcement to each of the group's other replicas names our leader; the group's next leader then announces the
+    /// rest.
     fn announce_leader(&self, group: GroupId, effects: &mut Vec<Effect>) {
         if group == self.group() || planted(Mutant::NotAnnouncedAgain) {
             return;
@@ -163,7 +165,7 @@ impl Ramcast {
         }
     }
 
-    /// Every message shared with a group that it may not be done with, sorted.
+    /// Every message shared with a group that the group may not be done with, sorted.
     fn shared_with(&self, group: GroupId) -> Vec<MessageId> {
         let goes = |destinations: GroupSet| destinations.contains(group);
         let pending = self.order.iter().filter(|p| goes(p.destinations)).map(|p| p.message);

@@ -1,4 +1,4 @@
-//! What an onlooker may look at. Nothing here changes anything.
+//! A read-only view of a replica's order, for operators, the simulator and tests.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,12 +13,12 @@ use crate::ordering::Inspect;
 use crate::rank::Rank;
 use crate::timestamp::Timestamp;
 
-/// A replica's part of the order, as it stands. Its group's log is looked at [by itself](crate::ordering::OrderingProtocol::log).
+/// A replica's part of the order. Its group's log is inspected [separately](crate::ordering::OrderingProtocol::log).
 #[derive(Clone, Copy)]
 pub struct Inspection<'a>(pub(super) &'a Ramcast);
 
 impl Ramcast {
-    /// How often each path was taken that is not the common one.
+    /// Counts of the uncommon paths taken.
     pub const fn paths(&self) -> &Paths {
         &self.paths
     }
@@ -32,8 +32,9 @@ impl Inspection<'_> {
 }
 
 impl Inspect for Inspection<'_> {
-    /// Our own clock, and what groups have told us that they were done with or had delivered. What a group said before it
-    /// was lost stands in the memory of others, and a proposal at or below that would be taken for one of the past.
+    /// The highest of our clock and the clocks up to which groups have reported that they were done or had delivered. A
+    /// report that a group sent before it was lost remains in other memories, and a proposal at or below it would be
+    /// taken for one of the past.
     fn highest_clock(&self) -> u64 {
         self.0.clock.max(self.0.retained.highest_clock()).max(self.0.passed.highest_clock())
     }
@@ -54,8 +55,8 @@ impl Inspect for Inspection<'_> {
         self.0.retained.settled_by(group).clock()
     }
 
-    /// We may have been evicted while we stood still, and not have read so: then the others were done without us, and
-    /// nobody knows where what is pending here ended.
+    /// This replica may have been evicted while it made no progress, and not have read so. Then the others finished
+    /// without it, and no replica can report where its pending messages ended.
     fn can_be_revived(&self, settled: u64) -> bool {
         let order = self.0;
         let over = |to: GroupSet, bound: Timestamp| to.has_several() && bound.clock() <= settled;

@@ -1,4 +1,4 @@
-//! What only a leader does: propose, log, announce, and let go of payloads.
+//! What only a leader does: propose, log, announce, and release payloads.
 
 use alloc::vec::Vec;
 
@@ -18,39 +18,39 @@ use crate::mutants::{Mutant, planted};
 use crate::ordering::{MessageStage, OrderingProtocol};
 use crate::timestamp::Timestamp;
 
-/// Pending messages about which other groups are asked at one time.
+/// Most pending messages about which other groups are asked at once.
 const ASKED_MAX: usize = 256;
 
-/// Messages about which a follower asks its leader at one time.
+/// Most messages about which a follower asks its leader at once.
 const LACKING_MAX: usize = 64;
-/// How much longer than a leader a follower waits before it asks.
+/// Timeouts that a follower waits before it asks. A leader waits one.
 const FOLLOWERS_PATIENCE: u64 = 3;
 
-/// What came of the questions to other groups.
+/// State of the queries to other groups.
 #[derive(Default)]
 pub(super) struct Asking {
-    /// What we had delivered when we asked last, and how often we have asked since that rose.
+    /// Messages delivered at the last query, and queries since that number rose.
     delivered: u64,
     in_vain: u32,
 }
 
-/// A message that other groups have announced and we have not received.
+/// A message that other groups have announced and that has not arrived here.
 pub(super) struct Unreceived {
     announced: Vec<Proposal>,
-    /// Who can give it to us.
+    /// The replica from which it can be fetched.
     from: ReplicaId,
-    /// When we first heard, or last asked.
+    /// Time of the first announcement, or of the last fetch.
     since_ms: u64,
 }
 
-/// What the entry at `index` has of all that the last turn's end has logged, from the entry `from` on.
+/// The part that the entry at `index` has of all that the last turn's end logged from the entry `from` on.
 fn entry_of<T>(logged: &[T], from: u64, index: u64) -> &[T] {
     let at = index.checked_sub(from).and_then(|at| usize::try_from(at).ok());
     at.and_then(|at| logged.chunks(REMOTES_MAX).nth(at)).expect("the last turn's end logged it")
 }
 
 impl Ramcast {
-    /// Task 2: a message is in our memory; it gets its place in our order unless it has one.
+    /// Task 2: a message has arrived. Gives it its place in our order unless it has one.
     pub(super) fn receive(
         &mut self,
         message: MessageId,
@@ -61,7 +61,7 @@ impl Ramcast {
     ) {
         let new = self.logged.insert(message, low_water);
         let awaits_delivery = |this: &Self| this.stage_of(message) != MessageStage::Delivered;
-        // Duplicate of a delivered message, for one mutant; the other logs twice what is not delivered yet.
+        // For a mutant: a duplicate of a delivered message is logged again.
         let done_again = planted(Mutant::DuplicateExecuted)
             && !destinations.has_several()
             && !awaits_delivery(self);
@@ -95,10 +95,10 @@ impl Ramcast {
         }
     }
 
-    /// Task 4: another group's proposal. Whoever announces a message makes us propose it too, so it
-    /// is kept until the message is here. A message that is delivered needs no more proposals, but
-    /// whoever announces it may need something of ours; and a slow replica of ours may need to hear
-    /// that it is decided, if the group that announces it has changed its leader.
+    /// Task 4: another group's proposal. A message that is announced here must be proposed here too, so the proposal is
+    /// kept until the message arrives. A delivered message needs no more proposals, but the announcing leader may need
+    /// something of ours; and a slow replica of ours may need a logged decision, if the announcing group has changed
+    /// its leader.
     pub(super) fn hear(
         &mut self,
         from: ReplicaId,
@@ -112,7 +112,7 @@ impl Ramcast {
         let remote = Remote { message, timestamp, ballot, index };
         let pending = self.order.get(message);
         if pending.is_some() || self.uncommitted_multi_group.contains(&message) {
-            // What comes twice in one turn is logged twice, and folded in once.
+            // A proposal that arrives twice in one turn is logged twice, and folded in once.
             if !pending.is_some_and(|pending| pending.has_remote(&remote)) {
                 self.remotes.push(remote);
             }
@@ -141,7 +141,7 @@ impl Ramcast {
         unreceived.announced.push((&remote).into());
     }
 
-    /// Takes in what leaders of one engine propose together for a message, as
+    /// Handles the proposals that leaders of one engine announce together for a message, as
     /// [`Announced`](super::PeerEvent::Announced) would one after the other.
     pub fn hear_together(
         &mut self,
@@ -165,7 +165,7 @@ impl Ramcast {
             None => !self.uncommitted_multi_group.contains(&message),
         };
         if known {
-            // One after the other, then.
+            // Some of them are duplicates, or the message is not pending here: handle them one after the other.
             for _ in before..self.remotes.len() {
                 let Remote { timestamp, ballot, index, .. } = self.remotes.remove(before);
                 let from = ReplicaId::new(timestamp.group(), ballot.slot());
@@ -184,7 +184,7 @@ impl Ramcast {
         }
     }
 
-    /// Takes note of a group's ballot. Returns whether we are to listen to its leader.
+    /// Notes a group's ballot. Returns whether this replica leads and the ballot is no earlier than the highest seen.
     fn hears(&mut self, group: GroupId, ballot: Ballot, effects: &mut Vec<Effect>) -> bool {
         let known = &mut self.ballots[group.index()];
         let (newer, stale) = (ballot > *known, ballot < *known);
@@ -208,11 +208,11 @@ impl Ramcast {
     ) {
         let &Announcement { message, again, .. } = announcement;
         let Some(retained) = self.retained.get(message).copied() else {
-            // All were done with it, and what we had proposed is forgotten. Whoever asks all the same
-            // belongs to a group that was recreated since, or lags behind one that has applied it. In the
-            // latter the group is done with whatever ends where this message does. A recreated one is not: it
-            // cannot deliver beyond this message, though it may beyond what it proposes for it, and begins
-            // above all that its former self was done with.
+            // All groups were done with the message, and our proposal is forgotten. A replica that still asks belongs
+            // to a group that was recreated since, or lags behind a replica of its group that has applied the message.
+            // In the latter case the group is done with everything that ends where this message does. A recreated group
+            // is not: it cannot deliver beyond this message, though it may deliver beyond its own proposal for it, and
+            // it begins above all that its former self was done with.
             let begins_anew = |bound| self.retained.settled_by(from.group) < bound;
             if again.is_some_and(begins_anew) && !planted(Mutant::OverNotTold) {
                 self.paths.told_over += 1;
@@ -231,8 +231,8 @@ impl Ramcast {
         }
     }
 
-    /// Announces a message of ours to a replica of another group, and sends the result that our
-    /// state machine had for it, as far as there is one.
+    /// Announces one of our messages to a replica of another group, and sends the result of our state machine, if there
+    /// is one.
     pub(super) fn tell(
         &mut self,
         message: MessageId,
@@ -251,8 +251,8 @@ impl Ramcast {
         }
     }
 
-    /// What there is to announce about a message of ours. Its index is no lower than our first
-    /// entry's: below that, nothing is acknowledged in our ballot.
+    /// The announcement of one of our messages. Its index is no lower than our first entry's: below that, nothing is
+    /// acknowledged in our ballot.
     pub(super) fn announcement(&self, message: MessageId, again: bool) -> Option<Announcement> {
         let (low_water, destinations, timestamp, index, bound) = match self.order.get(message) {
             Some(p) => (p.low_water, p.destinations, p.local, p.index, p.bound()),
@@ -280,8 +280,8 @@ impl Ramcast {
         Some(Announcement { message, low_water, destinations, timestamp, ballot, index, again })
     }
 
-    /// Asks other groups, whoever leads them, for what pending messages have lacked for too long:
-    /// their leader may have died with what it was told, or with what it had told us.
+    /// Asks all replicas of other groups for what pending messages have lacked for too long: the leader of such a group
+    /// may have died with what it had received, or with what it had sent to us.
     pub(super) fn ask_again(&mut self, effects: &mut Vec<Effect>) {
         let (now, timeout) = (self.log.now_ms(), self.config.group.timeout_ms);
         let delivered = self.delivered();
@@ -304,9 +304,10 @@ impl Ramcast {
         }
     }
 
-    /// As follower: messages that have waited for too long for what other groups tell nobody any more,
-    /// because their leader changed after ours had delivered them, or because they do not reach us. Our leader
-    /// is to be asked. When it has answered it is asked for the next ones at once: we are fed as fast.
+    /// As follower: messages that have waited too long for what other groups no longer send, because their leader
+    /// changed after ours had delivered the messages, or for what does not reach this replica. Our leader is to be
+    /// asked. Once it has answered, it is asked for the next ones at once, so that the follower catches up as fast as
+    /// it is answered.
     pub(super) fn lacks_for_long(&mut self) -> Vec<MessageId> {
         let (now, timeout) = (self.log.now_ms(), self.config.group.timeout_ms);
         let answered = core::mem::take(&mut self.answered);
@@ -323,7 +324,7 @@ impl Ramcast {
         late
     }
 
-    /// A follower of ours cannot deliver a message: if we have, our log shall say so.
+    /// A follower of ours cannot deliver a message. If this leader has delivered it, logs where it ended.
     pub(super) fn decide_for_follower(&mut self, message: MessageId) {
         if !self.log.leads() {
             return;
@@ -334,7 +335,7 @@ impl Ramcast {
         }
     }
 
-    /// Our state machine waits for other groups' results about a message that it was given; it has those of `heard`.
+    /// Our state machine waits for other groups' results about a delivered message. It has received those of `heard`.
     pub(super) fn wait_for_results(
         &mut self,
         message: MessageId,
@@ -356,8 +357,8 @@ impl Ramcast {
         }
     }
 
-    /// Logs what was announced in this turn, many to an entry. The clock rises first, so that
-    /// nothing proposed from here on can end below.
+    /// Logs the proposals that were announced in this turn, many to an entry. The clock rises first, so that nothing
+    /// proposed from here on can end below them.
     pub(super) fn log_remotes(&mut self, effects: &mut Vec<Effect>) {
         let remotes = core::mem::take(&mut self.remotes);
         self.logged_from = self.log.last_index() + 1;
@@ -384,7 +385,7 @@ impl Ramcast {
         entry_of(&self.logged_remotes, self.logged_from, index)
     }
 
-    /// Logs what was decided in this turn, many to an entry.
+    /// Logs the decisions of this turn, many to an entry.
     pub(super) fn log_decisions(&mut self, effects: &mut Vec<Effect>) {
         let decisions = core::mem::take(&mut self.decisions);
         self.decided_from = self.log.last_index() + 1;
@@ -401,23 +402,23 @@ impl Ramcast {
         entry_of(&self.logged_decisions, self.decided_from, index)
     }
 
-    /// Payloads that are not in the log are kept, past delivery, until every follower that the log
-    /// waits for has its own.
+    /// Releases payloads that are not in the log. Each is kept, past delivery, until every follower that the log waits
+    /// for has its own.
     pub(super) fn release(&mut self, effects: &mut Vec<Effect>) {
         self.log.release(|message| effects.push(Effect::Forget { message }));
     }
 
-    /// Payloads that were delivered, and kept while we led, are for others to keep now.
+    /// Drops the delivered payloads that this replica kept while it led.
     pub(super) fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
         effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
     }
 
-    /// Asks again for what has been missing for too long: our followers' stalled entry, or what
-    /// other groups announced to us as leader.
+    /// Asks again for what has been missing for too long: as follower the payload of the stalled entry, as leader a
+    /// message that other groups announced.
     pub(super) fn fetch_missing(&mut self, effects: &mut Vec<Effect>) {
         let (now_ms, timeout) = (self.log.now_ms(), self.config.fetch_after_ms);
         let ballots = &self.ballots;
-        // What a deposed leader announced and its successor does not is in no log.
+        // A message that a deposed leader announced and its successor does not announce is in no log.
         self.unreceived.retain(|_, unreceived| {
             let lives = |remote: &Proposal| remote.ballot == ballots[remote.group().index()];
             unreceived.announced.iter().any(lives)
@@ -436,8 +437,8 @@ impl Ramcast {
         }
     }
 
-    /// A record has its place in our log: the last one is remembered that others than we may have answered, or may
-    /// answer, which is one of a former ballot, or of a message to several groups.
+    /// Notes the index of a logged record in `last_shared`, if a replica other than this one may have answered it, or
+    /// may answer it: a record of a former ballot, or of a message to several groups.
     fn note_logged(&mut self, index: u64, record: &Record) {
         let shared = match record {
             Record::Group(GroupRecord::NewBallot) | Record::Remote(_) | Record::Decided(_) => true,
@@ -451,7 +452,7 @@ impl Ramcast {
         }
     }
 
-    /// Appends one entry, of these records.
+    /// Appends one entry of these records.
     pub(super) fn append_all(
         &mut self,
         records: impl IntoIterator<Item = Record>,

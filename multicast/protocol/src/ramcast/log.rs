@@ -1,4 +1,4 @@
-//! What the entries of the log say, as RamCast orders: the body of each [frame](crate::group::frame), and its bytes.
+//! The bodies of RamCast's log entries, and their encoding inside a [frame](crate::group::frame).
 
 use alloc::vec::Vec;
 
@@ -12,25 +12,23 @@ use crate::ids::{GroupId, GroupSet, MessageId, SessionId};
 use crate::results::Results;
 use crate::timestamp::Timestamp;
 
-/// The most `Remote`s, or decisions, that share an entry.
+/// Most `Remote`s, or decisions, in one entry.
 pub const REMOTES_MAX: usize = 32;
-/// A group's proposal, as another group's leader logs it. The group is the timestamp's.
+/// A group's proposal, as another group's leader logs it. The proposing group is the timestamp's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Of which message.
     pub message: MessageId,
-    /// The proposal.
     pub timestamp: Timestamp,
-    /// The ballot of the leader that announced it.
+    /// Ballot of the leader that announced it.
     pub ballot: Ballot,
-    /// Where it stands in that group's log.
+    /// Index in the proposing group's log.
     pub index: u64,
 }
 
 impl Remote {
     const BYTES: usize = 40;
 
-    /// The group that proposed it.
+    /// The proposing group.
     pub const fn group(&self) -> GroupId {
         self.timestamp.group()
     }
@@ -52,13 +50,11 @@ impl Remote {
     }
 }
 
-/// A message's final timestamp, seen to rest on quorums of all its destination groups. A replica
-/// that lags may deliver on this alone.
+/// A message's final timestamp, for which quorums of all its destination groups were seen. A lagging replica may
+/// deliver on this alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Of which message.
     pub message: MessageId,
-    /// The final timestamp.
     pub timestamp: Timestamp,
 }
 
@@ -66,48 +62,44 @@ impl Decision {
     const BYTES: usize = 24;
 }
 
-/// What an entry says.
+/// The body of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// What it says of the group itself.
+    /// A record of the group log itself.
     Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
-        /// The message.
         message: MessageId,
-        /// Its session's low-water mark.
+        /// Low-water mark of the message's session.
         low_water: u64,
-        /// The proposal.
         timestamp: Timestamp,
-        /// All its destinations.
         destinations: GroupSet,
-        /// The payload that was multicast.
         payload: Payload<'a>,
     },
     /// Other groups' proposals that the leader read together.
     Remotes(Remotes<'a>),
-    /// What another group's state machine exchanged about messages.
+    /// Results of another group's state machine.
     Exchange {
-        /// Whose results.
+        /// The group that sent the results.
         from: GroupId,
-        /// The results, as they were told.
+        /// The results, as they were sent.
         results: Results<'a>,
     },
-    /// Messages that may be delivered on this alone.
+    /// Final timestamps: the messages may be delivered on this alone.
     Decided(Decisions<'a>),
-    /// Nothing that is logged later ends at or below this timestamp.
+    /// A bound for later entries, logged for a recreated group.
     Raise {
-        /// Which.
+        /// Nothing that is logged later ends at or below this.
         timestamp: Timestamp,
     },
 }
 
-/// The list of an entry's decisions.
+/// The decisions of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decisions<'a>(&'a [u8]);
 
 impl<'a> Decisions<'a> {
-    /// In the order in which they were made.
+    /// The decisions, in the order in which they were made.
     pub fn iter(self) -> impl Iterator<Item = Decision> + use<'a> {
         self.0.chunks_exact(Decision::BYTES).map_while(|bytes| {
             let mut from = Reader(bytes);
@@ -119,12 +111,12 @@ impl<'a> Decisions<'a> {
     }
 }
 
-/// The list of an entry's `Remote`s.
+/// The `Remote`s of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remotes<'a>(&'a [u8]);
 
 impl<'a> Remotes<'a> {
-    /// In the order in which the leader read them.
+    /// The proposals, in the order in which the leader read them.
     pub fn iter(self) -> impl Iterator<Item = Remote> + Clone + use<'a> {
         let (remotes, _) = self.0.as_chunks::<{ Remote::BYTES }>();
         remotes.iter().map(|bytes| Remote::decode(&mut Reader(bytes)).expect("it is long enough"))
@@ -138,36 +130,35 @@ pub struct Entry<'a> {
     pub birth: Ballot,
     /// Ballot in which it was written here.
     pub written: Ballot,
-    /// The leader's clock in milliseconds.
+    /// The leader's time.
     pub time_ms: u64,
-    /// The slot map's epoch.
+    /// Epoch of the slot map.
     pub epoch: u32,
-    /// What it says.
     pub body: Body<'a>,
 }
 
 impl<'a> Entry<'a> {
-    /// The bytes a `Local` takes whose payload takes so many.
+    /// Length in bytes of a `Local` whose payload has `payload` bytes.
     pub fn local_len(destinations: GroupSet, payload: usize) -> usize {
         entry_len(32 + groups_len(destinations) + 1 + payload)
     }
 
-    /// The bytes an entry of `count` remotes takes.
+    /// Length in bytes of an entry of `count` remotes.
     pub const fn remotes_len(count: usize) -> usize {
         entry_len(count * Remote::BYTES)
     }
 
-    /// The bytes an entry of `count` decisions takes.
+    /// Length in bytes of an entry of `count` decisions.
     pub const fn decided_len(count: usize) -> usize {
         entry_len(count * Decision::BYTES)
     }
 
-    /// The bytes a raised clock takes.
+    /// Length in bytes of a `Raise`.
     pub const fn raise_len() -> usize {
         entry_len(8)
     }
 
-    /// The bytes an `Exchange` takes whose results take so many.
+    /// Length in bytes of an `Exchange` whose results have `results` bytes.
     pub const fn exchange_len(results: usize) -> usize {
         entry_len(2 + results)
     }
@@ -222,7 +213,7 @@ impl<'a> Entry<'a> {
     /// Reads the entry that belongs at `cursor`, in `ballot`, as [`Frame::decode`] does.
     ///
     /// # Errors
-    /// If the bytes are not that entry, not all of it, or of no kind that there is.
+    /// If the bytes are not that entry, are incomplete, or are of an unknown kind.
     pub fn decode(bytes: &'a [u8], cursor: Cursor, ballot: Ballot) -> Result<Self, NotThere> {
         Self::parse(bytes, cursor).filter(|entry| entry.written == ballot).ok_or(NotThere)
     }
@@ -237,12 +228,12 @@ impl<'a> Entry<'a> {
 }
 
 impl Body<'_> {
-    /// An entry's body of remotes that [`Entry::encode_remotes`] fills in.
+    /// Body of an entry of remotes that [`Entry::encode_remotes`] fills in.
     pub const REMOTES: Self = Body::Remotes(Remotes(&[]));
-    /// An entry's body of decisions that [`Entry::encode_decided`] fills in.
+    /// Body of an entry of decisions that [`Entry::encode_decided`] fills in.
     pub const DECIDED: Self = Body::Decided(Decisions(&[]));
 
-    /// The bytes that an entry takes which says this.
+    /// Length in bytes of an entry with this body.
     fn entry_len(&self) -> usize {
         match self {
             Body::Group(record) => entry_len(record.body_len()),
@@ -324,14 +315,14 @@ impl<'a> body::Body<'a> for Body<'a> {
     }
 }
 
-/// An entry that is to be written.
+/// An entry to be written.
 #[derive(Clone, Copy, Debug)]
 pub enum Draft<'a> {
-    /// It says one thing.
+    /// An entry with a single body.
     One(Body<'a>),
     /// Other groups' proposals that were read together.
     Remotes(&'a [Remote]),
-    /// Messages that may be delivered on this alone.
+    /// Final timestamps: the messages may be delivered on this alone.
     Decided(&'a [Decision]),
 }
 
@@ -339,7 +330,7 @@ impl<'a> Draft<'a> {
     /// The entry of one record.
     ///
     /// # Panics
-    /// If the contents are not what the record says that its entry has.
+    /// If `contents` does not match the record.
     pub(super) fn of(record: &Record, contents: Contents<'a>) -> Self {
         Self::One(match (*record, contents) {
             (Record::Group(record), _) => Body::Group(record),
@@ -543,7 +534,7 @@ mod tests {
         let cursor = Cursor { index: 2, position: 128 };
         let mut bytes = Vec::new();
         local(Payload::Inline(&[9; 40])).encode(cursor, &mut bytes);
-        // The header was copied while it still said how long the entry of an earlier lap was.
+        // The header was copied while it still held the length of an earlier lap's entry.
         bytes.extend([0; 64]);
         assert_eq!(Entry::decode(&bytes, cursor, BALLOT), Err(NotThere), "it was shorter");
     }

@@ -1,29 +1,27 @@
 //! RamCast on a group log: genuine atomic multicast.
 //!
-//! Each destination group's leader logs a `Local` with its next clock value and announces it to the
-//! other destination groups' leaders; each logs what it reads as a `Remote`. Followers acknowledge
-//! what they accept, to their own group and to the groups they share the message with. Delivery is
-//! a function of the group's committed log and of monotone acknowledgement words, the same code at
-//! leader and followers (`delivery`).
+//! Each destination group's leader logs a `Local` with its next clock value and announces it to the other destination
+//! groups' leaders; each of these logs the announcements that it reads as `Remote`s. Followers acknowledge what they
+//! accept, to their own group and to the groups that share the message. Delivery is a function of the group's committed
+//! log and of monotone acknowledgement words; leader and followers run the same code (`delivery`).
 //!
-//! **Invariant (order).** A message is delivered at its final timestamp, the highest proposal of
-//! its destination groups, only when nothing this replica has yet to deliver can end below it. A
-//! leader's clock is at least every timestamp in its log, so whatever is logged later ends above;
-//! for what is in the table it is enough to look at the proposals known.
+//! **Invariant (order).** A message is delivered at its final timestamp, the highest proposal of its destination
+//! groups, only when nothing that this replica has yet to deliver can end below it. A leader's clock is at least every
+//! timestamp in its log, so whatever is logged later ends above; for messages in the pending table it is enough to look
+//! at the known proposals.
 //!
-//! **Invariant (quorum).** What a delivery rests on is held by f+1 replicas of each destination
-//! group, in one ballot each: the entries of our own log by [`GroupLog::commit_index`], another
-//! group's proposal by its acceptance words, which count only for the ballot they name; or by a
-//! committed `Decided`, whose leader saw all that.
+//! **Invariant (quorum).** Everything a delivery depends on is held by f+1 replicas of each destination group, in one
+//! ballot each: entries of our own log by [`GroupLog::commit_index`]; another group's proposal by its acceptance words,
+//! which count only for the ballot they name, or by a committed `Decided`, whose leader has seen all that.
 //!
-//! **Invariant (leader change).** Everything in the pending table is committed, so a leader change
-//! takes nothing out of it. What is logged and not committed stands in the log behind `commit`, and may be cut
-//! off. (`group`, `hooks`, and `docs/protocols/failover.md`.)
+//! **Invariant (leader change).** Everything in the pending table is committed, so a leader change removes nothing from
+//! it. Uncommitted entries stay in the log behind `commit`, and may be cut off. (`group`, `hooks`, and
+//! `docs/protocols/failover.md`.)
 //!
-//! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as
-//! `docs/protocols/ramcast.md` says: timestamps live in one dense log per group instead of a slot
-//! per client, so a follower cannot miss an entry; acknowledgements are one word per replica; a
-//! payload is accepted only by who holds it; a leader change is one of the group's log alone.
+//! Implements RamCast (Middleware '21) section 3.4, Algorithm 2. Departs from it as `docs/protocols/ramcast.md` says:
+//! timestamps are in one dense log per group instead of a slot per client, so a follower cannot miss an entry;
+//! acknowledgements are one word per replica; a replica accepts a payload only if it holds it; a leader change concerns
+//! the group's log alone.
 
 pub mod announcement;
 mod boundary;
@@ -77,42 +75,43 @@ use crate::timestamp::Timestamp;
 /// One replica of one group.
 pub struct Ramcast {
     config: Config,
-    /// The log of our own group, on which the order stands.
+    /// The log of our own group.
     log: GroupLog<Record>,
-    /// The highest ballot known of each other group's leaders.
+    /// The highest ballot seen of each other group's leaders.
     ballots: Vec<Ballot>,
     clock: u64,
-    /// What other groups' replicas hold.
+    /// Acceptance words of other groups' replicas.
     quorums: Quorums,
     logged: LoggedSet,
     order: DeliveryQueue,
-    /// Multi-group messages that we have logged as leader and not committed.
+    /// Multi-group messages that this leader has logged and not committed.
     uncommitted_multi_group: HashSet<MessageId>,
-    /// Multi-group messages that we have delivered and some destination may not be done with.
+    /// Multi-group messages that were delivered here and may still be needed by some destination.
     retained: Retained,
-    /// What replies may rest on.
+    /// Which messages are passed: replies depend on them.
     passed: Passed,
-    /// As leader: the last entry of our log that others than we may have answered, or may answer: of a
-    /// former ballot, or of a message to several groups.
+    /// As leader: index of the last entry that a replica other than this one may have answered, or may answer: an entry
+    /// of a former ballot, or of a message to several groups.
     last_shared: u64,
-    /// Messages announced to us that we have not received: leaders only.
+    /// As leader: messages that were announced to this replica and have not arrived.
     unreceived: BTreeMap<MessageId, Unreceived>,
     /// Announcements of this turn, to be logged together.
     remotes: Vec<Remote>,
-    /// Those of the last one, and the first entry that has some.
+    /// Announcements that the last turn's end logged; `logged_from` is the index of their first entry.
     logged_remotes: Vec<Remote>,
     logged_from: u64,
-    /// For pending and unreceived messages.
+    /// Spare proposal lists, for pending and unreceived messages.
     lists: Lists,
     /// Decisions of this turn, to be logged together.
     decisions: Vec<Decision>,
-    /// Those of the last one.
+    /// Decisions that the last turn's end logged; `decided_from` is the index of their first entry.
     logged_decisions: Vec<Decision>,
     decided_from: u64,
-    /// When other groups were last asked for what pending messages lack.
+    /// Time at which this replica last asked for what pending messages lack: other groups as leader, its leader as
+    /// follower.
     asked_ms: u64,
     asking: leader::Asking,
-    /// As follower: our leader was asked last, and has not answered; and whether it has since.
+    /// As follower: whether the leader was asked in the last round, and whether a decision has been committed since.
     asked: bool,
     answered: bool,
     /// Groups to which we write our acceptance word at the end of this turn.
@@ -158,7 +157,7 @@ impl Ramcast {
         Some(next)
     }
 
-    /// The next message, when messages to several groups are pending.
+    /// The next message, if messages to several groups are pending.
     fn next_of_several(&mut self) -> Option<Deliver> {
         let candidate = loop {
             let candidate = self.order.least()?;
@@ -176,7 +175,7 @@ impl Ramcast {
             if proven == pending.proven() {
                 return None;
             }
-            // It may rise above others.
+            // Its bound has risen, perhaps above another message's.
             if let Some(first) = self.order.prove(&candidate, proven, bound) {
                 break first;
             }
@@ -197,7 +196,7 @@ impl Ramcast {
         Some(next)
     }
 
-    /// The highest ballot known of a group's leaders; of our own group, the one in which we log.
+    /// The highest ballot seen of a group's leaders; for our own group, the ballot in which we log.
     fn ballot_of(&self, group: GroupId) -> Ballot {
         if group == self.group() { self.log.ballot() } else { self.ballots[group.index()] }
     }
@@ -206,7 +205,7 @@ impl Ramcast {
         self.config.group.me.group
     }
 
-    /// Groups whose proposal of a pending message, or whose quorum for it, is missing here.
+    /// Groups whose proposal for a pending message, or whose quorum for it, is missing here.
     fn lacking(&self, pending: &delivery::Pending) -> GroupSet {
         if pending.is_decided() {
             return GroupSet::EMPTY;

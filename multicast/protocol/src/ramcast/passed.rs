@@ -1,41 +1,40 @@
-//! What a reply may rest on: which messages have been *passed* by all who share them.
+//! What a reply depends on: which messages have been *passed* by all groups that share them.
 //!
-//! The order of messages has no cycle, but it is not that of real time. A group may deliver a message
-//! that it shares with another, which has not heard of it and puts a newer one before it, though
-//! somebody was answered in between. So replies wait, and nothing else does.
+//! The order of messages has no cycle, but it is not the order of real time. A group may deliver a message that it
+//! shares with another group, while that group has not received it and orders a newer message before it, although a
+//! session has received a reply in between. So replies wait; nothing else does.
 //!
-//! **What must hold.** A message *rests on* every message to several groups that one of its groups
-//! delivers before it, and on what those rest on. A group *passes* a timestamp when everything up to
-//! there that it shares, and all that this rests on, was delivered by some replica of each of its
-//! destinations. What was delivered is committed there, so whatever a group is sent later it puts
-//! behind. A reply leaves when its group has passed everything that it delivered before.
+//! **What must hold.** A message *depends on* every message to several groups that one of its groups delivers before
+//! it, and on what those depend on. A group *passes* a timestamp when everything up to there that it shares, and all
+//! that this depends on, was delivered by some replica of each of its destinations. A delivered message is committed in
+//! that group, so the group orders everything that it receives later behind it. A reply is sent when its group has
+//! passed everything that it delivered before.
 //!
-//! A message to several groups needs less: its session waits for the answers of all of them, and each
-//! says that it was delivered there. So the message itself need not be passed, only those before it.
+//! A message to several groups needs less: its session waits for the replies of all of them, and each reply shows that
+//! the message was delivered there. So the message itself need not be passed, only those before it.
 //!
-//! **How it is found out.** Of each group a replica keeps a *row* of facts: up to where some replica of
-//! it has *delivered*, the *last* message of those that it shares with each other group, and up to
-//! where it is known to have *passed*. Facts only grow, stay true whoever leads, and may come late,
-//! twice and from anybody: leaders tell theirs, and what they were told, to the groups with which they
-//! share something that is not passed. What was delivered is told at once. What is known to be passed only
-//! makes walks shorter: it goes with what was delivered, or in the next tick.
+//! **How it is computed.** For each group a replica keeps a *row* of facts: the timestamp up to which some replica of
+//! the group has *delivered*, the *last* message that the group shares with each other group, and the timestamp up to
+//! which the group is known to have *passed*. Facts only grow, hold under every leader, and may arrive late, twice and
+//! from any replica. Leaders send their own facts, and those that they have received, to the groups with which they
+//! share something that is not passed. Deliveries are sent at once. A passed timestamp only makes walks shorter: it is
+//! sent with a delivery, or in the next tick.
 //!
-//! From us it is a walk to all that our messages can rest on: to the groups with which we share
-//! something that is not passed, to those with which these do, and so on. Everything up to T is passed
-//! here if for each pair (h, k) on that walk, over pairs that share something at or below T which is not
-//! passed, k has delivered up to the last message that h shares with it, or up to T. One walk finds the
-//! highest such T: however long a chain of overlapping messages is, it is passed at one look, and not a
-//! message at a time.
+//! A walk begins at our group and visits all groups on which our messages can depend: the groups with which we share
+//! something that is not passed, those with which these do, and so on. Everything up to T is passed here if for each
+//! pair (h, k) on that walk, over pairs that share something at or below T which is not passed, k has delivered up to
+//! the last message that h shares with it, or up to T. One walk finds the highest such T: a chain of overlapping
+//! messages of any length is passed in one walk, and not one message at a time.
 //!
-//! *Why that suffices.* Take any chain from us: m1 that we have delivered, at or below T; its
-//! destination h1; m2 that h1 delivers no later than m1; and so on. By induction, the row of each h has
-//! delivered up to its message: it stands in the row before as shared with h, so h has delivered up to
-//! that or T, and the message is no higher than both. Hence the row of h tells of the next message,
-//! which is lower still, unless that is passed, and then all that follows is. So every message of the
-//! chain was delivered by each of its destinations.
+//! *Why that suffices.* Take any chain from our group: m1, which we have delivered, at or below T; its destination h1;
+//! m2, which h1 delivers no later than m1; and so on. By induction, the row of each h shows that h has delivered up to
+//! its message: the row before it shows the message as shared with h, so h has delivered up to that message or up to T,
+//! and the message is no higher than either. Hence the row of h contains the next message, which is lower still, unless
+//! that message is passed, and then everything after it is passed too. So every message of the chain was delivered by
+//! each of its destinations.
 //!
-//! *Why nobody waits for ever.* What a group delivers is delivered by all destinations, if these have a
-//! quorum; and a group with which nothing is shared at or below T holds nothing up, dead or alive.
+//! *Why no reply waits for ever.* What one group delivers is delivered by all destinations, if these have a quorum. A
+//! group with which nothing is shared at or below T delays nothing, whether it is available or not.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -53,18 +52,18 @@ use crate::ordering::{AnswerTo, OrderingProtocol};
 use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
-/// What is known of a group.
+/// The facts about one group. They only grow.
 #[derive(Clone, Debug)]
 struct Row {
-    /// Some replica of it has delivered everything up to here. Of several groups' messages only.
+    /// Some replica of the group has delivered every message to several groups up to here.
     delivered: Timestamp,
-    /// It is known to have passed everything up to here.
+    /// The group is known to have passed everything up to here.
     passed: Timestamp,
-    /// The last message up to `delivered`, or a later one, that it shares with each other group.
+    /// The last message up to `delivered`, or a later one, that the group shares with each other group.
     last: LastWith,
-    /// The first of those that it has not passed, or a lower timestamp.
+    /// For each other group, the first shared message that is not passed, or a lower timestamp.
     first: Vec<Timestamp>,
-    /// The groups with which it shares one that it has not passed.
+    /// The groups with which it shares a message that it has not passed.
     shares: GroupSet,
 }
 
@@ -75,7 +74,7 @@ impl Row {
         Self { delivered, passed, last, first, shares: GroupSet::EMPTY }
     }
 
-    /// It shares messages with another group, none before `first` that it has not passed.
+    /// Notes that the group shares messages with another, up to `last`. All of them before `first` are passed.
     fn share(&mut self, with: GroupId, first: Timestamp, last: Timestamp) {
         let at = with.index();
         self.last.raise(with, last);
@@ -85,7 +84,7 @@ impl Row {
         }
     }
 
-    /// Returns whether that is new.
+    /// Raises `passed`. Returns whether it rose.
     fn pass(&mut self, timestamp: Timestamp) -> bool {
         let new = timestamp > self.passed;
         if new {
@@ -105,27 +104,27 @@ impl Row {
 pub(super) struct Passed {
     own: GroupId,
     rows: Vec<Row>,
-    /// What we have delivered behind `known_from` and not passed, with those we share it with.
+    /// Messages that we have delivered above `known_from` and not passed, with the other groups that share them.
     recent: VecDeque<(Timestamp, GroupSet)>,
     known_from: Timestamp,
-    /// The last message to several groups that we delivered, and where the one before it ended.
+    /// The last message to several groups that we delivered, and the timestamp up to which we had delivered before it.
     newest: Option<MessageId>,
     before: Timestamp,
-    /// Nothing that is committed behind what is now ends at or below this.
+    /// Nothing that is committed from now on ends at or below this.
     raised: Timestamp,
-    /// Rows that each group has not been told since they changed.
+    /// For each group, the rows that have changed since they were last sent to it.
     due: Vec<GroupSet>,
-    /// Those of them that it may wait for.
+    /// Those rows in `due` for which the group may wait.
     awaited: Vec<GroupSet>,
-    /// Up to where each group was told that we have passed.
+    /// `passed` of our row, as last sent to each group and to our own members.
     told: Vec<Timestamp>,
     told_members: Timestamp,
-    /// Something was delivered since it was last said.
+    /// Whether something was delivered since our row was last marked as changed.
     delivered: bool,
-    /// Somebody may wait for what changed; there is something to find out.
+    /// `urgent`: a group may wait for a changed row. `dirty`: a walk may find something new.
     urgent: bool,
     dirty: bool,
-    /// Up to where we had passed at the last tick, and since when.
+    /// `passed` of our row at the last tick, and the time at which it was first seen, or last asked about.
     stands: (Timestamp, u64),
 }
 
@@ -151,8 +150,8 @@ impl Passed {
         }
     }
 
-    /// Of a group that begins anew: whatever its former self delivered was at or below this clock, and
-    /// nothing will be any more.
+    /// The state of a group that was recreated: whatever its former self delivered was at or below this clock, and
+    /// nothing new ends there.
     pub(super) fn anew(own: GroupId, groups: u16, clock: u64) -> Self {
         let mut passed = Self::new(own, groups);
         let timestamp = Timestamp::new(clock, GroupId(Timestamp::GROUPS_MAX - 1));
@@ -167,21 +166,21 @@ impl Passed {
         self.rows.iter().map(|row| row.delivered.clock()).max().unwrap_or(0)
     }
 
-    /// Up to where our group is known to have passed everything.
+    /// Timestamp up to which our group is known to have passed everything.
     pub(super) fn by_us(&self) -> Timestamp {
         self.row(self.own).passed
     }
 
-    /// Up to where everything must be [passed](Self::has_passed) before an answer may go out: a reply to a message that was
-    /// just delivered, or before, or a read that was just made.
+    /// Timestamp up to which everything must be [passed](Self::has_passed) before an answer may be sent: a reply to a
+    /// message that was delivered, or the result of a read that was just made.
     pub(super) fn reply_dependency(&self, to: AnswerTo) -> Timestamp {
-        // Answers of all its groups say that the last one was delivered by all.
+        // The replies of all its groups show that the last message was delivered by all of them.
         let newest = matches!(to, AnswerTo::Message(message) if self.newest == Some(message));
         if newest { self.before } else { self.row(self.own).delivered }
     }
 
-    /// Whether everything that this group has delivered up to a timestamp, and all that it rests on,
-    /// was delivered by all its destinations.
+    /// Whether everything that this group has delivered up to a timestamp, and all that it depends on, was delivered by
+    /// all its destinations.
     pub(super) fn has_passed(&self, timestamp: Timestamp) -> bool {
         guard!(Mutant::RepliesNotGated, timestamp <= self.by_us())
     }
@@ -190,7 +189,7 @@ impl Passed {
         &self.rows[group.index()]
     }
 
-    /// We have delivered a message to several groups.
+    /// Notes that we have delivered a message to several groups.
     pub(super) fn deliver(&mut self, next: &Deliver) {
         let row = &mut self.rows[self.own.index()];
         self.newest = Some(next.message);
@@ -209,25 +208,25 @@ impl Passed {
         self.delivered = true;
     }
 
-    /// What was delivered since the last time is news to others.
+    /// Marks our row as changed if something was delivered since the last call.
     fn note_delivered(&mut self) {
         if core::mem::take(&mut self.delivered) {
             self.changed(self.own, self.own);
         }
     }
 
-    /// It is committed that nothing which is logged later ends at or below a timestamp.
+    /// Notes a committed `Raise`: nothing that is logged later ends at or below the timestamp.
     pub(super) fn raise(&mut self, timestamp: Timestamp) {
         self.raised = timestamp.max(self.raised);
     }
 
-    /// Nothing that is pending ends at or below what was raised either.
+    /// Nothing pending ends at or below the raised timestamp either: raises our row to it.
     fn stand(&mut self) {
         self.rows[self.own.index()].delivered = self.raised;
         self.changed(self.own, self.own);
     }
 
-    /// A row has changed in a way that others may wait for, as told by group `by`.
+    /// Marks a row as changed, as reported by group `by`. Other groups may wait for the change.
     fn changed(&mut self, row: GroupId, by: GroupId) {
         self.mark_due(row, by);
         for (awaited, due) in self.awaited.iter_mut().zip(&self.due) {
@@ -239,7 +238,7 @@ impl Passed {
         self.dirty = true;
     }
 
-    /// Whatever is due is told now.
+    /// Marks whatever is due as awaited, so that it is sent now.
     fn hurry(&mut self) {
         self.urgent |= self.due.iter().any(|due| !due.is_empty());
         self.awaited.copy_from_slice(&self.due);
@@ -254,10 +253,10 @@ impl Passed {
         }
     }
 
-    /// All groups that our messages can rest on, and the highest T up to which everything is passed.
+    /// All groups on which our messages can depend, and the highest T up to which everything is passed.
     ///
-    /// The *level* of a group is the least T that is high enough for our messages to rest on its: the
-    /// highest `first` on the way there. Groups are taken in the order of their levels.
+    /// The *level* of a group is the least T at which our messages can depend on its messages: the highest `first` on
+    /// the way there. Groups are visited in the order of their levels.
     fn reach(&self) -> (GroupSet, Timestamp) {
         let mut bound = self.row(self.own).delivered;
         let mut levels = [Timestamp::ZERO; GroupSet::CAPACITY as usize];
@@ -289,18 +288,18 @@ impl Passed {
         (done.iter().filter(|group| levels[group.index()] <= bound).collect(), bound)
     }
 
-    /// Finds out up to where we have passed by now.
+    /// Computes up to where we have passed by now.
     fn look(&mut self) {
         if !core::mem::take(&mut self.dirty) {
             return;
         }
-        // What one walk passes elsewhere may let the next one go further.
+        // What one walk passes in other rows may let the next walk go further.
         while self.row(self.own).passed < self.row(self.own).delivered {
             let (reached, bound) = self.reach();
             if bound <= self.row(self.own).passed {
                 break;
             }
-            // What holds of us holds of all that ours can rest on.
+            // What is passed for our group is passed for every group on which our messages can depend.
             for group in reached.iter().filter(|group| *group != self.own) {
                 let row = &mut self.rows[group.index()];
                 row.pass(bound.min(row.delivered));
@@ -310,7 +309,7 @@ impl Passed {
         }
     }
 
-    /// Takes note of what we have passed. Returns whether that is new.
+    /// Raises `passed` of our row. Returns whether it rose.
     fn pass_own(&mut self, timestamp: Timestamp) -> bool {
         let row = &mut self.rows[self.own.index()];
         if !row.pass(timestamp) {
@@ -333,14 +332,15 @@ impl Passed {
         true
     }
 
-    /// Whether a group may wait for something of ours, or of what we were told.
+    /// Whether a group may wait for our row, or for one that we have received.
     fn concerns(&self, group: GroupId) -> bool {
         let (ours, theirs) = (self.row(self.own), self.row(group));
         ours.last.get(group) > self.told[group.index()] || theirs.shares.contains(self.own)
     }
 
-    /// What a group is to be told now. Whoever shares something with it that is not passed tells it by
-    /// itself; and so does whoever has delivered a message to us, to it and to that group, and none behind.
+    /// Takes the rows to send to a group now. Another group sends its row by itself if it shares something with the
+    /// receiver that is not passed, or if the last message that it delivered went to us and to the receiver, and is the
+    /// last that we share with both.
     fn take_owed(&mut self, group: GroupId) -> GroupSet {
         let ours = &self.row(self.own).last;
         let by_itself = |row: &GroupId| {
@@ -352,7 +352,7 @@ impl Passed {
         let rows = due.iter().filter(|row| !by_itself(row)).collect::<GroupSet>();
         self.awaited[group.index()] = GroupSet::EMPTY;
         if !rows.iter().any(|row| awaited.contains(row)) {
-            // Nobody waits for them: they go with what somebody waits for, or in the next tick.
+            // The receiver waits for none of them: they are sent with a row that is awaited, or in the next tick.
             self.due[group.index()] = rows;
             return GroupSet::EMPTY;
         }
@@ -363,7 +363,7 @@ impl Passed {
         rows
     }
 
-    /// Whatever others were told before we led, they may not have heard.
+    /// As new leader: other groups may not have received what was sent to them before.
     pub(super) fn lead(&mut self) {
         self.told.fill(Timestamp::ZERO);
         self.told_members = Timestamp::ZERO;
@@ -371,8 +371,8 @@ impl Passed {
         self.stands = (self.row(self.own).passed, 0);
     }
 
-    /// Takes in what a group's replica tells. Returns whether it asks for what we know, or nothing if
-    /// that makes no sense.
+    /// Takes in the report of a group's replica. Returns whether the replica asks for our rows; `None` if the report is
+    /// malformed.
     fn hear(&mut self, by: GroupId, report: &[u8]) -> Option<bool> {
         let mut from = Reader(report);
         let asks = from.u8()? != 0;
@@ -385,7 +385,7 @@ impl Passed {
                 return None;
             }
             let row = &mut self.rows[group.index()];
-            // We know best what we have delivered.
+            // Reports about our own deliveries add nothing.
             let own = group == self.own;
             let mut news = !own && delivered > row.delivered;
             if news {
@@ -432,7 +432,7 @@ impl Passed {
         }
     }
 
-    /// What is part of a replica's state: our own row.
+    /// Appends our own row, which is part of a replica's state.
     pub(super) fn save(&self, out: &mut Writer<'_>) {
         let row = self.row(self.own);
         out.u64(row.delivered.to_word());
@@ -460,8 +460,8 @@ impl Passed {
 }
 
 impl Ramcast {
-    /// As leader, when all was delivered that there was: tells other groups what they may wait for, and
-    /// finds out what is passed by now. Nothing to do, unless some message went to several groups.
+    /// As leader, when everything that could be delivered was: sends other groups the rows for which they may wait, and
+    /// computes what is passed by now. Does nothing unless some message went to several groups.
     #[inline]
     pub(super) fn pass_on(&mut self, effects: &mut Vec<Effect>) {
         if !self.log.leads() {
@@ -485,8 +485,8 @@ impl Ramcast {
         self.passed.look();
     }
 
-    /// A replica of another group, or our leader, tells what it knows. Returns whether it asks what we
-    /// know: then it [waits for us](super::PeerEvent::Awaited).
+    /// Handles a report of a replica of another group, or of our leader. Returns whether it asks for our rows: then its
+    /// group [waits for us](super::PeerEvent::Awaited).
     pub fn hear_passed(
         &mut self,
         from: ReplicaId,
@@ -502,10 +502,10 @@ impl Ramcast {
         asks
     }
 
-    /// As leader: a group waits until we have delivered what it shares with us. If there is no such
-    /// message here, nor will be, the group or ours was recreated, and has it in a higher place than we
-    /// had, or alone. So we shall have delivered everything up to there, once no later leader of ours
-    /// can put anything there.
+    /// As leader: a group waits until we have delivered what it shares with us. If no such message is here, nor will
+    /// be, that group or ours was recreated, and it has the message at a higher timestamp than we had, or alone. So we
+    /// shall have delivered everything up to there, once no later leader of ours can put anything there: the `Raise`
+    /// ensures that.
     pub(super) fn raise_for(&mut self, group: GroupId, effects: &mut Vec<Effect>) {
         let own = self.group();
         let (last, delivered) =
@@ -530,8 +530,8 @@ impl Ramcast {
         self.append(Record::Raise { timestamp: last }, effects);
     }
 
-    /// All was delivered that could be: if nothing is left at or below what was raised, that is as far
-    /// as we have come.
+    /// Everything that could be delivered was. If nothing is pending at or below the raised timestamp, we have
+    /// delivered up to it.
     pub(super) fn stand(&mut self) {
         let raised = self.passed.raised;
         if raised > self.passed.row(self.group()).delivered
@@ -541,7 +541,7 @@ impl Ramcast {
         }
     }
 
-    /// What to tell of these groups.
+    /// Appends the report of these rows.
     pub fn report_passed(&self, rows: GroupSet, asks: bool, into: &mut Vec<u8>) {
         let own = if planted(Mutant::ClockTakenForDelivered) {
             Timestamp::new(self.clock, GroupId(Timestamp::GROUPS_MAX - 1))
@@ -551,16 +551,16 @@ impl Ramcast {
         self.passed.report(rows, own, asks, into);
     }
 
-    /// Our clock has risen: a mutant takes that for progress.
+    /// For a mutant, which takes a risen clock for progress.
     pub(super) fn clock_has_risen(&mut self) {
         if planted(Mutant::ClockTakenForDelivered) {
             self.passed.changed(self.group(), self.group());
         }
     }
 
-    /// As leader, in each tick: what nobody waits for is told now, so that followers and other groups
-    /// know what is over. What we wait for is asked of everybody, for whoever leads may not know that
-    /// we do, or we who leads.
+    /// As leader, in each tick: sends the rows for which no group waits, so that followers and other groups learn what
+    /// is over. What this leader waits for, it asks of all replicas: the leader there may not have learned that this
+    /// one waits, nor this one who leads there.
     pub(super) fn settle_passed(&mut self, effects: &mut Vec<Effect>) {
         let (own, now) = (self.group(), self.log.now_ms());
         let (delivered, passed) = (self.passed.row(own).delivered, self.passed.row(own).passed);

@@ -1,11 +1,11 @@
-//! How often a replica's part of the order between groups took each path that is not the common one.
+//! Counts of the uncommon paths of the order between groups.
 
 crate::paths! {
-    /// Counts of paths taken by a replica in the order between groups.
+    /// How often a replica took each uncommon path in the order between groups.
     Paths:
     /// A message was announced by another group before it was received.
     announced_early,
-    /// A leader asked for a message that it knew only from an announcement.
+    /// A leader asked for a message of which it had only an announcement.
     fetched_as_leader,
     /// A follower asked for the payload of a logged message.
     fetched_as_follower,
@@ -23,30 +23,30 @@ crate::paths! {
     overtaken,
     /// A leader kept a delivered payload for a follower that might ask.
     payload_kept,
-    /// A leader heard that another group has a new leader.
+    /// A leader received an announcement of another group's new leader.
     heard_new_leader,
-    /// A leader heard from a leader that is none any more.
+    /// A leader received an announcement of a deposed leader.
     heard_old_leader,
-    /// A leader asked another group for what a pending message lacks.
+    /// A leader asked other groups for what a pending message lacks.
     asked_again,
-    /// A group that was recreated was told that others are done with a message.
+    /// A leader reported to a recreated group that a message is over.
     told_over,
-    /// A decision was logged for replicas that lag.
+    /// A decision was logged for lagging replicas.
     decided,
     /// A decision was logged because a follower asked.
     decided_for_follower,
-    /// A follower whose leader had answered asked for the next ones at once.
+    /// A follower asked for the next decisions at once, because its leader had answered.
     asked_at_once,
     /// A message was delivered on a logged decision.
     delivered_on_decision,
-    /// A leader told another group of a third one's progress.
+    /// A leader relayed a third group's progress to another group.
     rows_relayed,
-    /// A replica was asked what it knows to be passed.
+    /// Another replica asked for this replica's rows of passed messages.
     asked_what_passed,
-    /// A leader raised its clock to where another group, recreated, has what both had shared.
+    /// A leader logged a `Raise` for a recreated group that waits for this one.
     raised,
-    /// A state was given away.
+    /// A state was saved for another replica.
     saved,
-    /// A state was taken.
+    /// A state was restored.
     restored,
 }

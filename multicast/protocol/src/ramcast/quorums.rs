@@ -1,4 +1,4 @@
-//! What f+1 replicas of another group hold of what its leader has proposed.
+//! What f+1 replicas of another group hold of its leader's proposals.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,9 +13,9 @@ use crate::ids::{GroupId, GroupSet, ReplicaId};
 /// The acceptance words of other groups, as last read here.
 pub(super) struct Quorums {
     replicas: u8,
-    /// By group, and by slot within it.
+    /// Indexed by group, then by slot.
     words: Vec<Acceptance>,
-    /// Of each group, what [`held`](Self::held) came to last, until a word of the group changes.
+    /// For each group, the last result of [`held`](Self::held), until an acceptance word of the group changes.
     held: [Cell<(Ballot, u64)>; GroupSet::CAPACITY as usize],
 }
 
@@ -26,7 +26,7 @@ impl Quorums {
         Self { replicas, words, held }
     }
 
-    /// The same words, in a replica that begins anew.
+    /// The same words, for a replica that begins again without its log.
     pub(super) fn again(&self) -> Self {
         let held = [const { Cell::new((Ballot::ZERO, 0)) }; GroupSet::CAPACITY as usize];
         Self { replicas: self.replicas, words: self.words.clone(), held }
@@ -53,7 +53,7 @@ impl Quorums {
         held >= remote.index
     }
 
-    /// Up to which index f+1 replicas of a group hold what its leader logged in a ballot, found out anew.
+    /// The index up to which f+1 replicas of a group hold what its leader logged in a ballot, computed anew.
     #[cold]
     fn held(&self, group: GroupId, ballot: Ballot) -> u64 {
         let others = usize::from(self.replicas) / 2;
@@ -65,7 +65,7 @@ impl Quorums {
         index
     }
 
-    /// The words of a group's replicas that have said something.
+    /// The acceptance words of those replicas of a group that have sent one.
     pub(super) fn words_of(&self, group: GroupId) -> impl Iterator<Item = Acceptance> {
         let first = group.index() * usize::from(self.replicas);
         let words = self.words[first..first + usize::from(self.replicas)].iter().copied();

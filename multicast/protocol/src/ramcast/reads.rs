@@ -1,5 +1,5 @@
-//! Reads that are not ordered: what a leader that holds a lease, or is
-//! [confirmed](crate::group::GroupLog::is_confirmed), must have delivered before it answers of its own.
+//! Unordered reads: what a leader that holds a lease, or is [confirmed](crate::group::GroupLog::is_confirmed), must
+//! have delivered before it answers alone.
 
 #[cfg(test)]
 mod confirmations;
@@ -12,13 +12,13 @@ use crate::mutants::Mutant;
 use crate::timestamp::Timestamp;
 
 impl Ramcast {
-    /// Whether we have delivered everything that anybody can have seen when a read came: then our clock was `clock`, and
-    /// `shared` the last entry that others than we may have answered.
+    /// Whether this leader has delivered everything that anybody can have seen when a read arrived. At that time its
+    /// clock was `clock`, and `shared` was the last entry that another replica may have answered.
     ///
-    /// What our group alone was sent in our ballot, nobody answers but we, when we have delivered it. Of
-    /// the rest, whatever was delivered anywhere is in our log, the lease says, with all proposals that
-    /// it rests on, and our clock was no lower. So when that much is committed, and no bound is left at
-    /// or below that clock, it is delivered here.
+    /// A message to this group alone that was logged in our ballot is answered by this leader only, after its delivery.
+    /// Every other message that was delivered anywhere is in our log, by the lease, with all proposals on which it
+    /// depends, and our clock was no lower. So when `shared` is committed, and no pending bound is at or below `clock`,
+    /// all of it is delivered here.
     pub(super) fn has_delivered_since(&mut self, (clock, shared): (u64, u64)) -> bool {
         let committed = self.log.commit_index() >= shared;
         let above = |bound: Timestamp| bound.clock() > clock;

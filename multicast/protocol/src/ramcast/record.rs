@@ -1,4 +1,4 @@
-//! What RamCast logs, hears and tells.
+//! RamCast's log records, and its events and effects between groups.
 
 use super::announcement::Announcement;
 use super::log::{Decision, Remote};
@@ -6,44 +6,41 @@ use crate::group::{GroupRecord, LogRecord, LoggedMessage};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::timestamp::Timestamp;
 
-/// An event of RamCast's.
+/// An event of RamCast.
 pub type Event = crate::step::Event<Record, PeerEvent>;
-/// An effect of RamCast's.
+/// An effect of RamCast.
 pub type Effect = crate::step::Effect<Record, PeerEffect>;
 
-/// What a log entry says, without payloads. A merged entry is several of these under one index.
+/// Content of a log entry, without payloads. A merged entry is several of these under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// What it says of the group itself.
+    /// A record of the group log itself.
     Group(GroupRecord),
     /// The group's proposal for a message.
     Local {
-        /// The message.
         message: MessageId,
-        /// Its session's low-water mark.
+        /// Low-water mark of the message's session.
         low_water: u64,
-        /// The proposal.
         timestamp: Timestamp,
-        /// All its destinations.
         destinations: GroupSet,
-        /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
+        /// Whether the payload is in the entry. Otherwise each replica must hold it by itself.
         inline: bool,
     },
     /// Another group's proposal.
     Remote(Remote),
-    /// Another group's results, which the ordering does not look at.
+    /// Another group's results, which the ordering does not read.
     Exchange,
-    /// A message that may be delivered on this alone.
+    /// A final timestamp: the message may be delivered on this alone.
     Decided(Decision),
-    /// Nothing that is logged later ends at or below this timestamp.
+    /// A bound for later entries, logged for a recreated group.
     Raise {
-        /// Which.
+        /// Nothing that is logged later ends at or below this.
         timestamp: Timestamp,
     },
 }
 
 impl Record {
-    /// The message that it gives its place in the order, if that is what it does.
+    /// The message, if this record gives it its place in the order.
     pub(super) const fn local(&self) -> Option<MessageId> {
         match self {
             Self::Local { message, .. } => Some(*message),
@@ -92,14 +89,13 @@ impl LogRecord for Record {
     }
 }
 
-/// What replicas of other groups tell.
+/// Events from replicas of other groups.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerEvent {
-    /// Another group's leader told us its proposal.
+    /// Another group's leader has announced its proposal.
     Announced {
-        /// Who.
+        /// The announcing leader.
         from: ReplicaId,
-        /// What.
         announcement: Announcement,
     },
     /// A group waits until we have delivered what it shares with us, and our log has room for an entry.
@@ -109,29 +105,25 @@ pub enum PeerEvent {
     },
 }
 
-/// What is told to replicas of other groups, or of our own.
+/// Effects for replicas of other groups, or of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEffect {
-    /// Tell the leaders of all other groups that a message goes to, as far as we know who leads them, what
-    /// we propose.
+    /// Announce our proposal to the leaders of all other destination groups, as far as they are known.
     Propose {
-        /// What.
+        /// The same for all receivers.
         announcement: Announcement,
     },
-    /// Tell a replica of another group what we proposed.
+    /// Announce our proposal to a replica of another group.
     Announce {
-        /// Whom.
+        /// The receiver, whether it leads or not.
         to: ReplicaId,
-        /// What.
         announcement: Announcement,
     },
-    /// Tell a replica what we know of these groups: how far each has delivered and passed.
+    /// Send a replica the rows of these groups: how far each has delivered and passed.
     Pass {
-        /// Whom.
         to: ReplicaId,
-        /// Of which groups.
         rows: GroupSet,
-        /// Whether it shall tell what it knows.
+        /// Whether the receiver is to send its own rows.
         asks: bool,
     },
 }

@@ -1,10 +1,10 @@
 //! Delivered messages that are retained for other groups.
 //!
-//! A group that changes its leader may have lost sight of another group's quorum: its words name a
-//! ballot that is over. So every replica keeps what its group proposed for a message, beyond
-//! trimming and beyond its own delivery, until each destination group has said that all its replicas
-//! that count have applied it. As every group applies in the order of final timestamps, that is one
-//! word per pair of replicas: "applied by all of us, up to this timestamp".
+//! A group that changes its leader may lose sight of another group's quorum, because the acceptance words name a ballot
+//! that is over. So every replica retains what its group proposed for a message, beyond the trimming of the log and
+//! beyond its own delivery, until each destination group has reported that all its replicas that count have applied it.
+//! Every group applies in the order of final timestamps, so the report is one word per pair of replicas: "applied by
+//! all of us, up to this timestamp".
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -22,49 +22,48 @@ use crate::ramcast::log::Decision;
 use crate::step::Deliver;
 use crate::timestamp::Timestamp;
 
-/// A delivered message that another group, or a slow replica of ours, may still need something for.
+/// A delivered message for which another group, or a slow replica of ours, may still need something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetainedMessage {
     pub(super) message: MessageId,
     pub(super) low_water: u64,
     pub(super) destinations: GroupSet,
-    /// What our group proposed, and where that stands in our log.
+    /// Our group's proposal, and its index in our log.
     pub(super) local: Timestamp,
     pub(super) index: u64,
-    /// What it ended at.
+    /// Final timestamp.
     pub(super) last: Timestamp,
 }
 
-/// Delivered messages to several groups, in the order of delivery, which is that of their final
-/// timestamps.
+/// Delivered messages to several groups, in the order of delivery, which is the order of their final timestamps.
 pub(super) struct Retained {
     messages: VecDeque<RetainedMessage>,
     ended: RefCell<Ended>,
-    /// Those whose decision this leader has logged: once is enough, however often somebody asks.
+    /// Messages whose decision this leader has logged. Once is enough, however many replicas ask.
     decided: HashSet<MessageId>,
-    /// Up to where each group has applied everything, at all its replicas; our own among them.
+    /// Timestamp up to which each group, including our own, has applied everything at all its replicas that count.
     settled: Vec<Timestamp>,
-    /// The last message shared with each group, and up to where it was told that we are done.
+    /// The last message shared with each group, and the timestamp up to which we have reported to it that we are done.
     last_with: LastWith,
     told: Vec<Timestamp>,
     dirty: bool,
 }
 
-/// What messages that are kept ended at. There are thousands while a replica stands still, and a new leader
-/// looks for every one of them; most of the time, nobody looks for any. So it is made when somebody does.
+/// Final timestamps of retained messages. There are thousands while a replica makes no progress, and a new leader looks
+/// up every one of them; most of the time, nobody looks up any. So the index is extended on lookup.
 #[derive(Default)]
 struct Ended {
     last: HashMap<MessageId, Timestamp>,
-    /// Those that ended up to here are in it.
+    /// Messages that end at or below this are in `last`.
     until: Timestamp,
 }
 
-/// The last message that is shared with each group. Many that follow each other go to the same groups: of
-/// those it is enough to note where the last one ended.
+/// Final timestamp of the last message shared with each group. Consecutive messages often go to the same groups: for a
+/// run of these it is enough to store where the last one ended.
 #[derive(Clone, Debug)]
 pub(super) struct LastWith {
     of_each: Vec<Timestamp>,
-    /// With all of these, unless it shares a later one.
+    /// Destinations of the present run. `last` counts for each of them, unless `of_each` is higher.
     together: GroupSet,
     last: Timestamp,
 }
@@ -75,7 +74,7 @@ impl LastWith {
         Self { of_each, together: GroupSet::EMPTY, last: Timestamp::ZERO }
     }
 
-    /// A message to all of these was delivered.
+    /// Notes the delivery of a message to all these groups.
     pub(super) fn deliver(&mut self, groups: GroupSet, timestamp: Timestamp) {
         if groups != self.together {
             for group in self.together.iter() {
@@ -86,7 +85,7 @@ impl LastWith {
         self.last = timestamp.max(self.last);
     }
 
-    /// The last one is that, or one behind it.
+    /// Raises the last timestamp of one group.
     pub(super) fn raise(&mut self, group: GroupId, timestamp: Timestamp) {
         let last = &mut self.of_each[group.index()];
         *last = timestamp.max(*last);
@@ -98,7 +97,7 @@ impl LastWith {
         if self.together.contains(group) { last.max(self.last) } else { last }
     }
 
-    /// Of each group, in their order.
+    /// The last timestamp of each group, in group order.
     pub(super) fn iter(&self) -> impl Iterator<Item = Timestamp> {
         (0..self.of_each.len() as u16).map(|group| self.get(GroupId(group)))
     }
@@ -120,7 +119,7 @@ impl Retained {
 
     pub(super) fn push(&mut self, next: &Deliver, pending: &Pending, at: Timestamp) {
         self.last_with.deliver(next.destinations, at);
-        // Who is slow may deliver last what the others have said that they are done with.
+        // All destinations may have reported that they are done before a slow replica delivers the message.
         self.dirty |= next.destinations.iter().all(|it| self.settled[it.index()] >= at);
         self.keep(RetainedMessage {
             message: next.message,
@@ -143,7 +142,7 @@ impl Retained {
         *settled = timestamp.max(*settled);
     }
 
-    /// Lets go of what everybody is done with, our own group among them.
+    /// Drops the messages that all destination groups, including our own, are done with.
     pub(super) fn trim(&mut self, effects: &mut Vec<Effect>) {
         if !core::mem::take(&mut self.dirty) {
             return;
@@ -162,25 +161,26 @@ impl Retained {
         });
     }
 
-    /// Others may not have heard what our predecessor told them, nor may what we logged in an earlier
-    /// ballot be in our log still.
+    /// As new leader: other groups may not have received what our predecessor reported, and decisions that we logged in
+    /// an earlier ballot may no longer be in our log.
     pub(super) fn forget_told(&mut self) {
         self.told.fill(Timestamp::ZERO);
         self.decided.clear();
     }
 
-    /// What a message that is kept ended at, if this leader has not said so yet: it is to be logged.
+    /// The final timestamp of a retained message, to be logged. `None` if this leader has logged it, or if the message
+    /// is not retained.
     pub(super) fn decide(&mut self, message: MessageId) -> Option<Decision> {
         let timestamp = self.ended_at(message)?;
         self.decided.insert(message).then_some(Decision { message, timestamp })
     }
 
-    /// Up to where a group has applied everything, at all its replicas that count.
+    /// Timestamp up to which a group has applied everything, at all its replicas that count.
     pub(super) fn settled_by(&self, group: GroupId) -> Timestamp {
         self.settled[group.index()]
     }
 
-    /// The highest clock that any group has said to be done up to.
+    /// The highest clock up to which any group has reported that it is done.
     pub(super) fn highest_clock(&self) -> u64 {
         self.settled.iter().copied().map(Timestamp::clock).max().unwrap_or(0)
     }
@@ -196,7 +196,7 @@ impl Retained {
         self.messages.get(at)
     }
 
-    /// What a message that is kept ended at.
+    /// The final timestamp of a retained message.
     fn ended_at(&self, message: MessageId) -> Option<Timestamp> {
         let Ended { last, until } = &mut *self.ended.borrow_mut();
         let new = self.messages.partition_point(|retained| retained.last <= *until);
@@ -252,8 +252,8 @@ impl Retained {
 }
 
 impl Ramcast {
-    /// As leader: tells whoever shares a message with us how far all of us are done. What was settled
-    /// once stays so, though a replica may count again that did not when it was.
+    /// As leader: reports to each group that shares a message with us up to where all our replicas are done. The report
+    /// never falls, though a replica may count again that did not count when it was made.
     pub(super) fn settle_own(&mut self, effects: &mut Vec<Effect>) {
         let own = self.group();
         let all = Timestamp::from(self.log.applied_by_all()).max(self.retained.settled_by(own));

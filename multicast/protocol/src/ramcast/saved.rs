@@ -1,4 +1,4 @@
-//! The ordering state at the commit index, as given to a replica that has none.
+//! The ordering state at the commit index, as sent to a replica that has none.
 
 use alloc::vec::Vec;
 
@@ -18,8 +18,8 @@ use crate::view::View;
 pub(super) const VERSION: u8 = 4;
 
 impl Ramcast {
-    /// Appends what a replica needs to go on from our commit index: the last index with its birth,
-    /// the clock, the pending table, what was logged of each session, the view and the watermarks.
+    /// Appends what a replica needs to go on from our commit index: the last index with its birth, the clock, the
+    /// pending table, the logged set, the view and the watermarks.
     pub(super) fn save_order(&mut self, into: &mut Vec<u8>) {
         let mut out = Writer(into);
         out.u8(VERSION);
@@ -37,7 +37,7 @@ impl Ramcast {
         self.order.save(&mut out);
         self.retained.save(&mut out);
         self.passed.save(&mut out);
-        // What stands behind the commit index may be lost, and then it must not be known.
+        // Entries above the commit index may be lost, so the saved logged set must not contain their messages.
         let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             _ if planted(Mutant::UncommittedRemembered) => None,
             Record::Local { message, low_water, .. } => Some((message, low_water)),
@@ -54,9 +54,9 @@ impl Ramcast {
         self.paths.saved += 1;
     }
 
-    /// Takes the state that a leader [saved](Self::save), into a replica that is
-    /// [blank](Role::Blank). What it has promised, it has promised; and it promises itself to that
-    /// leader's ballot, for no earlier leader's log need hold all that the state holds.
+    /// Restores the state that a leader [saved](Self::save), in a replica that is [blank](Role::Blank). The replica
+    /// keeps its promise; it also promises itself to that leader's ballot, for no earlier leader's log need hold all
+    /// that the state holds.
     pub(super) fn restore(&mut self, bytes: &[u8]) -> Option<()> {
         assert_eq!(self.log.role(), Role::Blank, "a state is taken by who has none");
         let mut from = Reader(bytes);
@@ -98,8 +98,8 @@ impl Ramcast {
         Some(())
     }
 
-    /// A replica of the same incarnation that begins anew without its log, because the others went on
-    /// without it. It keeps its promise.
+    /// A replica of the same incarnation that begins again without its log, because the others went on without it. It
+    /// keeps its promise.
     #[must_use]
     pub(super) fn blank(&self) -> Self {
         let log = self.log.blank();

@@ -1,4 +1,4 @@
-//! The ordering at its boundary: what it is asked, and where the answer is.
+//! This ordering as an [`OrderingProtocol`]: routes each call to the module that answers it.
 
 #[cfg(test)]
 mod tests;
@@ -92,7 +92,7 @@ impl OrderingProtocol for Single {
             Event::Denied => self.step_down(),
             Event::Group(event) => self.happens(event, effects),
             Event::TurnEnd => self.end_turn(effects),
-            // There are no other groups, so nobody waits for them.
+            // There are no other groups to wait for.
             Event::Exchanged
             | Event::Settled { .. }
             | Event::Waits { .. }
@@ -141,12 +141,12 @@ impl OrderingProtocol for Single {
         self.log.hands_over(lag, &NoOthers)
     }
 
-    /// Whatever is committed is delivered at once.
+    /// A committed message is delivered at once, so a follower lacks nothing.
     fn lacks(&mut self) -> Vec<MessageId> {
         Vec::new()
     }
 
-    /// What this group has delivered it alone has.
+    /// No other group delivers what this group has delivered, so replies depend on nothing.
     fn reply_dependency(&self, _: AnswerTo) -> Rank {
         Rank::NOTHING
     }
@@ -155,7 +155,7 @@ impl OrderingProtocol for Single {
         true
     }
 
-    /// Our log must be committed up to here. Only we answer what was logged later, in our ballot.
+    /// Our log must be committed up to this index. Later entries are answered by this leader only, in our ballot.
     fn read_from(&self) -> (u64, u64) {
         (0, self.last_shared)
     }

@@ -1,4 +1,4 @@
-//! What the entries of the log say: the group's own records, and messages.
+//! The entries of the log: the group's own records, and messages.
 
 #[cfg(test)]
 mod tests;
@@ -14,21 +14,20 @@ use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::rank::Rank;
 use crate::results::Results;
 
-/// The only kind of entry that is not the group's own.
+/// The only kind of entry that does not belong to the group log.
 const MESSAGE: u8 = 2;
 
-/// What a log entry says, without payloads.
+/// Content of a log entry, without payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// What it says of the group itself.
+    /// A record of the group log itself.
     Group(GroupRecord),
-    /// A message has its place in the order.
+    /// A message gets its place in the order.
     Message {
-        /// The message.
         message: MessageId,
-        /// Its session's low-water mark.
+        /// Low-water mark of the message's session.
         low_water: u64,
-        /// Whether the payload is in the entry; otherwise each replica must hold it by itself.
+        /// Whether the payload is in the entry. Otherwise each replica must hold it by itself.
         inline: bool,
     },
 }
@@ -46,7 +45,7 @@ impl LogRecord for Record {
         if let Self::Group(record) = self { Some(*record) } else { None }
     }
 
-    /// The index of its entry is not known to a record, and it is delivered there: no lower than at the least rank.
+    /// The rank depends on the index of the entry, which a record does not contain. It is no lower than the least rank.
     fn message(&self) -> Option<LoggedMessage> {
         let Self::Message { message, inline, .. } = *self else { return None };
         let (destinations, least) = (GroupSet::first(1), Rank::new(Rank::LEAST));
@@ -70,18 +69,16 @@ impl LogRecord for Record {
     }
 }
 
-/// What an entry says.
+/// The body of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// What it says of the group itself.
+    /// A record of the group log itself.
     Group(GroupRecord),
-    /// A message has its place in the order.
+    /// A message gets its place in the order.
     Message {
-        /// The message.
         message: MessageId,
-        /// Its session's low-water mark.
+        /// Low-water mark of the message's session.
         low_water: u64,
-        /// The payload that was multicast.
         payload: Payload<'a>,
     },
 }
@@ -125,20 +122,20 @@ impl<'a> body::Body<'a> for Body<'a> {
     }
 }
 
-/// The bytes of an entry of a message whose payload takes so many.
+/// Length in bytes of the entry of a message whose payload has `payload` bytes.
 const fn message_len(payload: usize) -> usize {
     entry_len(24 + 1 + payload)
 }
 
-/// An entry that is to be written.
+/// An entry to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draft<'a>(Body<'a>);
 
 impl<'a> Draft<'a> {
-    /// The entry of a record.
+    /// The entry of one record.
     ///
     /// # Panics
-    /// If a message's contents are no payload.
+    /// If the contents of a message's entry are not a payload.
     pub(super) fn of(record: &Record, contents: Contents<'a>) -> Self {
         Self(match (*record, contents) {
             (Record::Group(record), _) => Body::Group(record),
@@ -177,7 +174,8 @@ impl body::Draft for Draft<'_> {
         });
     }
 
-    /// Followers that hold a message are heard of when the write completes; its payload may be elsewhere.
+    /// A completed write shows that a follower holds an inline message. A payload that is not inline must be
+    /// acknowledged.
     fn is_awaited(&self) -> bool {
         !matches!(self.0, Body::Message { payload: Payload::Inline(_), .. })
     }

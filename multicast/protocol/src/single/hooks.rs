@@ -1,4 +1,4 @@
-//! What the group log has this ordering do.
+//! The hooks of the [group log](crate::group) for this ordering.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -66,7 +66,7 @@ impl OnLog for Single {
         self.acceptance_due = true;
     }
 
-    /// Every reply that a session may have missed is repeated.
+    /// Also repeats every reply that a session may have missed.
     fn lead(&mut self, effects: &mut Vec<Effect>) {
         self.log.begin_to_lead();
         self.forget_kept(effects);

@@ -1,4 +1,4 @@
-//! What an onlooker may look at.
+//! A read-only view of a replica's order, for operators, the simulator and tests.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,12 +10,11 @@ use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
 
-/// A replica's part of the order, as it stands.
+/// A replica's part of the order.
 #[derive(Clone, Copy)]
 pub struct Inspection<'a>(pub(super) &'a Single);
 
 impl Inspection<'_> {
-    /// Messages that are logged and not committed here.
     fn uncommitted(&self) -> impl Iterator<Item = MessageId> {
         self.0.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Message { message, .. } => Some(message),

@@ -1,13 +1,13 @@
 //! The smallest ordering on a group log: a cluster of one group, which delivers messages in log order.
 //!
-//! The rank of a message is where its entry stands. Nothing rests on other groups, for there are none: a message is
-//! delivered when it is committed, and every reply may go out at once.
+//! The rank of a message is the index of its entry, above a base. There are no other groups on which anything could
+//! depend: a message is delivered when it is committed, and every reply may be sent at once.
 //!
-//! **Invariant (order).** `pending` holds the committed messages that are not delivered, in rising index, and everything below
-//! its first is delivered. All replicas fold the same committed entries, so all deliver the same messages in the same order.
+//! **Invariant (order).** `pending` holds the committed messages that are not delivered, in rising index, and every
+//! committed message below its first is delivered. All replicas fold the same committed entries, so all deliver the
+//! same messages in the same order.
 //!
-//! This is no protocol of a paper. It shows what an ordering is, with all that is needed for one to be driven, and nothing
-//! else.
+//! This is not the protocol of a paper. It shows the least that an ordering needs in order to be driven.
 
 mod boundary;
 mod entries;
@@ -31,12 +31,12 @@ use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::step::Deliver;
 
-/// An event of this ordering's.
+/// An event of this ordering.
 pub type Event = crate::step::Event<Record, Never>;
-/// An effect of this ordering's.
+/// An effect of this ordering.
 pub type Effect = crate::step::Effect<Record, Never>;
 
-/// Uninhabited: there are no other groups to hear from or to tell.
+/// Uninhabited: no other group sends or receives anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Never {}
 
@@ -48,7 +48,7 @@ struct Pending {
     index: u64,
     rank: Rank,
     time_ms: u64,
-    /// Since when it waits, by our time.
+    /// Our time at which it was committed here.
     since_ms: u64,
     inline: bool,
 }
@@ -59,15 +59,15 @@ pub struct Single {
     log: GroupLog<Record>,
     logged: LoggedSet,
     pending: VecDeque<Pending>,
-    /// Messages delivered.
     delivered: u64,
-    /// The rank of an entry that is not committed is `base + index`: a recreated group goes on above the ranks that it had
-    /// before. It is the same at all replicas that count, and stands in no log: a group begins anew with one clock, and goes on
-    /// from one state. What is committed keeps the rank that others may have delivered it at.
+    /// The rank of an entry that is not committed is `base + index`: a recreated group continues above the ranks that
+    /// it had before. `base` is the same at all replicas that count, without being logged: a recreated group begins
+    /// with one clock, and a revived one continues from one state. A committed message keeps the rank at which other
+    /// replicas may have delivered it.
     base: u64,
-    /// Index of our ballot's first entry. Other leaders may have answered what stands before it.
+    /// Index of our ballot's first entry. Other leaders may have answered the messages before it.
     last_shared: u64,
-    /// As follower: our acceptance word is owed at the end of this turn.
+    /// As follower: our acceptance word is to be written at the end of this turn.
     acceptance_due: bool,
 }
 
@@ -88,7 +88,7 @@ impl Single {
         }
     }
 
-    /// As leader: a message is in our memory, and is logged unless it was.
+    /// As leader: a message has arrived. Logs it unless that was done.
     fn receive(
         &mut self,
         message: MessageId,
@@ -108,7 +108,7 @@ impl Single {
         }
     }
 
-    /// As follower: takes the next record of the log.
+    /// As follower: accepts the next record of the log.
     fn take(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
         let Uncommitted { index, time_ms, record, .. } = entry;
         if let Record::Message { message, low_water, inline } = record {
@@ -123,7 +123,7 @@ impl Single {
         self.acceptance_due = true;
     }
 
-    /// As follower: the payload of a message is here, for which the log may wait.
+    /// As follower: the payload of a message has arrived. The log may be stalled on it.
     fn unstall(&mut self, message: MessageId) {
         if let Some((entry, last)) = self.log.payloads.unstall(message) {
             self.take(entry, true, last);
@@ -140,12 +140,12 @@ impl Single {
         self.advance_commit();
     }
 
-    /// Payloads that were delivered, and kept while we led, are for others to keep now.
+    /// Drops the delivered payloads that this replica kept while it led.
     fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
         effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
     }
 
-    /// One word covers everything accepted in this turn.
+    /// Sends one word, which covers everything accepted in this turn.
     fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         let Some(acceptance) = self.log.acceptance() else { return };
         if core::mem::take(&mut self.acceptance_due) {
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(deliveries(&mut core), [(9, 2, 1), (3, 3, 2), (5, 4, 3)]);
     }
 
-    /// What follows from reading an entry at that index, of a message whose payload is elsewhere.
+    /// Effects of reading an entry at that index, of a message whose payload is not in it.
     fn reads(core: &mut Single, index: u64, sequence: u64, held: bool) -> Vec<Effect> {
         let payload = Payload::Held { check: 7 };
         let body = Body::Message { message: message(sequence), low_water: 1, payload };
@@ -213,7 +213,7 @@ mod tests {
         effects
     }
 
-    /// The index that is acknowledged.
+    /// The acknowledged index.
     fn acknowledges(effects: &[Effect]) -> Option<u64> {
         effects.iter().find_map(|effect| match effect {
             Effect::Acknowledge { acceptance, .. } => Some(acceptance.index),

@@ -1,4 +1,4 @@
-//! The state at the commit index, as given to a replica that has none.
+//! The state at the commit index, as sent to a replica that has none.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ impl Single {
     pub(super) fn save_state(&mut self, into: &mut Vec<u8>) {
         let mut out = Writer(into);
         out.u8(VERSION);
-        // First what tells whether it is of use.
+        // The ballot comes first: it decides whether the state is of use.
         out.u64(self.log.ballot().to_word());
         let (commit, birth) = (self.log.commit_index(), self.log.commit_birth().to_word());
         out.words([commit, birth, self.log.last_time_ms(), self.base, self.delivered]);
@@ -33,7 +33,7 @@ impl Single {
             out.words([*low_water, *index, rank.number(), *time_ms]);
             out.u8(u8::from(*inline));
         }
-        // What stands behind the commit index may be lost, and then it must not be known.
+        // Entries above the commit index may be lost, so the saved logged set must not contain their messages.
         let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Message { message, low_water, .. } => Some((message, low_water)),
             Record::Group(_) => None,
@@ -48,7 +48,7 @@ impl Single {
         }
     }
 
-    /// A replica of our incarnation that goes on from a saved state.
+    /// A replica of our incarnation that continues from a saved state.
     pub(super) fn with_state(&self, saved: &[u8]) -> Result<Self, NotRestored> {
         let mut from = Reader(saved);
         let ballot = (|| (from.u8()? == VERSION).then(|| from.u64())?.map(Ballot::from_word))();
@@ -106,9 +106,9 @@ mod tests {
     use crate::ids::{GroupId, SessionId};
     use crate::ordering::{Inspect as _, MessageStage, Revival};
 
-    /// A leader of a group that was recreated, at time 7,000. Message 1 is delivered, 2 and 3 are committed, the payload of
-    /// 3 being elsewhere, and 9 is only logged. Slot 1 counts in its incarnation 3, slot 2 is waited for no more, and a
-    /// session has ended.
+    /// A leader of a group that was recreated, at time 7,000. Message 1 is delivered; 2 and 3 are committed, and the
+    /// payload of 3 is not in the log; 9 is only logged. Slot 1 counts in its incarnation 3, the log does not wait for
+    /// slot 2, and one session has ended.
     fn busy() -> Single {
         let mut core = anew(View::of([0, 3, 0]), 100, 7_000);
         let other = MessageId::new(SessionId(2), 1);
@@ -135,7 +135,7 @@ mod tests {
         bytes
     }
 
-    /// Slot 2, which has lost its memory.
+    /// Slot 2, after it has lost its memory.
     fn blank() -> Single {
         let mut blank = Single::new(config(2, 1), View::first(3));
         step(&mut blank, Event::Tick { now_ms: 500 });
@@ -193,7 +193,7 @@ mod tests {
             for bits in [1, 0x80, 0xff] {
                 let mut changed = bytes.clone();
                 changed[at] ^= bits;
-                let _ = blank().restored(&changed); // Sense or nonsense, but no panic.
+                let _ = blank().restored(&changed); // Valid or malformed, but no panic.
             }
         }
     }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(waiting.restored(&before).err(), Some(NotRestored::Outdated));
         let restored = waiting.restored(&after).expect("it is of this generation");
         assert_eq!(restored.log.promised(), marker);
-        // One of a later generation is of use, too: whoever has saved it goes on from another marker.
+        // A state of a later generation is of use, too: the replica that saved it continues from another marker.
         let later = Ballot::revived(marker.counter(), slot, 0).expect("a generation");
         core.revive(later, Revival::Survivor { view: View::first(3), clock: 0 });
         assert!(waiting.restored(&saved(&mut core)).is_ok());

@@ -1,4 +1,4 @@
-//! What the tests of this module share: what happens to a replica, by hand.
+//! Shared by the tests of this module: events for one replica, by hand.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::ordering::{Config, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
 
-/// An incarnation of a replica of three.
+/// Configuration of an incarnation of a replica, in a group of three.
 pub(super) const fn config(slot: u8, incarnation: u32) -> Config {
     let me = ReplicaId::new(GroupId(0), slot);
     Config { group: testing::config(me, incarnation, 3), groups: 1, fetch_after_ms: 20 }
@@ -22,25 +22,24 @@ pub(super) fn replica(slot: u8) -> Single {
     Single::new(config(slot, 0), View::first(3))
 }
 
-/// A session's message.
 pub(super) const fn message(sequence: u64) -> MessageId {
     MessageId::new(SessionId(1), sequence)
 }
 
-/// It has landed here.
+/// The event that the message has arrived.
 pub(super) fn received(sequence: u64, inline: bool) -> Event {
     let (message, destinations) = (message(sequence), GroupSet::first(1));
     Event::Received { message, low_water: 1, destinations, inline }
 }
 
-/// What follows from this.
+/// The effects of one event.
 pub(super) fn step(core: &mut Single, event: Event) -> Vec<Effect> {
     let mut effects = Vec::new();
     core.step(event, &mut effects);
     effects
 }
 
-/// Sets out to lead and is elected by another slot, whose log ends where ours does.
+/// Campaigns, and is elected by another slot whose log ends where ours does.
 pub(super) fn elect(core: &mut Single, by: u8) -> Vec<Effect> {
     let then = Closing::SetOut(Cause::Operator);
     step(core, Event::Group(GroupEvent::LogClosed { then }));
@@ -61,7 +60,7 @@ pub(super) fn leader() -> Single {
     core
 }
 
-/// Slot 0 of a group that begins anew with this view, above this clock, and is led by it.
+/// Slot 0 of a recreated group with this view, above this clock. It leads.
 pub(super) fn anew(view: View, clock: u64, now_ms: u64) -> Single {
     let mut former = replica(0);
     step(&mut former, Event::Tick { now_ms });
@@ -70,7 +69,7 @@ pub(super) fn anew(view: View, clock: u64, now_ms: u64) -> Single {
     core
 }
 
-/// That slot holds all that a leader has logged.
+/// The slot accepts all that the leader has logged.
 pub(super) fn hold(core: &mut Single, slot: u8) -> Vec<Effect> {
     let acceptance = Acceptance { tag: core.log.ballot().tag(), index: core.log.last_index() };
     let by = ReplicaId::new(GroupId(0), slot);
@@ -79,7 +78,7 @@ pub(super) fn hold(core: &mut Single, slot: u8) -> Vec<Effect> {
     effects
 }
 
-/// Grants a ballot, unless that was done, whose leader writes our log from behind `base` on.
+/// Promises the ballot, unless that was done. Its leader writes our log from behind `base` on.
 pub(super) fn follow(core: &mut Single, ballot: Ballot, base: u64) {
     if core.log.promised() < ballot {
         core.log.promise(ballot);
@@ -87,7 +86,7 @@ pub(super) fn follow(core: &mut Single, ballot: Ballot, base: u64) {
     step(core, Event::Group(GroupEvent::Followed { ballot, base, first: base + 1 }));
 }
 
-/// What is delivered by now: numbers, ranks, positions.
+/// Everything that can be delivered now: numbers, ranks, positions.
 pub(super) fn deliveries(core: &mut Single) -> Vec<(u64, u64, u64)> {
     let mut all = vec![];
     while let Some(next) = core.deliver() {

@@ -1,4 +1,4 @@
-//! Who is admitted again after it has lost its memory, and who knows of it.
+//! Admission of a replica that has lost its memory, and which replicas have learned of it.
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::GroupRecord;
@@ -16,8 +16,8 @@ both!(
     a_follower_that_alone_knows_of_a_join_tells_whom_it_admits,
 );
 
-/// Slot 2 of three, or of five, has lost its memory, has the state, and lacks its `Join`, which slot 0 has logged
-/// and slot 1 holds.
+/// Slot 2 of three, or of five, has lost its memory and restored the state. It lacks its `Join`, which slot 0 has
+/// logged and slot 1 holds.
 fn join_unseen<O: Played>(count: u8) -> Stage<O> {
     let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<O>::new(1, count);
@@ -80,7 +80,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot<O: Played>
     let core = stage.core(joiner);
     let (old, join) = (core.log().ballot(), core.log().last_index());
     let later = Ballot::new(old.counter() + 1, 1, 0);
-    // Another `Join` of it is committed by whoever leads since, and this one may be cut off.
+    // A later leader has committed another `Join` of it, and this one may be cut off.
     core.hear_admitted(later, 1);
     assert!(
         core.log().is_silent(),
@@ -111,7 +111,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted<O: Played>() {
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     assert!(!stage.core(leader).tells_admitted(joiner.slot), "it is not committed");
-    // The other's words do not reach the joiner, and then the other dies.
+    // The other's words do not reach the joiner. Then the other dies.
     stage.lose_words(replica(0, 1), joiner);
     for id in [replica(0, 1), leader, joiner] {
         stage.turn(id);
@@ -126,7 +126,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted<O: Played>() {
     assert!(!stage.core(leader).tells_admitted(joiner.slot), "it has acknowledged");
 }
 
-/// It asked to be let in again before the `Join` was committed, so nothing that was said then says so.
+/// The joiner asked for admission again before the `Join` was committed, so nothing sent at that time reports it.
 fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted<O: Played>() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
@@ -161,7 +161,7 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits<O: Played>() {
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has not read it");
-    // The follower's words reach nobody, so it alone sees that the `Join` is committed.
+    // The follower's words reach no other replica, so it alone sees that the `Join` is committed.
     stage.lose_words(follower, leader);
     stage.lose_words(follower, joiner);
     for id in [follower, joiner] {

@@ -1,5 +1,4 @@
-//! What groups ask each other, and answer: proposals that came early, that are missing, or that were lost
-//! with a leader.
+//! Queries and answers between groups: proposals that came early, that are missing, or that were lost with a leader.
 
 use std::ops::Range;
 
@@ -21,7 +20,7 @@ fn at(clock: u64, group: u16) -> Timestamp {
     Timestamp::new(clock, GroupId(group))
 }
 
-/// What g1's leader of a ballot proposes for a message to g0 and g1, and whether it asks.
+/// What g1's leader in this ballot announces for a message to g0 and g1, and whether it asks for something.
 fn announced(number: u64, ballot: Ballot, clock: u64, again: Option<Timestamp>) -> Event {
     let announcement = Announcement {
         message: message(number),
@@ -51,7 +50,7 @@ fn leader() -> Ramcast {
     core
 }
 
-/// A follower holds all that is logged.
+/// A follower accepts everything that is logged.
 fn commit(core: &mut Ramcast) {
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());
@@ -67,7 +66,7 @@ fn step(core: &mut Ramcast, events: impl IntoIterator<Item = Event>) -> Vec<Effe
     effects
 }
 
-/// Clocks of other groups' proposals that are logged at this turn's end.
+/// Clocks of other groups' proposals that this turn's end logs.
 fn logs(core: &mut Ramcast) -> Vec<u64> {
     let effects = step(core, [Event::TurnEnd]);
     let records = effects.into_iter().filter_map(|effect| match effect {
@@ -81,7 +80,7 @@ fn logs(core: &mut Ramcast) -> Vec<u64> {
     records.flatten().filter_map(clock).collect()
 }
 
-/// What is announced, to whom.
+/// The announcements among the effects, and their receivers.
 fn announces(effects: &[Effect]) -> Vec<(ReplicaId, Announcement)> {
     let announced = effects.iter().filter_map(|effect| match effect {
         Effect::Tell(PeerEffect::Announce { to, announcement }) => Some((*to, *announcement)),
@@ -148,7 +147,7 @@ fn a_deposed_leaders_proposals_are_not_heard_together_either() {
     assert_eq!(logs(&mut core), []);
 }
 
-/// A leader may never have been told what its log says of other groups' leaders.
+/// A leader may never have received the announcements of ballots that its log contains.
 #[test]
 fn a_new_leader_does_not_log_what_a_deposed_one_of_another_group_proposed_if_its_log_says_so() {
     let (first, later) = (Ballot::new(1, 0, 0), Ballot::new(2, 1, 0));
@@ -215,7 +214,7 @@ fn whoever_asks_about_a_delivered_message_is_told_what_its_group_had_proposed() 
     let [(to, announcement)] = told[..] else { panic!("{told:?}") };
     assert_eq!((to, announcement.timestamp), (replica(1, 0), at(1, 0)), "and not where it ended");
     assert!(effects.contains(&Effect::Resend { message: message(1), to: GroupId(1) }));
-    // The machine that waits for others' results asks them where it ended.
+    // If the state machine waits for others' results, the query carries the message's final timestamp.
     let waits = |heard| Event::Waits { message: message(1), heard };
     let mut effects = Vec::new();
     core.step(waits(GroupSet::single(GroupId(1))), &mut effects);

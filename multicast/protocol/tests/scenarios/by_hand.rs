@@ -1,4 +1,4 @@
-//! What a candidate, a leader and a follower do, as single steps of the boundary.
+//! Single steps of a candidate, a leader and a follower, through the boundary.
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::body::{Contents, Draft as _};
@@ -12,7 +12,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::view::View;
 
-/// What comes of a question.
+/// The response to a request for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     Nothing,
@@ -21,7 +21,7 @@ pub(crate) enum Vote {
     GrantAgain,
 }
 
-/// What is answered to who asks for a state.
+/// The response to a request for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Nothing,
@@ -30,7 +30,7 @@ pub(crate) enum Answer {
 }
 
 pub(crate) trait ByHand: OrderingProtocol {
-    /// Another replica asks for its state.
+    /// Another replica asks for the state.
     fn asked_for_state(&mut self, request: &Request, trusted: bool) -> Answer {
         let asks = Control::Asks { request: *request, trusted };
         match self.told(request.slot, asks)[..] {
@@ -41,26 +41,26 @@ pub(crate) trait ByHand: OrderingProtocol {
         }
     }
 
-    /// A slot is sent its state no more. Returns whether it was.
+    /// Stops sending the state to a slot. Returns whether it was being sent.
     fn stops_sending(&mut self, slot: u8) -> bool {
         self.happens(GroupEvent::StopsSending { slot }) == [GroupEffect::DropCopy]
     }
 
-    /// Something concerns the group alone. Returns what the group asks for.
+    /// Handles an event of the group alone. Returns the group's effects.
     fn happens(&mut self, event: GroupEvent) -> Vec<GroupEffect> {
         let mut effects = Vec::new();
         self.step(Event::Group(event), &mut effects);
         of_group(effects)
     }
 
-    /// Another replica tells something. Returns what the group asks for.
+    /// Handles a control message of another replica. Returns the group's effects.
     fn told(&mut self, from: u8, control: Control<'_>) -> Vec<GroupEffect> {
         let mut effects = Vec::new();
         self.control(from, control, &mut effects);
         of_group(effects)
     }
 
-    /// Sets out to lead, with a log that is closed.
+    /// Sets out to lead, with its log closed.
     fn campaign(&mut self, cause: Cause) -> Ballot {
         let effects = self.happens(GroupEvent::LogClosed { then: Closing::SetOut(cause) });
         let ballot = effects.iter().find_map(|effect| match effect {
@@ -70,7 +70,7 @@ pub(crate) trait ByHand: OrderingProtocol {
         ballot.expect("it sets out")
     }
 
-    /// A replica grants what was asked. Returns whose log is to be taken over, if it is elected.
+    /// A replica grants the ballot. If the candidate is elected, returns the slot whose log is to be adopted.
     fn granted(
         &mut self,
         by: u8,
@@ -97,34 +97,34 @@ pub(crate) trait ByHand: OrderingProtocol {
         })
     }
 
-    /// The ballot that it asks for, if it does.
+    /// The ballot that it asks for or has promised.
     fn asks(&self) -> Ballot {
         self.log().promised()
     }
 
-    /// Takes a state in place of its own.
+    /// Replaces its own state by a saved one.
     fn takes(&mut self, saved: &[u8]) {
         *self = self.restored(saved).expect("what was saved");
     }
 
-    /// Its group goes on from its state.
+    /// Its group continues from its state.
     fn goes_on(&mut self, marker: Ballot, view: View, clock: u64) {
         self.revive(marker, Revival::Survivor { view, clock });
     }
 
-    /// Its group goes on from another's state.
+    /// Its group continues from another's state.
     fn waits_for_survivor(&mut self, marker: Ballot) {
         self.revive(marker, Revival::Other);
     }
 
-    /// An operator wants it to go on without a follower. Returns whether it does.
+    /// An operator evicts a follower. Returns whether the core complies.
     fn evicts(&mut self, slot: u8, effects: &mut Vec<EffectOf<Self>>) -> bool {
         let before = effects.len();
         self.step(Event::Group(GroupEvent::Evict { slot }), effects);
         effects.len() > before
     }
 
-    /// The records of the entry at `index`, which this one stands for.
+    /// All records of the entry at `index`, for which this one stands.
     fn logged(&self, index: u64, record: Self::Record) -> Vec<Self::Record> {
         let mut records = Vec::new();
         if record.first_item().is_some() {
@@ -136,12 +136,12 @@ pub(crate) trait ByHand: OrderingProtocol {
         records
     }
 
-    /// Has taken over the log that it was to, and leads.
+    /// It has adopted the log that was chosen, and leads.
     fn begin_to_lead(&mut self, effects: &mut Vec<EffectOf<Self>>) {
         self.step(Event::Group(GroupEvent::TookOver), effects);
     }
 
-    /// What it answers to a question.
+    /// The response to a request for a vote.
     fn judge(&mut self, ballot: Ballot, leads: bool, forced: bool) -> Vote {
         let control = Control::Prepare { asked: asked(ballot, leads, forced), admitted: &[] };
         match self.told(ballot.slot(), control)[..] {
@@ -153,7 +153,7 @@ pub(crate) trait ByHand: OrderingProtocol {
         }
     }
 
-    /// Grants a ballot, with a log that is closed.
+    /// Grants a ballot, with its log closed.
     fn let_lead(&mut self, ballot: Ballot) {
         let then = Closing::Grant(asked(ballot, false, true));
         self.happens(GroupEvent::LogClosed { then });
@@ -167,12 +167,12 @@ pub(crate) trait ByHand: OrderingProtocol {
         self.told(promised.slot(), Control::Refused { promised });
     }
 
-    /// Hears that its present incarnation is admitted.
+    /// Receives the report that its incarnation is admitted.
     fn hear_admitted(&mut self, ballot: Ballot, incarnation: u32) {
         self.told(ballot.slot(), Control::Admitted { ballot, incarnation });
     }
 
-    /// Why it sets out to lead now, if it does.
+    /// The cause for which it sets out to lead now, if it does.
     fn wants_to_lead(&mut self) -> Option<Cause> {
         self.looks().iter().find_map(|effect| match effect {
             GroupEffect::CloseLog { then: Closing::SetOut(cause) } => Some(*cause),
@@ -180,23 +180,23 @@ pub(crate) trait ByHand: OrderingProtocol {
         })
     }
 
-    /// Whether it does not set out to lead yet.
+    /// Whether it does not yet set out to lead.
     ///
     /// # Panics
-    /// If it has not for very long.
+    /// If it has not set out for very long.
     fn still_waits(&mut self) -> bool {
         assert!(self.log().now_ms() < 1_000_000, "it never sets out");
         self.wants_to_lead().is_none()
     }
 
-    /// Whether it tells that slot that it is admitted.
+    /// Whether it reports to the slot that it is admitted.
     fn tells_admitted(&mut self, slot: u8) -> bool {
         let tells =
             |it: &GroupEffect| matches!(it, GroupEffect::TellAdmitted { to, .. } if *to == slot);
         self.looks().iter().any(tells)
     }
 
-    /// Whom it asks to lead instead.
+    /// The slot that it asks to lead instead.
     fn transferee(&mut self) -> Option<u8> {
         self.looks().iter().find_map(|effect| match effect {
             GroupEffect::TimeoutNow { to, .. } => Some(*to),
@@ -208,7 +208,7 @@ pub(crate) trait ByHand: OrderingProtocol {
         self.happens(GroupEvent::Watched { trusted: true })
     }
 
-    /// A follower that does not count yet has all of its log.
+    /// A follower that does not count yet holds all of its log.
     fn caught_up(&mut self, slot: u8, incarnation: u32, effects: &mut Vec<EffectOf<Self>>) {
         self.step(Event::Group(GroupEvent::CaughtUp { slot, incarnation }), effects);
     }

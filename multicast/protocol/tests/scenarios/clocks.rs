@@ -1,4 +1,4 @@
-//! What clocks and counters rise to, and that none of them falls.
+//! Clocks and counters: where they rise, and that none of them falls.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
@@ -43,7 +43,7 @@ fn at(clock: u64, group: u16) -> Timestamp {
     Timestamp::new(clock, GroupId(group))
 }
 
-/// What a group proposes for message 1.
+/// A group's proposal for message 1.
 fn remote(clock: u64, group: u16, counter: u32) -> Remote {
     let ballot = Ballot::new(counter, 0, 0);
     Remote { message: message(1), timestamp: at(clock, group), ballot, index: 2 }

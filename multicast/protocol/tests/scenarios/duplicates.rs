@@ -1,4 +1,4 @@
-//! Messages that come again, and what is said of them.
+//! Messages that arrive again, and the responses to them.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::Cause;
@@ -19,8 +19,8 @@ fn received<O: Played>() -> EventOf<O> {
     Event::Received { message: MESSAGE, low_water: 1, destinations, inline: true }
 }
 
-/// A session that sends a message again may do so before it is committed. A reply repeated then
-/// would be of a machine that has never heard of it.
+/// A session may send a message again before it is committed. A reply repeated then would come from a state machine
+/// that has not applied the message.
 fn nothing_is_repeated_before_it_was_delivered<O: Played>() {
     let me = ReplicaId::new(GroupId(0), 0);
     let config = config(me, 0, 1, 3);

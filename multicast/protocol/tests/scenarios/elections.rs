@@ -1,4 +1,4 @@
-//! Who may lead, whose log is taken over, and what a change of leader makes of it.
+//! Elections: who may lead, whose log is adopted, and what a leader change makes of it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ both!(
     who_has_stepped_down_is_not_elected_by_a_grant_that_comes_late,
 );
 
-/// Slot 1 of five in a group without a past, as it asks for votes.
+/// Slot 1 of five asks for votes, in a group with empty logs.
 fn candidate<O: Played>() -> (O, Ballot) {
     let mut core = O::new(config(replica(0, 1), 0, 1, 5), View::first(5));
     let ballot = core.campaign(Cause::Start);
@@ -109,14 +109,14 @@ fn the_best_log_is_the_last_born_then_the_longest_never_ones_own<O: Played>() {
 fn a_grant_counts_only_from_a_life_that_the_best_log_names<O: Played>() {
     let (mut core, _) = candidate::<O>();
     let birth = Ballot::new(1, 0, 0);
-    // Slot 2 is in its incarnation 1 by the log of slot 3; the one that granted first is over.
+    // By the log of slot 3, slot 2 is in its incarnation 1, so the one that granted first is over.
     assert_eq!(core.granted(2, 0, (birth, 10), vec![0; 5]), None);
     assert_eq!(core.granted(3, 0, (birth, 11), vec![0, 0, 1, 0, 0]), None);
     assert_eq!(core.granted(2, 1, (birth, 11), vec![0, 0, 1, 0, 0]), Some(3));
     assert_eq!(core.log().inspect().paths().grant_not_counted, 1);
 }
 
-/// Its group has admitted a later incarnation of the candidate.
+/// The group has admitted a later incarnation of the candidate's slot.
 fn a_candidate_that_the_best_log_does_not_name_takes_nothing_over<O: Played>() {
     let birth = Ballot::new(1, 0, 0);
     for (incarnation, elected) in [(0, true), (1, false)] {
@@ -176,7 +176,7 @@ fn a_leader_writes_no_log_that_was_granted_to_another_ballot_of_its_own<O: Playe
     }
 }
 
-/// A replica speaks for its own slot and incarnation, and of the present ballot.
+/// A replica speaks only for its own slot and incarnation, and only about the present ballot.
 fn what_is_told_for_another_slot_ballot_or_incarnation_is_not_heard<O: Played>() {
     let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 1));
@@ -211,7 +211,7 @@ fn who_has_lost_its_memory_says_nothing<O: Played>() {
         assert_eq!(verdict, Vote::Nothing, "it has nothing to report");
     }
     assert_eq!(blank.wants_to_lead(), None);
-    // With the state, but not let in, it follows whoever leads, and elects nobody.
+    // With the state, but not admitted, it follows the leader and votes for nobody.
     let (leader, learner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
@@ -315,7 +315,7 @@ fn a_candidate_commits_nothing_in_the_ballot_that_it_has_left<O: Played>() {
     stage.lose_writes(other, candidate);
     stage.land(other, message(1), GroupSet::first(1));
     stage.turn(other);
-    // It takes over what nobody else holds. Whom it followed before has not written a word of it.
+    // It adopts an entry that no other replica holds. The leader that it followed before has not written any of it.
     stage.run(candidate, &[other]);
     stage.turn(candidate);
     assert!(stage.core(candidate).log().leads());

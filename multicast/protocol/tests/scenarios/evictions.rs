@@ -1,4 +1,4 @@
-//! When a leader goes on without those that hold it up.
+//! When a leader continues without replicas that delay it.
 
 use skein_protocol::detector::Pulse;
 use skein_protocol::group::{Backlog, GroupEffect};
@@ -18,7 +18,7 @@ both!(
 /// How long a learner may read nothing.
 const STOPPED_AFTER_MS: u64 = 1_000;
 
-/// Positions up to which the slots of three need the log no more, of which only the last one's is looked at.
+/// Positions up to which each of three slots needs the log no more. Only the last slot's counts here.
 fn given_up<O: Played>(
     core: &mut O,
     now_ms: u64,

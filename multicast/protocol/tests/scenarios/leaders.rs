@@ -1,4 +1,4 @@
-//! What a leader does not do yet, does not do at all, and does no more.
+//! What a leader does not do yet, does not do at all, and no longer does.
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
@@ -21,7 +21,7 @@ both!(
     what_a_follower_reads_in_its_log_says_what_sessions_are_done_with,
 );
 
-/// What g1's leader of a ballot proposes for message 1, which goes to both groups.
+/// What g1's leader in this ballot proposes for message 1, which goes to both groups.
 fn proposed(ballot: Ballot, clock: u64) -> EventOf<Ramcast> {
     let announcement = Announcement {
         message: message(1),
@@ -35,7 +35,7 @@ fn proposed(ballot: Ballot, clock: u64) -> EventOf<Ramcast> {
     Event::Heard(PeerEvent::Announced { from: replica(1, ballot.slot()), announcement })
 }
 
-/// What a replica logs of others' proposals in a turn in which it is told these things.
+/// The other groups' proposals that a replica logs in a turn with these events.
 fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = EventOf<Ramcast>>) -> Vec<u64> {
     let mut effects = Vec::new();
     for event in events {
@@ -89,8 +89,8 @@ fn what_a_deposed_leader_announces_is_not_logged() {
     assert_eq!(core.leader_of(GroupId(1)), replica(1, 1));
 }
 
-/// Whatever a leader knows of a message, it takes what is proposed together as it takes one proposal after
-/// the other.
+/// A leader handles proposals that are announced together as it handles them one after the other, whatever it has
+/// received of the message before.
 #[test]
 fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
     let destinations = GroupSet::first(3);
@@ -121,7 +121,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
                 stage = Stage::<Ramcast>::new(3, 3);
             }
             let core = stage.core(replica(0, 0));
-            // What it logged before is committed.
+            // Commits what it logged before.
             let index = core.log().last_index();
             logs(core, [Event::Completed { slot: 1, index }]);
             let mut effects = Vec::new();
@@ -171,7 +171,7 @@ fn the_time_that_entries_carry_never_falls<O: Played>() {
     let leader = replica(0, 1);
     let mut stage = Stage::<O>::new(1, 3);
     stage.pass(5, &[]);
-    // Its former leader, whose clock is ahead, had said so.
+    // Its former leader, whose clock is ahead, had logged that time.
     let core = stage.core(leader);
     let (index, birth) = (core.log().last_index() + 1, core.log().ballot());
     let (destinations, held, last) = (GroupSet::first(1), true, true);

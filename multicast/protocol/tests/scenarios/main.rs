@@ -1,4 +1,4 @@
-//! Schedules: several cores, and every event in an order that somebody chose.
+//! Schedules: several cores, and a chosen order of all events.
 
 mod admitted;
 mod asking;

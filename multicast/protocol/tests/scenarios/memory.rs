@@ -1,4 +1,4 @@
-//! What a replica keeps, and what it forgets, when it takes a state, begins anew in the same incarnation, steps
+//! What a replica keeps, and what it discards, when it restores a state, begins again in the same incarnation, steps
 //! down, or leads again.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
@@ -27,8 +27,8 @@ both!(
     a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds,
 );
 
-/// The leader of g0 as its followers know it, with a message to all groups that is committed and not delivered. A slot is
-/// evicted, if that is asked for.
+/// The leader of g0 with its followers, and with a message to all groups that is committed and not delivered. A slot is
+/// evicted, if `evicted` names one.
 fn leader<O: Played>(evicted: Option<u8>) -> O {
     let mut core = O::new(config(replica(0, 0), 0, O::GROUPS, 3), View::first(3));
     core.step(Event::Tick { now_ms: 5_000 }, &mut Vec::new());
@@ -45,7 +45,7 @@ fn leader<O: Played>(evicted: Option<u8>) -> O {
     core
 }
 
-/// A follower of g0 holds all of our log.
+/// A follower of g0 accepts all of the leader's log.
 fn accepted<O: Played>(core: &mut O, slot: u8) {
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     core.step(Event::Acknowledged { by: replica(0, slot), acceptance }, &mut Vec::new());
@@ -157,7 +157,7 @@ fn announced(from: ReplicaId, counter: u32, number: u64, clock: u64) -> EventOf<
     Event::Heard(PeerEvent::Announced { from, announcement })
 }
 
-/// It steps down, and leads again. Returns what it appends.
+/// The leader steps down, and leads again. Returns what it appends.
 fn leads_again<O: Played>(core: &mut O) -> Vec<O::Record> {
     core.step(Event::Denied, &mut Vec::new());
     core.campaign(Cause::Silence);
@@ -223,7 +223,7 @@ fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     let (message, destinations) = (message(2), GroupSet::first(2));
     let received = Event::Received { message, low_water: 1, destinations, inline: true };
     core.step(received, &mut Vec::new());
-    // Another leads, whose log ends before it, and then this one again.
+    // Another replica leads, whose log ends before the message, and then this one again.
     let other = Ballot::new(2, 1, 0);
     core.let_lead(other);
     core.begin_to_follow(other, core.log().commit_index(), core.log().commit_index() + 1);
@@ -260,7 +260,7 @@ fn who_has_stepped_down_lets_others_go_first<O: Played>() {
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
-    // Four timeouts, and one for each of the two others that seem well.
+    // Four timeouts, and one for each of the two other replicas that seem well.
     assert_eq!(core.log().now_ms() - began, 6 * 20);
 }
 
@@ -292,7 +292,7 @@ fn who_leads_again_tells_again_how_far_its_group_is_done() {
 }
 
 fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds<O: Played>() {
-    // Message 1 is delivered everywhere, and another group may not know of this group's quorum any more.
+    // Message 1 is delivered everywhere, and another group may have lost sight of this group's quorum.
     let mut stage = Stage::<O>::new(O::GROUPS, 3);
     let sharing = GroupSet::first(O::GROUPS);
     for group in 0..O::GROUPS {
@@ -316,7 +316,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds<O: P
     assert_eq!(told(core), None, "there is nothing new");
     #[rustfmt::skip]
     let cases = [
-        // first entry  told to               because
+        // first entry  sent to               because
         (last + 1,      GroupSet::first(1),   "others count nothing below the ballot's first entry"),
         (last,          sharing,              "it holds that one already"),
         (last - 1,      sharing,              "and what stands behind it"),
@@ -328,7 +328,7 @@ fn a_follower_tells_its_new_leader_and_whoever_shares_with_it_what_it_holds<O: P
         core.begin_to_follow(ballot, last, first);
         assert_eq!(told(core), Some((groups, last)), "{because}");
     }
-    // And when it reads the ballot's first entry.
+    // The same happens when it reads the ballot's first entry.
     let birth = Ballot::new(9, 2, 0);
     core.let_lead(birth);
     core.begin_to_follow(birth, last, last + 1);

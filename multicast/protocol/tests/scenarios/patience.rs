@@ -1,4 +1,4 @@
-//! How long a replica waits before it sets out to lead, and what comes of a candidacy that is put off.
+//! How long a replica waits before it sets out to lead, and what becomes of a candidacy that is put off.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ both!(
 
 const WISH_TICK: GroupEvent = GroupEvent::WishTick { trusted: true, awaits_leader: false };
 
-/// Slot 1 of three, at 1 s, that an operator asks to lead while its leader has a lease.
+/// Slot 1 of three, at 1 s. An operator asks it to lead while its leader has a lease.
 fn put_off<O: Played>() -> (Stage<O>, Ballot) {
     let mut stage = Stage::<O>::new(1, 3);
     let core = stage.core(replica(0, 1));
@@ -63,7 +63,7 @@ fn a_candidacy_that_was_put_off_is_over_when_the_replica_sets_out<O: Played>() {
     assert_eq!(core.wants_to_lead(), None, "a second ballot would void the grants of the first");
 }
 
-/// An operator's choice stays until leadership changes for another reason; a handover is none.
+/// An operator's choice stays until leadership changes for another reason. A handover is no such reason.
 fn what_is_put_off_for_an_operator_is_not_taken_for_a_handover<O: Played>() {
     for waits in [false, true] {
         let (mut stage, ballot) = put_off::<O>();
@@ -101,7 +101,7 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time<O: Played>() {
         (now_ms - began) / config.group.timeout_ms
     };
     core.step(Event::Tick { now_ms: 1 }, &mut Vec::new());
-    // One more than that, since g0.0 would be first.
+    // One timeout more, since g0.0 would be first.
     for expected in [12, 24, 48, 96, 96] {
         assert_eq!(timeouts(&mut core, false), expected + 1);
     }
@@ -109,7 +109,7 @@ fn whoever_lets_others_lead_in_vain_waits_longer_each_time<O: Played>() {
     assert_eq!(timeouts(&mut core, false), 12 + 1, "somebody led in between");
 }
 
-/// Words of slot 2 come, and its heartbeats do not.
+/// Words of slot 2 arrive, and its heartbeats do not.
 fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes<O: Played>() {
     #[rustfmt::skip]
     let cases = [
@@ -117,7 +117,7 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes<O: 
         (true,        false, Pulse::Missed, 12 + 1),
         (true,        true,  Pulse::Missed, 12 + 1),
         (true,        true,  Pulse::Dead,   1),
-        // It is suspected after 20 looks, which take a patience here.
+        // It is suspected after 20 missed heartbeats, which take one timeout here.
         (false,       true,  Pulse::Missed, 1 + 1),
     ];
     for (suspected, leads, pulse, expected) in cases {
@@ -146,7 +146,7 @@ fn who_is_let_lead_though_suspected_has_as_long_as_one_of_whom_nothing_comes<O: 
             tick(&mut core, pulse);
             waited += 1;
         }
-        // Slot 0 would be first, and has one patience.
+        // Slot 0 would be first, and has one timeout.
         assert_eq!(
             waited.div_ceil(config.group.timeout_ms),
             expected,
@@ -173,7 +173,7 @@ fn who_is_given_a_state_does_not_set_out_meanwhile<O: Played>() {
         let first = if now_ms == 2 { Reception::First } else { Reception::Next };
         assert_eq!(core.log_mut().takes_part(2, &part, false), first);
     }
-    // But whoever gives it may die.
+    // But the sender of the state may die.
     core.step(Event::Heartbeat { slot: 2, pulse: Pulse::Dead }, &mut Vec::new());
     core.step(Event::Tick { now_ms: 1000 + config.group.timeout_ms }, &mut Vec::new());
     assert_eq!(core.wants_to_lead(), Some(Cause::Death));
@@ -193,7 +193,7 @@ fn whoever_is_kept_from_running_has_not_waited<O: Played>() {
     };
     assert_eq!(tick(&mut core, 1), None);
     core.let_lead(ballot);
-    // What its leader wrote meanwhile is read only after this tick.
+    // Its leader's writes in between are read only after this tick.
     assert_eq!(tick(&mut core, 1 + 10 * waits), None);
     assert_eq!(core.judge(ballot, true, false), Vote::GrantAgain);
     let mut now_ms = 1 + 10 * waits;
@@ -227,6 +227,6 @@ fn who_has_led_waits_no_longer_for_others_than_whoever_has_not<O: Played>() {
         }
         core.step(Event::Tick { now_ms }, &mut Vec::new());
     }
-    // One more than it stands back, since g0.0 would be first.
+    // One timeout more than it stands back, since g0.0 would be first.
     assert_eq!((now_ms - 1) / config.group.timeout_ms, 12 + 1);
 }

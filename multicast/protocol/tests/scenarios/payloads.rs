@@ -1,4 +1,5 @@
-//! Payloads that do not travel in the log: who is waited for, who counts without them, and when they go.
+//! Payloads that are not in the log: which replicas are waited for, which count without the payload, and when it is
+//! dropped.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::{Cause, GroupRecord};
@@ -25,7 +26,7 @@ both!(
     an_entry_whose_payload_is_missing_is_forgotten_with_the_log_that_is_cut_off,
 );
 
-/// Slot 0 of so many, which leads in ballot 1.r0i0 and feeds all others. Its first entry is committed.
+/// Slot 0 of `replicas`, which leads in ballot 1.r0i0 and feeds all others. Its first entry is committed.
 fn leader<O: Played>(replicas: u8) -> O {
     let mut leader = O::new(config(replica(0, 0), 0, 1, replicas), View::first(replicas));
     leader.campaign(Cause::Start);
@@ -42,7 +43,7 @@ fn leader<O: Played>(replicas: u8) -> O {
     leader
 }
 
-/// A member says that it holds our log up to there. Returns what we do at the turn's end.
+/// A member acknowledges our log up to `index`. Returns the effects of the turn's end.
 fn holds<O: Played>(core: &mut O, slot: u8, index: u64) -> Vec<EffectOf<O>> {
     let (by, mut effects) = (replica(0, slot), Vec::new());
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index };
@@ -68,7 +69,7 @@ fn forgets<R, T>(effects: &[Effect<R, T>], number: u64) -> bool {
 }
 
 fn a_new_life_counts_by_no_word_of_its_former_one<O: Played>() {
-    // The last entry is large, and the former incarnation of slot 4 had acknowledged exactly that.
+    // The last entry is large, and the former incarnation of slot 4 had acknowledged exactly that index.
     let (mut leader, slot, incarnation) = (leader::<O>(5), 4, 1 << 10);
     receive(&mut leader, 1, false);
     let last = leader.log().last_index();
@@ -180,7 +181,7 @@ fn who_was_evicted_counts_again_once_it_holds_the_payloads_that_nobody_keeps_for
     let last = leader.log().last_index();
     (1..4).for_each(|slot| _ = holds(&mut leader, slot, last));
     assert!(leader.log().view().member(slot).evicted);
-    // It lets us write its log again, and waits for a payload that we may have let go of.
+    // It lets us write its log again, and waits for a payload that we may have dropped.
     leader.add_follower(slot, 0);
     for (acknowledged, counts) in [(last - 1, false), (last, true)] {
         holds(&mut leader, slot, acknowledged);

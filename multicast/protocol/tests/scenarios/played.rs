@@ -1,6 +1,7 @@
-//! The orderings that scenarios are played with: what each of them tells, and how that is written down.
+//! The orderings with which scenarios are played: how each carries out its effects, and how transcripts show its
+//! records.
 //!
-//! A scenario of one group is a function of the ordering, and [`both`] makes a test of it for each.
+//! A scenario of one group is generic in the ordering, and [`both`] makes a test of it for each.
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::ramcast::announcement::Announcement;
@@ -12,8 +13,8 @@ use skein_protocol::timestamp::Timestamp;
 use crate::by_hand::ByHand;
 use crate::stage::Stage;
 
-/// Makes a test of each scenario for every ordering, in a module of the scenario's name. Those that are about timestamps,
-/// proposals, decisions, results or clocks, or about what two groups owe each other, are RamCast's alone.
+/// Makes a test of each scenario for every ordering, in a module of the scenario's name. Scenarios about timestamps,
+/// proposals, decisions, results or clocks, or about what two groups retain for each other, are RamCast's alone.
 macro_rules! both {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
         mod $name {
@@ -33,15 +34,15 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// An ordering whose replicas can be on stage.
+/// An ordering whose replicas a [`Stage`] can run.
 pub(crate) trait Played: ByHand {
-    /// The most groups that it orders in scenarios that are about one of them.
+    /// The most groups that it can order. Scenarios about a single group run in a cluster of this many.
     const GROUPS: u16;
 
-    /// Carries out what a replica tells others.
+    /// Carries out an effect for other replicas.
     fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: Self::PeerEffect);
 
-    /// The record of a message as the first group logs it. Numbers of messages rise along a log.
+    /// The record of a message as the first group logs it. Message numbers rise along a log.
     fn record(
         message: MessageId,
         low_water: u64,
@@ -49,10 +50,10 @@ pub(crate) trait Played: ByHand {
         inline: bool,
     ) -> Self::Record;
 
-    /// A record of its own, as transcripts have it.
+    /// A record that is not the group log's, as transcripts show it.
     fn describe(record: &Self::Record) -> String;
 
-    /// A rank, as transcripts have it.
+    /// A rank, as transcripts show it.
     fn show(rank: Rank) -> String;
 }
 
@@ -134,7 +135,7 @@ impl Played for Single {
         }
     }
 
-    /// With the group's name behind it, like a timestamp.
+    /// Followed by the group's name, like a timestamp.
     fn show(rank: Rank) -> String {
         format!("{rank}@g0")
     }

@@ -119,7 +119,7 @@ fn nothing_is_committed_below_the_ballots_first_entry<O: Played>() {
         follower.deliver().map(|deliver| deliver.message)
     };
     let local = O::record(message(1), 1, GroupSet::first(1), true);
-    // An adopted entry: leader and follower hold it, but in the new ballot nobody vouches for more.
+    // An adopted entry: leader and follower hold it, but no replica has acknowledged more in the new ballot.
     assert_eq!(logged(1, Ballot::new(1, 0, 0), local), None);
     assert_eq!(logged(2, Ballot::new(2, 0, 0), GroupRecord::NewBallot.into()), Some(message(1)));
 }
@@ -135,7 +135,7 @@ fn completions_count_only_for_whoever_has_caught_up<O: Played>() {
     }
     core.step(Event::TurnEnd, &mut effects);
     assert!(core.deliver().is_some());
-    // It leads, and has let go of a payload that g0.2, whose log ends before it, may lack.
+    // It leads, and has dropped a payload that g0.2, whose log ends before it, may lack.
     let ballot = core.campaign(Cause::Death);
     assert_eq!(core.granted(2, 0, (old, 1), vec![0; 3]), Some(1));
     core.begin_to_lead(&mut effects);
@@ -164,7 +164,7 @@ fn what_completed_in_an_earlier_ballot_counts_for_nothing_in_this_one<O: Played>
     stage.turn(leader);
     stage.complete(leader);
     assert_eq!(stage.core(leader).log().inspect().counts_on(1), 6);
-    // Another leads, who has none of it, and then the first one again, with what that one had.
+    // Another replica leads, which has none of it, and then the first one again, with what the other had.
     stage.run(next, &[replica(0, 3), replica(0, 4)]);
     stage.heal();
     stage.run(leader, &[next, replica(0, 3), other]);
@@ -212,7 +212,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
     leader.step(Event::TurnEnd, &mut effects);
     assert_eq!(leader.log().commit_index(), leader.log().last_index());
     assert_eq!(leader.deliver(), None, "nobody but g1.0 is known to hold 9@g1");
-    // It was lost with g1.0: g1.1 proposes the message anew, lower.
+    // The proposal was lost with g1.0: g1.1 proposes the message anew, lower.
     let later = Ballot::new(2, 1, 0);
     leader.step(announced(later, 1, 3), &mut effects);
     leader.step(Event::TurnEnd, &mut effects);
@@ -234,11 +234,11 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word<O: Played
         leader.step(Event::TurnEnd, effects);
         while leader.deliver().is_some() {}
     };
-    // Until now g0.2 lacks nothing, and what completes counts.
+    // Until now g0.2 lacks nothing, and completed writes count.
     all(&mut leader, 2, &mut effects);
     assert!(leader.evicts(2, &mut effects));
     all(&mut leader, 1, &mut effects);
-    // The log does not wait for g0.2, which does not have this payload, and then it is let go.
+    // The log does not wait for g0.2, which lacks this payload; the payload is dropped.
     let large = |sequence| Event::Received {
         message: message(sequence),
         low_water: 1,
@@ -278,7 +278,7 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.step(Event::TurnEnd, &mut effects);
     assert_eq!(leader.log().commit_index(), leader.log().last_index());
     assert_eq!(leader.transferee(), None, "what is pending may be delivered yet");
-    // An earlier leader, which did not wait for this one, had settled it.
+    // An earlier leader, which did not wait for this replica, had reported it settled.
     let settled = Timestamp::new(9, GroupId(1));
     leader.step(Event::Settled { group: GroupId(0), rank: settled.into() }, &mut effects);
     assert!(!sends_state(&mut leader, 1, 0, Rank::NOTHING), "it lacks what nobody tells");
@@ -286,14 +286,14 @@ fn a_leader_that_lacks_what_its_group_is_done_with_names_who_does_not() {
     leader.add_follower(2, 0);
     leader.step(Event::Applied { slot: 2, rank: settled.into() }, &mut effects);
     assert_eq!(leader.transferee(), Some(2));
-    // It sets out, and whoever has granted it refuses us before we have heard of it ourselves.
+    // Slot 2 sets out, and a replica that has granted its ballot refuses ours before slot 2's request arrives here.
     leader.hear_refusal(Ballot::new(2, 2, 0));
     assert!(leader.wants_to_lead().is_none(), "it was asked to lead");
     leader.hear_refusal(Ballot::new(2, 1, 0));
     assert_eq!(leader.wants_to_lead(), Some(Cause::Preempted));
 }
 
-/// A leader at one second, with a message to two groups that is committed and pending.
+/// A leader at 1 s, with a message to two groups that is committed and pending.
 fn leader_with_pending(effects: &mut Vec<EffectOf<Ramcast>>) -> Ramcast {
     let mut leader = self::leader::<Ramcast>(2);
     leader.step(Event::Tick { now_ms: 1000 }, effects);
@@ -316,8 +316,8 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
     assert_eq!(leader.transferee(), Some(2));
 }
 
-/// It cannot lead. If the leader waited for that, and gave its state to nobody meanwhile, a group of which too few are let
-/// in would commit nothing any more.
+/// A replica that is not admitted cannot lead. If the leader waited for that, and sent its state to nobody meanwhile, a
+/// group in which too few replicas are admitted could commit nothing any more.
 #[test]
 fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
     let mut effects = Vec::new();

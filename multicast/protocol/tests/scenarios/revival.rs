@@ -1,4 +1,4 @@
-//! A lost group that goes on from one replica's log: who counts, who keeps still, and until when.
+//! A lost group that continues from one replica's log: which replicas count, which stay silent, and until when.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::transfer::{Left, Request};
@@ -24,10 +24,10 @@ both!(
     a_state_of_a_former_generation_is_of_no_use,
 );
 
-/// The incarnation of those that have lost their memory.
+/// The incarnation of the replicas that have lost their memory.
 const LIFE: u32 = 1 << 10;
 
-/// The slots of five, in the lives that count from here on.
+/// The slots of five, in the incarnations that count from here on.
 fn view() -> View {
     View::of([LIFE, 0, LIFE, LIFE, LIFE])
 }
@@ -36,13 +36,13 @@ fn marker(counter: u32) -> Ballot {
     Ballot::revived(counter, 1, 0).expect("a generation is left")
 }
 
-/// Whether it sends its state to that incarnation of slot 0.
+/// Whether the core sends its state to that incarnation of slot 0.
 fn seeds<O: Played>(core: &mut O, incarnation: u32) -> bool {
     sends_state(core, 0, incarnation, Rank::NOTHING)
 }
 
-/// Slot 1 of five, which has read so much of its leader's log: message 50, to all groups, of an earlier ballot; the
-/// ballot's first entry; and another one. Two of five hold them, as far as it knows.
+/// Slot 1 of five, which has read this much of its leader's log: message 50, to all groups, of an earlier ballot; the
+/// ballot's first entry; and another entry. Two of five replicas are known to hold them.
 fn survivor<O: Played>(behind: O::Record) -> O {
     let mut core = O::new(config(replica(0, 1), 0, O::GROUPS, 5), View::first(5));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
@@ -186,7 +186,7 @@ fn a_suspended_replica_keeps_still_whoever_asks<O: Played>() {
         assert_eq!(verdict, Vote::Nothing);
     }
     assert_eq!(core.wants_to_lead(), None);
-    // An operator may begin with this one after all.
+    // An operator may begin with this replica after all.
     core.goes_on(marker(9 + (1 << 24)), view(), 0);
     assert!(!core.log().is_suspended() && !core.log().is_silent());
 }

@@ -1,27 +1,27 @@
-//! Transcripts: schedules that people argue about, written down.
+//! Transcripts: schedules that are worth an argument, written down.
 //!
-//! A scenario is a file of blocks: commands, a line `----`, and what follows from them, in the words
-//! of the protocol. `UPDATE_TRANSCRIPTS=1 cargo test -p skein-protocol --test scenarios` writes the
-//! second halves anew, to be reviewed as a difference.
+//! A scenario is a file of blocks: commands, a line `----`, and their consequences in the words of the protocol.
+//! `UPDATE_TRANSCRIPTS=1 cargo test -p skein-protocol --test scenarios` rewrites the consequences; review the
+//! difference.
 //!
 //! | command | what happens |
 //! |---|---|
 //! | `groups N replicas R` | a new cluster, in which slot 0 of each group leads |
 //! | `write M to G …` | the session's message lands at every replica of the groups |
 //! | `write M to G … at R …` | it lands at these replicas only |
-//! | `turn R …` | the replica is told everything that has landed at it, and ends its turn |
-//! | `complete R …` | the leader learns what became of its writes into its followers' logs |
-//! | `lose words R -> R` | that replica's acceptance words to the other are held back |
-//! | `lose writes R -> R` | that leader's writes into the other's log do not arrive |
-//! | `heal` | from here on everything arrives, and words are told anew |
-//! | `silence R` | the others of its group see no heartbeats of it |
-//! | `R runs, asking R …` | the replica sets out to lead, and asks these |
-//! | `R asks R …` | the candidate, or leader, asks these too |
-//! | `pass N ms` | time passes; everybody tells its leader how far it has applied messages |
-//! | `restart R` | its process is started anew, without its memory |
-//! | `R teaches R` | the leader gives it the state, and writes its log from there on |
-//! | `R lets R in` | the leader logs that this incarnation of it counts |
-//! | `R evicts R` | the leader logs that the log waits for it no more |
+//! | `turn R …` | the replica handles everything that has arrived at it, and ends its turn |
+//! | `complete R …` | the leader receives the completions of its writes into its followers' logs |
+//! | `lose words R -> R` | the first replica's acceptance words to the second are held back |
+//! | `lose writes R -> R` | the first replica's writes into the second's log do not arrive |
+//! | `heal` | from here on everything arrives, and words are sent again |
+//! | `silence R` | the others of its group see no heartbeats of the replica |
+//! | `R runs, asking R …` | the replica sets out to lead, and asks the others for votes |
+//! | `R asks R …` | the candidate, or leader, asks these replicas too |
+//! | `pass N ms` | time passes; every replica reports to its leader how far it has applied messages |
+//! | `restart R` | the replica's process is started again, without its memory |
+//! | `R teaches R` | the leader transfers its state to the other, and writes its log from there on |
+//! | `R lets R in` | the leader logs that the other's present incarnation counts |
+//! | `R evicts R` | the leader logs that the log does not wait for the other any more |
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn command<O: Played>(stage: &mut Stage<O>, line: &str) {
     }
 }
 
-/// What a replica does of its own accord.
+/// An action that a replica takes by itself.
 fn act<'a, O: Played>(
     stage: &mut Stage<O>,
     id: ReplicaId,
@@ -111,7 +111,7 @@ fn replica(word: &str) -> ReplicaId {
     ReplicaId::new(group(of), slot.parse().expect("a slot"))
 }
 
-/// The file as it should be.
+/// The file as it should be: its commands, with their present consequences.
 fn play<O: Played>(script: &str) -> String {
     let mut stage = None;
     let mut written = String::new();
@@ -145,7 +145,7 @@ fn play<O: Played>(script: &str) -> String {
     written
 }
 
-/// The transcripts: where each is, and what it says.
+/// The transcripts: path and text of each.
 fn transcripts() -> Vec<(PathBuf, String)> {
     let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let files = std::fs::read_dir(scenarios).expect("a folder");
@@ -168,7 +168,7 @@ fn transcripts_are_as_written() {
     }
 }
 
-/// Where a message stands in the order is for the ordering to say. All else is the group log's.
+/// Only ranks depend on the ordering. Everything else is the group log's.
 #[test]
 fn a_transcript_of_one_group_differs_by_nothing_but_ranks_under_another_ordering() {
     let without_ranks = |text: &str| -> String {

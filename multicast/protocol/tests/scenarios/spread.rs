@@ -1,4 +1,4 @@
-//! Leadership that goes back to slot 0 by itself.
+//! Leadership that returns to slot 0 by itself.
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::divergence::Slots;
@@ -37,7 +37,7 @@ fn take_over<O: Played>(stage: &mut Stage<O>) {
     assert!(stage.core(new).log().leads());
 }
 
-/// Slot 0 leads g0 again, as it was asked to.
+/// Slot 0 leads g0 again, on request.
 fn give_back(stage: &mut Stage) {
     let (preferred, leader, other) = (replica(0, 0), replica(0, 1), replica(0, 2));
     stage.core(leader).happens(GroupEvent::HandsOver { to: 0 });
@@ -55,7 +55,7 @@ fn settle<O: Played>(stage: &mut Stage<O>) {
     }
 }
 
-/// Everybody is seen to be well for so long.
+/// All replicas are seen to be well for so long.
 fn pass<O: Played>(stage: &mut Stage<O>, ms: u64) {
     for _ in 0..ms / 5 {
         stage.pass(5, &[]);
@@ -103,7 +103,7 @@ fn a_leader_that_an_operator_asked_for_stays() {
     pass(&mut stage, 100);
     stage.run(replica(0, 1), &[replica(0, 0), replica(0, 2)]);
     settle(&mut stage);
-    // In a higher ballot, which it needs because of somebody else, it is still the one that was asked for.
+    // In a higher ballot, which another replica made necessary, it is still the replica that was asked to lead.
     stage.campaign(replica(0, 1), Cause::Preempted);
     stage.ask(replica(0, 1), replica(0, 2));
     stage.ask(replica(0, 1), replica(0, 0));

@@ -1,5 +1,4 @@
-//! What a state holds that is given to a replica without one, and when what is owed to other groups
-//! may be forgotten.
+//! What a transferred state holds, and when messages retained for other groups may be dropped.
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
@@ -26,7 +25,8 @@ both!(
     what_a_later_life_told_is_no_word_of_the_one_whose_join_is_committed,
 );
 
-/// g0's leader with a message of each kind: 1 delivered, 2 committed and pending if there is another group, 3 only logged.
+/// g0's leader with a message of each kind: 1 is delivered, 2 is committed (and pending if there is another group), 3
+/// is only logged.
 fn busy<O: Played>() -> Stage<O> {
     let (leader, both) = (replica(0, 0), GroupSet::first(O::GROUPS));
     let mut stage = Stage::<O>::new(O::GROUPS, 3);
@@ -100,7 +100,7 @@ fn who_has_the_state_of_a_later_leader_lets_no_earlier_one_in<O: Played>() {
         stage.turn(id);
     }
     assert_eq!(stage.core(new).log().commit_index(), stage.core(new).log().last_index());
-    // Nobody has told the old leader yet, and both hear the learner ask.
+    // The old leader has not learned of the new one, and both receive the learner's request.
     stage.give_state(new, learner);
     assert!(stage.core(old).log().leads());
     stage.ask(old, learner);
@@ -122,14 +122,14 @@ fn a_state_that_makes_no_sense_is_refused<O: Played>() {
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();
         changed[at] ^= 0xff;
-        let _ = blank::<O>().restored(&changed); // Sense or nonsense, but no panic.
+        let _ = blank::<O>().restored(&changed); // Valid or malformed, but no panic.
     }
     let (long, version) = ([&bytes[..], &[0]].concat(), [&[bytes[0] + 1], &bytes[1..]].concat());
     assert_eq!(blank::<O>().restored(&long).err(), malformed, "it is too long");
     assert_eq!(blank::<O>().restored(&version).err(), malformed, "it is of another version");
 }
 
-/// Two groups that have a message in common, which all have delivered.
+/// Two groups that share a message, which all replicas have delivered.
 fn shared() -> Stage {
     let mut stage = Stage::<Ramcast>::new(2, 3);
     for id in [replica(0, 0), replica(1, 0)] {
@@ -142,7 +142,7 @@ fn shared() -> Stage {
     stage
 }
 
-/// Where the first message that a replica has delivered ended.
+/// Final timestamp of the first message that a replica has delivered.
 fn ends(stage: &Stage, id: ReplicaId) -> Timestamp {
     stage.nodes[&id].delivered[0].1.into()
 }
@@ -199,7 +199,7 @@ fn what_was_forgotten_is_over_for_a_group_that_begins_anew_and_for_nobody_else()
     assert!(is_over(replica(1, 0), anew, later));
 }
 
-/// Two groups that have a message in common, which all have delivered but for `slow`, who did nothing.
+/// Two groups that share a message, which all replicas have delivered except `slow`, which did nothing.
 fn shared_without(slow: ReplicaId) -> Stage {
     let mut stage = Stage::<Ramcast>::new(2, 3);
     for leader in [replica(0, 0), replica(1, 0)] {
@@ -209,7 +209,7 @@ fn shared_without(slow: ReplicaId) -> Stage {
     stage
 }
 
-/// Three turns of everybody else.
+/// Three turns of every replica except `slow`.
 fn turns_without(stage: &mut Stage, slow: ReplicaId) {
     let fast: Vec<_> = stage.nodes.keys().copied().filter(|id| *id != slow).collect();
     for id in fast.iter().chain(&fast).chain(&fast) {
@@ -308,7 +308,7 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same<O: P
     stage.teach(old, restarted);
     turns(&mut stage, &[restarted, old]);
     stage.admitted(old, restarted);
-    // Whoever leads next does not hear that it counts, and those who do are lost but for itself.
+    // The next leader does not learn that it counts, and all replicas that have learned it are lost, except itself.
     stage.lose_writes(old, new);
     turns(&mut stage, &[old, restarted, other, lost]);
     stage.restart(old);
@@ -375,7 +375,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
             stage.core(leader).add_follower(learner.slot, incarnation);
         }
         stage.pass(5, &[]);
-        // What comes later reaches it late.
+        // Later messages reach it late.
         for leader in [leader, replica(1, 0)] {
             stage.land(leader, message(2), GroupSet::first(2));
         }
@@ -396,7 +396,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
 fn who_leads_again_does_not_know_what_others_have_applied() {
     let (first, second, restarted) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<Ramcast>::new(2, 3);
-    // Nobody but the one that dies can deliver m1.
+    // Only the replica that dies can deliver m1.
     for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, first), (from, second)]) {
         stage.lose_words(from, to);
     }
@@ -438,7 +438,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
 fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
     let (leader, other) = (replica(0, 0), replica(0, 2));
     for dies in [true, false] {
-        // m1 is committed in g0, and g1 has not heard of it.
+        // m1 is committed in g0, and g1 has not received it.
         let mut stage = Stage::<Ramcast>::new(2, 3);
         stage.land(leader, message(1), GroupSet::first(2));
         for id in [leader, replica(0, 1), leader] {
@@ -458,7 +458,7 @@ fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
             stage.turn(id);
         }
         stage.complete(leader);
-        // It reads that it is let in, and says so in its next turn.
+        // It reads that it is admitted, and reports so in its next turn.
         assert!(tells(&mut stage) || tells(&mut stage) || !dies);
     }
 }
@@ -501,8 +501,8 @@ fn what_a_group_was_done_with_once_stays_so_when_a_slow_replica_counts_again() {
     };
     let before = done(stage.told(), leader);
     assert!(before.is_some(), "nobody waits for one that is evicted");
-    // Others may have let go by now of what the slow one needs; and its successor in the lead must
-    // tell again what was told.
+    // Other groups may have dropped by now what the slow replica needs; and its successor in the lead must report again
+    // what was reported.
     stage.admitted(leader, slow);
     turns_without(&mut stage, slow);
     stage.run(next, &[leader]);
@@ -551,7 +551,7 @@ fn who_was_not_waited_for_and_leads_gives_no_state_before_it_has_delivered_what_
             assert!(stage.evict(leader, slow.slot));
             turns(&mut stage);
         }
-        // Others may have let go of m1, but only if they did not wait for this one.
+        // Other groups may have dropped m1, but only if they did not wait for this replica.
         stage.run(slow, &[other]);
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
         assert_eq!(sends_state(stage.core(slow), leader.slot, 0, Rank::NOTHING), !evicted);
@@ -595,7 +595,7 @@ fn an_ended_session_stays_ended_in_a_state<O: Played>() {
 fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() {
     let (leader, other, back) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<Ramcast>::new(2, 3);
-    // Slot 2 alone can deliver m1, and says so.
+    // Slot 2 alone can deliver m1, and reports so.
     for (from, to) in stage.members(GroupId(1)).flat_map(|from| [(from, leader), (from, other)]) {
         stage.lose_words(from, to);
     }
@@ -608,7 +608,7 @@ fn who_has_taken_an_older_state_is_waited_for_until_it_has_applied_that_again() 
     }
     assert_eq!((stage.delivered(leader), stage.delivered(back)), (vec![], vec![1]));
     stage.pass(5, &[]);
-    // It takes the state of its leader, in which m1 is pending.
+    // It restores the state of its leader, in which m1 is pending.
     assert!(sends_state(stage.core(leader), back.slot, 0, Rank::NOTHING));
     stage.give_state(leader, back);
     assert_eq!(stage.delivered(back), [], "it is as far as its leader");
@@ -638,7 +638,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
         stage.run(slow, &[ahead]);
         let applied = stage.nodes[&ahead].applied;
         assert_eq!((stage.core(slow).log().leads(), stage.delivered(slow)), (true, vec![]));
-        // The leader's memory does not reach back to where the other's log ends.
+        // The leader's log does not reach back to where the other's log ends.
         let core = stage.core(slow);
         core.remove_follower(ahead.slot);
         let (last, named) = ((Ballot::ZERO, 0), vec![0; 3]);
@@ -656,7 +656,7 @@ fn who_cannot_be_served_leads_not_and_keeps_what_it_alone_may_have_applied() {
             !evicted,
             "one that was waited for lacks nothing that its group is done with"
         );
-        // Another comes back whose memory does.
+        // Another replica comes back whose log does.
         core.step(Event::Heartbeat { slot: old.slot, pulse: Pulse::Beat }, &mut Vec::new());
         for (held_from, reaches_back) in [(65, false), (64, true)] {
             core.happens(GroupEvent::FollowerAdded { slot: old.slot, incarnation: 0, held_from });

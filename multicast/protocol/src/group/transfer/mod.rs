@@ -1,16 +1,17 @@
-//! State transfer: a replica is given the state of another, because it has none, or because the log of its leader does not
-//! reach back to where its own ends.
+//! State transfer: a replica receives the state of another, because it has none, or because the log of its leader does
+//! not reach back to the end of its own.
 //!
-//! The *receiver* asks all replicas of its group, again and again, until one of them answers (`receiver.rs`). The *sender*
+//! The *receiver* asks all replicas of its group repeatedly until one of them answers (`receiver.rs`). The *sender*
 //! leads, or is the survivor of a group that is recreated. It sends a copy of its state in parts, to one receiver at a
-//! time, and then keeps its log for the receiver until that lets it write (`sender.rs`). Every replica remembers who asks:
-//! where so many ask that no quorum is left, the group is lost (`learners.rs`).
+//! time, and then keeps its log for the receiver until the receiver grants its ballot (`sender.rs`). Every replica
+//! remembers who asks: if so many ask that no quorum is left, the group is lost (`learners.rs`).
 //!
-//! All that is decided by state and time is decided here. The driver holds the bytes: it has its machine make the parts,
-//! sends them, and puts a machine together from those that it is given. Whenever a call here says that a transfer is
-//! over, the driver drops what it holds of it. Without such a call a transfer to others is over when we grant a ballot and had
-//! sent all, of which the driver holds nothing any more; and one to us when a leader begins to write our log, or when a
-//! state takes the place of our own: what was received until then, the driver drops by itself.
+//! Everything that depends only on state and time is decided here. The driver holds the bytes: its machine makes the
+//! parts, and the driver sends them and assembles a machine from the parts that it receives. Whenever a call here says
+//! that a transfer is over, the driver drops what it holds of it. Two ends have no such call. A transfer to another
+//! replica is over when we grant a ballot after all parts were sent; the driver then holds nothing of it. A transfer to
+//! us is over when a leader begins to write our log, or when a state replaces our own; the driver then drops by itself
+//! what it has received.
 
 mod learners;
 mod receiver;
@@ -29,24 +30,22 @@ use super::{GroupLog, Role};
 use crate::ballot::Ballot;
 use crate::rank::Rank;
 
-/// How often a replica asks that needs a state, or to be let in.
+/// Interval at which a replica asks that needs a state, or to be admitted.
 const ASK_EVERY_MS: u64 = 50;
 
-/// Names a copy of a replica's state. No two copies that a slot has sent have one name.
+/// Names a copy of a replica's state. No two copies that a slot has sent have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyId {
     /// Incarnation of the sender.
     pub sender: u32,
-    /// Counts the copies that this incarnation has begun, from 1 on.
+    /// Number of the copy among those that this incarnation has begun, from 1 on.
     pub number: u64,
 }
 
-/// How far a copy has come, at its sender or at its receiver: all parts below `next`.
+/// Progress of a copy at its sender or its receiver: all parts below `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The copy.
     pub copy: CopyId,
-    /// Number of the next part.
     pub next: u64,
 }
 
@@ -55,25 +54,22 @@ pub struct Extent {
 pub struct Part {
     /// Incarnation of the receiver.
     pub incarnation: u32,
-    /// Which copy it is of.
     pub copy: CopyId,
-    /// Its number there, from 0 on.
+    /// Number of the part in its copy, from 0 on.
     pub number: u64,
 }
 
-/// What a replica says that asks for a state, or to be let in.
+/// A request for a state, or for admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Who asks.
+    /// Slot of the sender of the request.
     pub slot: u8,
-    /// Its incarnation.
     pub incarnation: u32,
-    /// Whose state it needs: that of the leader of this ballot, or of anybody if it is [zero](Ballot::ZERO). `None` if it
-    /// needs none, or takes one at this moment.
+    /// Whose state it needs: that of the leader of this ballot, or of any replica if it is [zero](Ballot::ZERO). `None`
+    /// if it needs none, or is receiving one.
     pub needs: Option<Ballot>,
-    /// What it has applied.
     pub applied: Rank,
-    /// What it has of a copy of ours.
+    /// What it has received of a copy of ours.
     pub taken: Option<Extent>,
 }
 
@@ -92,15 +88,15 @@ impl Transfer {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// This log takes the place of a former one of the same replica: it remembers who has asked for a state and how many
-    /// copies were begun. No transfer goes on: what was sent or taken was of the former state.
+    /// Replaces a former log of the same replica: keeps who has asked for a state and how many copies were begun. No
+    /// transfer continues, because it was of the former state.
     pub(crate) fn replaces(&mut self, former: &Self) {
         self.transfer.sender = former.transfer.sender.replaced();
         self.transfer.receiver = former.transfer.receiver.replaced();
         self.transfer.learners = former.transfer.learners.clone();
     }
 
-    /// An operator recreates our group: what was asked, sent or taken before says nothing any more.
+    /// Forgets all transfers and requests, because an operator recreates our group.
     pub(crate) fn forget_transfers(&mut self) {
         self.transfer.sender.stop();
         self.transfer.receiver.drop_copy();
@@ -108,7 +104,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.transfer.learners.forget();
     }
 
-    /// Whether we have a part of a state that we take.
+    /// Whether we have received a part of a state.
     pub(super) const fn takes_state(&self) -> bool {
         self.transfer.receiver.takes()
     }

@@ -1,44 +1,43 @@
-//! Whose state we need, and how much of it we have.
+//! The receiving side: whose state we need, and how much of it we have.
 
 use super::super::GroupLog;
 use super::super::record::LogRecord;
 use super::{ASK_EVERY_MS, Extent, Part};
 use crate::ballot::Ballot;
 
-/// How long a receiver waits for the next part before it asks anew.
+/// Time for which a receiver waits for the next part before it asks anew.
 const PART_WAIT_MS: u64 = 300;
-/// How long a follower waits for what the others have applied before it asks for their state, in timeouts.
+/// Time for which a follower waits for what the others have applied before it asks for their state, in timeouts.
 const LAGGING_TIMEOUTS: u64 = 10;
 
-/// What is asked of every other replica of our group.
+/// A request to every other replica of our group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// As in a [`Request`](super::Request).
     pub needs: Option<Ballot>,
-    /// Whose state we have a part of, and how much.
+    /// Slot of the replica whose state we have a part of, and how much of it.
     pub taken: Option<(u8, Extent)>,
 }
 
-/// What becomes of a part that came.
+/// The effect of a part that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reception {
     /// It is not for us, or we need none: nothing changes.
     Ignored,
-    /// It is not the next one: what we have of its copy, or of another, is of no use any more.
+    /// It is not the next one: what we have of this or another copy is useless.
     Lost,
-    /// It is taken, as the first of a copy. What we have of another copy is of no use any more.
+    /// It is taken, as the first of a copy. What we have of another copy is useless.
     First,
     /// It is taken, behind those that we have.
     Next,
 }
 
-/// A copy that we take.
+/// A copy that we are receiving.
 struct Receiving {
     /// Slot of the sender.
     from: u8,
-    /// What we have.
     taken: Extent,
-    /// Time at which the last part came.
+    /// Time at which the last part arrived.
     last_ms: u64,
 }
 
@@ -49,20 +48,20 @@ impl Receiving {
     }
 }
 
-/// What we need of others' states, and have.
+/// What we need of others' states, and what we have received.
 #[derive(Default)]
 pub(in crate::group) struct Receiver {
-    /// The ballot of a leader whose log does not hold what we lack: `lagging <= promised`.
+    /// The ballot of a leader whose log does not contain what we lack: `lagging <= promised`.
     lagging: Option<Ballot>,
     receiving: Option<Receiving>,
-    /// Time at which we asked last.
+    /// Time of our last request.
     asked_ms: Option<u64>,
-    /// Since when the others have applied what we have not delivered, and what we had delivered then.
+    /// Since when the others have applied what we have not delivered, and our number of deliveries at that time.
     stands_since: Option<(u64, u64)>,
 }
 
 impl Receiver {
-    /// What is known when another state takes the place of the one before.
+    /// The receiver after another state has replaced the one before.
     pub(super) const fn replaced(&self) -> Self {
         let Self { asked_ms, stands_since, .. } = *self;
         Self { lagging: None, receiving: None, asked_ms, stands_since }
@@ -80,7 +79,8 @@ impl Receiver {
         self.lagging = None;
     }
 
-    /// Since when a follower stands still that `lacks` what the others have applied. One that is only slow does not.
+    /// Time since which a follower has delivered nothing, if it `lacks` what the others have applied. A follower that
+    /// is only slow still delivers.
     fn stands_since(&mut self, lacks: bool, delivered: u64, now_ms: u64) -> Option<u64> {
         let since = self.stands_since.filter(|(_, before)| *before == delivered);
         self.stands_since = lacks.then_some(since.unwrap_or((now_ms, delivered)));
@@ -89,32 +89,33 @@ impl Receiver {
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// The ballot of the leader whose log does not hold what we lack, if there is such a one.
+    /// The ballot of the leader whose log does not contain what we lack, if we lag.
     pub const fn lagging(&self) -> Option<Ballot> {
         self.transfer.receiver.lagging
     }
 
-    /// The log of whoever leads in this ballot, or is elected in it, does not hold what we lack. What an earlier leader
-    /// says late takes nothing back.
+    /// The log of the leader of this ballot, or of the replica elected in it, does not contain what we lack. A late
+    /// report about an earlier leader is ignored.
     pub(crate) fn lags_behind(&mut self, ballot: Ballot) {
         if ballot == self.election.promised {
             self.transfer.receiver.lagging = Some(ballot);
         }
     }
 
-    /// A leader is told anew where our log ends, and says anew whether its own reaches back to there.
+    /// Clears the lag: a leader is sent the end of our log again, and reports again if its own does not reach back to
+    /// it.
     pub(crate) fn lags_no_more(&mut self) {
         self.transfer.receiver.catch_up();
     }
 
-    /// Whether we may lag, and not know it: who leads does not, and who lags knows.
+    /// Whether we may lag without knowing it. A leader does not, and a replica that knows its lag has recorded it.
     pub(crate) fn may_lag(&self) -> bool {
         !self.leads() && self.lagging().is_none()
     }
 
-    /// Whether we have waited for so long for what the others do not tell any more that we need the state of whoever leads,
-    /// like a replica whose log ended too early. `lacks` says whether the others have applied what we have not
-    /// delivered; `awaits_leader`, whether the first words of whom we let lead are yet to come.
+    /// Whether we have waited so long for what the others no longer send that we need the leader's state, like a
+    /// replica whose log ended too early. `lacks` says whether the others have applied what we have not delivered;
+    /// `awaits_leader`, whether the header of the leader that we granted has yet to arrive.
     pub(crate) fn notices_lag(&mut self, delivered: u64, awaits_leader: bool, lacks: bool) -> bool {
         let lacks = lacks && self.may_lag();
         let since = self.transfer.receiver.stands_since(lacks, delivered, self.now_ms);
@@ -127,9 +128,9 @@ impl<R: LogRecord> GroupLog<R> {
         lags
     }
 
-    /// What to ask of all others, if it is time to: for a state, or to be let in. A learner says that it is there until it
-    /// is let in, whether it needs a state or not: all members count the same learners, and so agree on whether the
-    /// group is lost. A replica that has said that it has no state says so when it has one.
+    /// The request to send to all others, if one is due: for a state, or for admission. A learner sends requests until
+    /// it is admitted, whether it needs a state or not: so all members count the same learners, and agree on whether
+    /// the group is lost. A replica that has reported that it has no state also reports once that it has one.
     pub(crate) fn asks_for_state(&mut self) -> Option<Ask> {
         let (me, now) = (self.config.me.slot, self.now_ms);
         let stateless = self.lacks_state();
@@ -147,12 +148,13 @@ impl<R: LogRecord> GroupLog<R> {
         Some(Ask { needs: needs.filter(|_| !takes), taken })
     }
 
-    /// A part of the state of the replica in slot `from` is there; `ends` says that what is taken becomes our state with
-    /// it.
+    /// A part of the state of the replica in slot `from` has arrived. `ends` says that with it the received copy
+    /// becomes our state.
     ///
-    /// A replica that still has a log gives it up only for the leader that left it behind: that leader has committed all
-    /// of it that ever was. Another election may have taken that back for the moment. What comes until its winner says it
-    /// again is kept, so that the copy has no gap; but it becomes our state only if we need it.
+    /// A replica that still has a log gives it up only for the leader behind which it lags: that leader has committed
+    /// everything in it that was ever committed. Another election may have cleared the lag for the moment. Parts that
+    /// arrive until its winner reports the lag again are kept, so that the copy has no gap; but the copy becomes our
+    /// state only if we need it.
     pub fn takes_part(&mut self, from: u8, part: &Part, ends: bool) -> Reception {
         let needs = self.lacks_state() || self.lagging().is_some_and(|by| by.slot() == from);
         let receiver = &mut self.transfer.receiver;
@@ -169,12 +171,12 @@ impl<R: LogRecord> GroupLog<R> {
         let Part { copy, number, .. } = *part;
         let taken = Extent { copy, next: number + 1 };
         receiver.receiving = Some(Receiving { from, taken, last_ms: self.now_ms });
-        // Whoever leads is well until then, and would have to begin again if we led.
+        // Until then the leader is well, and it would have to begin again if we led.
         self.stand_back_until(self.now_ms + PART_WAIT_MS);
         if first { Reception::First } else { Reception::Next }
     }
 
-    /// What was taken is of no use: it makes no sense, or no state that we may take.
+    /// Drops what was received: it is malformed, or a state that we may not take.
     pub(crate) fn stops_receiving(&mut self) {
         self.transfer.receiver.drop_copy();
     }

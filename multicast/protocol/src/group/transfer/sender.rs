@@ -1,11 +1,11 @@
-//! Who is sent our state, and how far that has come.
+//! The sending side: who receives our state, and how far the transfer has come.
 //!
-//! A copy that its receiver does not see yet is not begun anew with each question: the receiver asks until something is
-//! there, and where both are slow a question is read after the answer to the one before was sent.
+//! A copy of which the receiver sees nothing yet is not begun anew with each request. The receiver asks until a part
+//! has arrived, and if both are slow, a request is read after the answer to the one before was sent.
 //!
-//! A sender that is deposed keeps the copy for a while. Where elections are frequent, the same replica often leads again
-//! after a moment, and copies that began anew each time would never end. The machine has what is committed, whoever
-//! leads, so the copy stays what it was: what has changed since is copied again.
+//! A deposed sender keeps the copy for a while. If elections are frequent, the same replica often leads again soon, and
+//! copies that began anew each time would never end. The machine contains what is committed, under any leader, so the
+//! copy remains valid: what has changed since is copied again.
 
 use super::super::GroupLog;
 use super::super::ordering::{Next, Ordering};
@@ -15,17 +15,17 @@ use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::mutants::{Mutant, planted};
 
-/// How long a receiver may take nothing of a state, or of the log behind it, before it is given up.
+/// Time for which a receiver may take nothing of a state, or of the log behind it, before it is given up.
 const UNANSWERED_MS: u64 = 1_000;
 
-/// What a replica that asks is answered.
+/// The answer to a request for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing: it asks again if it needs something. What it asked for may be on its way.
+    /// No answer: the replica asks again if it needs something. What it asked for may be in flight.
     Nothing,
-    /// The copy that it was sent goes on. We write its log no more.
+    /// Its copy continues. We stop writing its log.
     Resume,
-    /// A copy is begun, and the one before is over. We write its log no more.
+    /// A new copy begins, and the one before is over. We stop writing its log.
     Begin,
 }
 
@@ -40,31 +40,32 @@ pub enum Left {
     Nothing,
 }
 
-/// How far the transfer of a state has come.
+/// The stage of a transfer of our state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Parts are sent.
+    /// Parts are being sent.
     Sending {
-        /// [Little](Left::Little) was left behind the last one.
+        /// [Little](Left::Little) was left behind the last part.
         ripe: bool,
     },
-    /// We were deposed: nothing is sent until the receiver asks for the rest, and we may send it.
+    /// We were deposed: nothing is sent until the receiver asks for the rest and we may send it.
     Paused {
-        /// As when parts are sent.
+        /// As in [`Sending`](Self::Sending).
         ripe: bool,
     },
-    /// All was sent: from there on our log is kept for the receiver, until we write its log.
+    /// All was sent. From there on our log is kept for the receiver, until we write its log.
     Sent,
 }
 
-/// What becomes of a copy that its receiver has refused.
+/// The consequence of a receiver's refusal of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is none that we send.
+    /// The copy is not one that we are sending.
     Stray,
-    /// It is given up.
+    /// The copy is given up.
     GivenUp,
-    /// It is given up, and all other replicas have a state: one of them shall lead, and send its own to both.
+    /// The copy is given up, and all other replicas have a state: another replica is to lead, and send its own to both
+    /// of us.
     Accuses,
 }
 
@@ -76,15 +77,15 @@ struct Sending {
     /// What was sent.
     sent: Extent,
     stage: Stage,
-    /// Time at which this copy began, and at which its last part was sent: `began_ms <= sent_ms`.
+    /// Times at which this copy began and at which its last part was sent: `began_ms <= sent_ms`.
     began_ms: u64,
     sent_ms: u64,
-    /// Copies that were begun for this receiver before this one.
+    /// Number of copies that were begun for this receiver before this one.
     times: u32,
 }
 
 impl Sending {
-    /// Whether what a receiver lacks that has `taken` so much may be on its way. Each time it is given longer.
+    /// Whether the parts that a receiver with `taken` lacks may be in flight. The allowed time grows with each copy.
     fn is_on_its_way(&self, taken: Option<Extent>, now_ms: u64) -> bool {
         let takes = taken.is_some_and(|taken| taken.copy == self.sent.copy);
         let since = if takes { self.sent_ms } else { self.began_ms };
@@ -93,11 +94,11 @@ impl Sending {
     }
 }
 
-/// The transfer of our state: one at a time.
+/// The transfers of our state: one at a time.
 #[derive(Default)]
 pub(in crate::group) struct Sender {
     sending: Option<Sending>,
-    /// Copies that were begun in this incarnation: `sending.sent.copy.number <= copies`.
+    /// Number of copies that were begun in this incarnation: `sending.sent.copy.number <= copies`.
     copies: u64,
 }
 
@@ -106,7 +107,7 @@ impl Sender {
         self.sending.as_ref().is_some_and(|sending| sending.slot != slot)
     }
 
-    /// A replica that may be sent our state, incarnation `me`, asks for it.
+    /// A replica that may receive our state asks for it. `me` is our own incarnation.
     fn asked(&mut self, request: &Request, me: u32, now_ms: u64) -> Answer {
         let Request { slot, incarnation, taken, .. } = *request;
         let same = |it: &&mut Sending| (it.slot, it.incarnation) == (slot, incarnation);
@@ -137,7 +138,8 @@ impl Sender {
         Answer::Begin
     }
 
-    /// We lead no more. Of a copy that was sent whole, the next leader does not know.
+    /// Pauses the transfer because we do not lead any more. A completely sent copy is over: the next leader does not
+    /// know of it.
     pub(in crate::group) fn pause(&mut self) {
         let Some(sending) = &mut self.sending else { return };
         match sending.stage {
@@ -151,16 +153,16 @@ impl Sender {
         self.sending = None;
     }
 
-    /// What is known when another state takes the place of the one that was sent.
+    /// The sender after another state has replaced the one that was sent.
     pub(super) const fn replaced(&self) -> Self {
         Self { sending: None, copies: self.copies }
     }
 }
 
 impl<R: LogRecord> GroupLog<R> {
-    /// A replica asks for our state, or to be let in: one that has a state is sent no other, and would not be asked to
-    /// let us write its log while it is sent one. A replica that another leader left behind takes our state only after we
-    /// have told it that we have left it behind, too. `trusted` says that our state is what our group holds.
+    /// A replica asks for our state, or to be admitted. A replica with a state is sent no other: while it is sent one,
+    /// it would not be asked for its grant. A replica that lags behind another leader takes our state only after we
+    /// have reported that our log does not reach back to its end either. `trusted` says that our state is the group's.
     pub(crate) fn asked_for_state(
         &mut self,
         request: &Request,
@@ -185,7 +187,8 @@ impl<R: LogRecord> GroupLog<R> {
         answer
     }
 
-    /// Who is sent our state, or was and has not let us write its log, and how far that has come.
+    /// The slot that is being sent our state, or was sent it and has not let us write its log; and the stage of the
+    /// transfer.
     pub fn sends_state(&self) -> Option<(u8, Stage)> {
         self.transfer.sender.sending.as_ref().map(|sending| (sending.slot, sending.stage))
     }
@@ -193,7 +196,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// The name of the next part, which is sent now.
     ///
     /// # Panics
-    /// If nobody is sent our state.
+    /// If our state is sent to no replica.
     pub fn sends_part(&mut self, left: Left) -> Part {
         let sending = self.transfer.sender.sending.as_mut().expect("somebody is sent our state");
         let Extent { copy, next: number } = sending.sent;
@@ -211,14 +214,15 @@ impl<R: LogRecord> GroupLog<R> {
         part
     }
 
-    /// A slot is sent our state no more: we write its log, or it is gone. Returns whether a transfer to it is over.
+    /// Stops sending our state to a slot: we write its log, or its replica is gone. Returns whether there was a
+    /// transfer to it.
     pub(crate) fn stops_sending(&mut self, slot: u8) -> bool {
         self.transfer.sender.sending.take_if(|sending| sending.slot == slot).is_some()
     }
 
-    /// Gives up a receiver that takes nothing more, or has all of our state and does not let us write its log: other
-    /// learners would not be served for its sake, and the log not be freed. If it goes on it asks anew. Returns who it
-    /// was, and how far it had come.
+    /// Gives up a receiver that takes nothing more, or that has all of our state and does not let us write its log:
+    /// otherwise other learners would not be served, and the log would not be freed. A receiver that continues asks
+    /// anew. Returns the slot and its stage.
     pub(crate) fn gives_up_unanswered(&mut self) -> Option<(u8, Stage)> {
         let now = self.now_ms;
         let silent = |it: &mut Sending| {
@@ -228,9 +232,9 @@ impl<R: LogRecord> GroupLog<R> {
         Some((sending.slot, sending.stage))
     }
 
-    /// A receiver refuses a copy of our state, which is not what its digest says. Either memory may have failed, and no
-    /// digest tells whose: ours follows what was executed, and not what stands there now. It accuses us unless somebody
-    /// else has no state, who may have been told so before.
+    /// A receiver refuses a copy of our state, because the copy does not match its digest. Either memory may have
+    /// failed, and the digest does not show which: ours follows what was executed, not what memory contains now. The
+    /// refusal accuses us, unless a third replica asks for a state: it may have been accused or refused before.
     pub(crate) fn copy_is_refused(&mut self, slot: u8, incarnation: u32, copy: CopyId) -> Refusal {
         let ours =
             |it: &Sending| (it.slot, it.incarnation, it.sent.copy) == (slot, incarnation, copy);

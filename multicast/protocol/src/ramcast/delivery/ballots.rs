@@ -1,13 +1,13 @@
-//! In which ballot each group proposes, as far as it is committed here; and which of its earlier proposals a
-//! later one shows to be void.
+//! The ballot in which each group proposes, as far as it is committed here, and which of its earlier proposals a later
+//! one shows to be void.
 //!
-//! A log holds no two messages at one timestamp. So if a leader proposes a message at a timestamp at which an
-//! earlier leader of the same generation had proposed another, that leader's log does not have the former: it was
-//! in no quorum when the later leader was elected, and came into none since. It must not be kept as what the group
+//! A log holds no two messages at one timestamp. So if a leader proposes a message at a timestamp at which an earlier
+//! leader of the same generation had proposed another, the later leader's log does not contain the other message: no
+//! quorum held it when the later leader was elected, and none has held it since. It must not be kept as what the group
 //! has [proposed](super::Pending::pin) if the group is lost: two messages would end at one timestamp.
 //!
-//! That a later leader proposes something *above* shows nothing: it may have both in its log, and announce the
-//! former when it is asked.
+//! A proposal of a later leader at a *higher* timestamp shows nothing: that leader may have both in its log, and
+//! announce the earlier one when it is asked.
 
 use core::slice;
 
@@ -21,14 +21,14 @@ use crate::mutants::{Mutant, planted};
 use crate::ramcast::log::Remote;
 use crate::timestamp::Timestamp;
 
-/// What the proposals that are folded in say of their groups' ballots.
+/// What the folded proposals show about their groups' ballots.
 pub(super) struct Ballots {
-    /// Of each group, the highest in which it has proposed something.
+    /// For each group, the highest ballot in which it has proposed something.
     highest: [Ballot; GroupSet::CAPACITY as usize],
-    /// Pending messages by what a group has proposed for them in a lower ballot than that. Those that are
-    /// delivered or proposed anew since may still be here.
+    /// Pending messages by the timestamp that a group proposed for them in a lower ballot than its highest. Entries of
+    /// messages that were delivered or proposed again since may remain.
     earlier: HashMap<Timestamp, MessageId>,
-    /// Messages from this place on were logged when none of these groups proposed in such a ballot any more.
+    /// Every message in `earlier` has a place below this.
     until: u64,
 }
 
@@ -40,8 +40,8 @@ impl Default for Ballots {
 }
 
 impl Ballots {
-    /// Whether proposals change nothing here: their groups propose in the same ballots as before, and nothing is
-    /// pending that any of them proposed in an earlier one.
+    /// Whether these proposals change nothing here: each group proposes in its highest ballot, and no pending message
+    /// has a proposal of an earlier one.
     #[inline]
     pub(super) fn expects(&self, remotes: &[Remote]) -> bool {
         let highest = |remote: &Remote| self.highest[remote.group().index()].to_word();
@@ -49,7 +49,7 @@ impl Ballots {
         remotes.iter().fold(0, |any, remote| any | differs(remote)) == 0 && self.earlier.is_empty()
     }
 
-    /// Appends the ballots, of as many groups as have proposed something.
+    /// Appends the ballots, up to the last group that has proposed something.
     pub(super) fn save(&self, out: &mut Writer<'_>) {
         let last = self.highest.iter().rposition(|ballot| *ballot > Ballot::ZERO);
         let known = &self.highest[..last.map_or(0, |last| last + 1)];
@@ -70,12 +70,12 @@ impl Ballots {
 }
 
 impl DeliveryQueue {
-    /// The highest ballot in which a group has proposed something that is committed here.
+    /// The highest ballot of a group's proposals that are committed here.
     pub(in crate::ramcast) const fn highest_ballot_of(&self, group: GroupId) -> Ballot {
         self.ballots.highest[group.index()]
     }
 
-    /// Takes in those that count of proposals that were not [expected](Ballots::expects).
+    /// Takes in those proposals that count, of a list that was not [expected](Ballots::expects).
     #[cold]
     #[inline(never)]
     pub(super) fn take_in_that_count(&mut self, remotes: &[Remote]) {
@@ -86,8 +86,8 @@ impl DeliveryQueue {
         }
     }
 
-    /// Whether a proposal counts. One of an earlier ballot does not: whoever leads its group now announces it anew
-    /// if it is there.
+    /// Whether a proposal counts. One of an earlier ballot does not: the present leader of its group announces it again
+    /// if its log contains it.
     fn counts(&mut self, remote: &Remote) -> bool {
         let (group, highest) = (remote.group(), self.ballots.highest[remote.group().index()]);
         if remote.ballot < highest {
@@ -101,7 +101,7 @@ impl DeliveryQueue {
         true
     }
 
-    /// Notes what is pending and was proposed in an earlier ballot of the generation that the group is in.
+    /// Notes the pending messages for which the group proposed in an earlier ballot of its present generation.
     fn note_earlier(&mut self, group: GroupId) {
         let Ballots { highest, earlier, until } = &mut self.ballots;
         let highest = highest[group.index()];
@@ -119,14 +119,15 @@ impl DeliveryQueue {
         *until = self.front + self.queue.len() as u64;
     }
 
-    /// The same of all groups.
+    /// [Notes](Self::note_earlier) the earlier proposals of all groups.
     pub(super) fn note_all_earlier(&mut self) {
         let spoke = |group: &GroupId| self.ballots.highest[group.index()] > Ballot::ZERO;
         let groups: GroupSet = GroupSet::first(GroupSet::CAPACITY).iter().filter(spoke).collect();
         groups.iter().for_each(|group| self.note_earlier(group));
     }
 
-    /// A group has proposed something: what it proposed for another message at the same timestamp is void.
+    /// Voids what the group of this new proposal has proposed in an earlier ballot for another message at the same
+    /// timestamp.
     fn void_earlier(&mut self, remote: &Remote) {
         if self.front >= self.ballots.until {
             self.ballots.earlier.clear();

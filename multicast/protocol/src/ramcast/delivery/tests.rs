@@ -9,7 +9,7 @@ fn at(clock: u64, group: u16) -> Timestamp {
     Timestamp::new(clock, GroupId(group))
 }
 
-/// What group 1 proposes.
+/// Group 1's proposal.
 fn remote(number: u64, clock: u64) -> Remote {
     let (message, timestamp) = (message(number), at(clock, 1));
     Remote { message, timestamp, ballot: Ballot::new(1, 0, 0), index: 5 }
@@ -27,7 +27,7 @@ fn order(count: u64) -> DeliveryQueue {
     order
 }
 
-/// Message `number` to group 0 alone.
+/// Logs message `number`, to group 0 alone.
 fn log_alone(order: &mut DeliveryQueue, number: u64) {
     let (destinations, local) = (GroupSet::single(GroupId(0)), at(number, 0));
     let (message, remotes) = (message(number), Vec::new());
@@ -41,7 +41,7 @@ fn a_message_to_one_group_waits_for_those_before_it_and_for_nothing_else() {
     order.queue.extend(self::order(2).queue.pop_back());
     order.len += 1;
     log_alone(&mut order, 3);
-    // Nobody knows where 2 ends, but it is not before 1.
+    // It is open where 2 ends, but it does not end before 1.
     let first = order.deliver_alone().expect("1 is next");
     assert_eq!((first.message, first.rank, first.position), (message(1), at(1, 0).into(), 1));
     assert_eq!(order.deliver_alone(), None, "2 may end before 3");
@@ -90,7 +90,7 @@ fn proposals_find_their_messages_in_whatever_order_they_come() {
     let by = |group, number| Remote { timestamp: at(40 + number, group), ..remote(number, 0) };
     let first = order.least().expect("they are pending");
     order.remove(&first);
-    // One group's come in our order, the other's in the opposite one, and those for 1 are late.
+    // One group's proposals come in our order, the other's in the opposite one, and those for 1 are late.
     let together: Vec<_> = (1..=6).flat_map(|n| [by(1, n), by(2, 7 - n)]).collect();
     order.remotes(&together);
     for number in 2..=6 {
@@ -130,7 +130,7 @@ fn a_message_is_found_among_few_and_among_many() {
 #[test]
 fn what_is_proven_is_next_only_if_nothing_else_may_end_before_it() {
     let groups = GroupSet::first(3).without(GroupId(0));
-    // The first has risen, and is in the heap.
+    // The bound of 1 has risen, so 1 is in the heap.
     let two = |raised| {
         let mut order = order(3);
         let first = order.least().expect("they are pending");
@@ -170,12 +170,12 @@ fn a_message_ends_where_it_was_decided() {
     assert_eq!(order.deliver(&candidate).rank, at(60, 2).into());
 }
 
-/// What group 1 proposes in that ballot.
+/// Group 1's proposal in that ballot.
 fn remote_in(ballot: Ballot, number: u64, clock: u64) -> Remote {
     Remote { ballot, ..remote(number, clock) }
 }
 
-/// What group 1 says in that ballot of a message that is over for it.
+/// Group 1's report in that ballot that a message is over for it.
 fn over(ballot: Ballot, number: u64) -> Remote {
     Remote { timestamp: Timestamp::over(GroupId(1)), ..remote_in(ballot, number, 0) }
 }
@@ -197,7 +197,7 @@ fn what_a_group_proposed_before_it_was_recreated_stays_whatever_it_proposes_sinc
     let pinned = first(&order);
     assert_eq!(pinned.remotes()[0], Proposal::from(&remote_in(anew(), 1, 40)));
     assert_eq!((pinned.proven(), pinned.bound()), (GroupSet::single(GroupId(1)), at(40, 1)));
-    // Its next leader says the same again, and so does a state that is given away.
+    // Neither a later leader of the group nor a restored state changes that.
     let mut bytes = Vec::new();
     order.save(&mut Writer(&mut bytes));
     let restored = DeliveryQueue::restore(&mut Reader(&bytes), 0).expect("what was saved");
@@ -278,7 +278,7 @@ fn a_proposal_is_replaced_by_one_of_a_later_ballot_alone() {
     }
 }
 
-/// The proposals of group 1, as they were folded in: ballot, message, clock.
+/// The proposals of group 1, in the order in which they were folded in: ballot, message, clock.
 type Proposals<'a> = &'a [(u32, u64, u64)];
 
 #[test]
@@ -348,7 +348,7 @@ fn nothing_is_looked_for_when_all_that_was_proposed_earlier_is_delivered() {
 #[test]
 fn a_decided_message_is_next_by_its_final_timestamp_though_it_had_risen_before() {
     let mut order = order(3);
-    // The first has risen to 40, and was decided to end below the others.
+    // The bound of 1 rose to 40, and then 1 was decided to end below the others.
     let candidate = order.least().expect("they are pending");
     assert!(order.prove(&candidate, GroupSet::single(GroupId(1)), at(40, 1)).is_none());
     assert_eq!(order.least().map(|it| it.bound), Some(at(2, 0)));
@@ -397,7 +397,7 @@ fn what_was_taken_out_of_the_middle_is_not_looked_for_any_more() {
     order.local(self::order(1).queue.pop_back().flatten().expect("it is there"));
     (2..=4).for_each(|number| log_alone(&mut order, number));
     assert!(order.contains(message(3)), "somebody looks for one");
-    // The first may end late: the others pass it by.
+    // 1 may end late: the others overtake it.
     let candidate = order.least().expect("they are pending");
     order.prove(&candidate, GroupSet::single(GroupId(1)), at(90, 1));
     for number in 2..=4 {

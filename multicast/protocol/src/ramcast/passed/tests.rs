@@ -1,4 +1,4 @@
-//! Rows told in any order, late, twice or never, against the rule itself.
+//! Checks what is passed against the rule itself, with rows that are sent in any order, late, twice or never.
 
 use alloc::collections::BTreeSet;
 
@@ -11,11 +11,10 @@ use crate::ramcast::testing::config;
 use crate::ramcast::{Cause, Config};
 use crate::view::View;
 
-/// Groups with their deliveries and what each knows, under a total order of messages: message i has
-/// the final timestamp i + 1.
+/// Groups with their deliveries and rows, under a total order of messages: message i has the final timestamp i + 1.
 struct World {
     messages: Vec<GroupSet>,
-    /// So many messages of the order has each group delivered, its own or not.
+    /// How many messages of the order each group has gone past, its own or not.
     reached: Vec<usize>,
     groups: Vec<Passed>,
 }
@@ -64,7 +63,7 @@ impl World {
         report
     }
 
-    /// What a leader tells another, as soon as it has something to tell.
+    /// Sends what a leader sends to another as soon as it has something to send.
     fn tell(&mut self, from: GroupId, to: GroupId, lost: bool) {
         let passed = &mut self.groups[from.index()];
         if from == to || !passed.concerns(to) {
@@ -77,7 +76,7 @@ impl World {
         }
     }
 
-    /// What it does about what it has waited for in vain.
+    /// Asks about what the group has waited for too long.
     fn ask(&mut self, from: GroupId) {
         for to in self.groups[from.index()].row(from).shares.iter() {
             let (rows, _) = self.groups[from.index()].reach();
@@ -89,7 +88,7 @@ impl World {
         }
     }
 
-    /// Another replica of the group leads: it has delivered less, and knows what a state says.
+    /// Another replica of the group leads. It has delivered less, and begins from a saved state.
     fn change_leader(&mut self, group: GroupId, known: &[u8], reached: usize) {
         let groups = self.groups.len() as u16;
         let restored = Passed::restore(&mut Reader(known), group, groups).unwrap();
@@ -104,8 +103,8 @@ impl World {
         saved
     }
 
-    /// The rule: all that the group's messages up to `passed` rest on was delivered everywhere.
-    /// `ever` is what each group had delivered, by whichever leader.
+    /// The rule: everything on which the group's messages up to `passed` depend was delivered everywhere. `ever` is
+    /// what each group had delivered, under any leader.
     fn check(&mut self, group: GroupId, ever: &[usize]) {
         self.groups[group.index()].look();
         let passed = self.groups[group.index()].row(group).passed;
@@ -125,7 +124,7 @@ impl World {
     }
 }
 
-/// A generator as good as the test needs.
+/// A pseudo-random generator that is good enough for the test.
 fn random(state: &mut u64) -> impl FnMut(usize) -> usize + '_ {
     move |below| {
         *state =
@@ -216,7 +215,7 @@ fn who_shares_nothing_that_is_not_passed_holds_nobody_up() {
     world.tell(g0, g1, false);
     world.tell(g1, g0, false);
     world.groups[1].look();
-    // g2 delivers what it shares with g3, which stands still, and what it shares with g1.
+    // g2 delivers what it shares with g3, which is blocked, and what it shares with g1.
     world.deliver(g2);
     world.deliver(g2);
     world.deliver(g1);
@@ -230,7 +229,7 @@ fn who_shares_nothing_that_is_not_passed_holds_nobody_up() {
     assert!(passes(&mut world, g0, 0));
     assert!(passes(&mut world, g1, 0) && !passes(&mut world, g1, 2));
     assert!(!passes(&mut world, g2, 1));
-    // What g0 shares with g1 now rests on it.
+    // What g0 shares with g1 now depends on that.
     world.deliver(g0);
     world.deliver(g1);
     world.tell(g1, g0, false);
@@ -260,7 +259,7 @@ fn what_its_group_tells_by_itself_nobody_else_tells() {
         }
         world.tell(g2, g1, false);
         world.groups[0].take_owed(g2);
-        // g1 knows that all is passed, and shares nothing that is not with anybody.
+        // g1 has computed that everything is passed, and shares nothing that is not passed with any group.
         let (g0_row, g1_row) = (world.report(g0, of(&[0]), false), of(&[1]));
         assert_eq!(world.groups[1].hear(g0, &g0_row), Some(false));
         world.groups[1].look();
@@ -275,8 +274,8 @@ fn what_its_group_tells_by_itself_nobody_else_tells() {
 #[test]
 fn a_look_goes_on_for_as_long_as_it_gains_anything() {
     let pair = |one, other| [GroupId(one), GroupId(other)].into_iter().collect::<GroupSet>();
-    // g2 has not delivered all that it shares with g1, and nothing that g0 has rests on the rest but its
-    // last message. That shows when the first one is passed, and not before.
+    // g2 has not delivered all that it shares with g1, and of g0's messages only the last depends on the rest. That
+    // shows only once the first one is passed.
     let mut world = World::new(3, vec![pair(0, 1), pair(1, 2), pair(1, 2), pair(0, 1)]);
     let [g0, g1, g2] = [0, 1, 2].map(GroupId);
     (0..2).for_each(|_| world.deliver(g0));
@@ -312,7 +311,7 @@ fn leader() -> Ramcast {
     leader
 }
 
-/// A follower holds all of its log.
+/// A follower accepts all of the leader's log.
 fn commit(leader: &mut Ramcast) {
     let acceptance =
         Acceptance { tag: leader.log().ballot().tag(), index: leader.log().last_index() };
@@ -346,7 +345,7 @@ fn receive(leader: &mut Ramcast, destinations: GroupSet) -> Vec<Effect> {
     effects
 }
 
-/// g0 has begun anew, and a message that it shares with g1 at this clock. It asks g1 how far that is.
+/// g0 was recreated, and has a message at this clock that it shares with g1. It asks g1 up to where g1 has delivered.
 /// Returns what g1's leader logs.
 fn asked(leader: &mut Ramcast, clock: u64) -> Vec<Record> {
     let mut anew = Passed::anew(GroupId(0), 3, 7);

@@ -13,7 +13,7 @@ use crate::ramcast::{Cause, Ramcast};
 use crate::timestamp::Timestamp;
 use crate::view::View;
 
-/// Slot 0 of so many leads, and feeds all others. Its first entry is not committed.
+/// Slot 0 of `replicas` leads, and feeds all others. Its first entry is not committed.
 fn leader(replicas: u8) -> Ramcast {
     let config = config(ReplicaId::new(GroupId(0), 0), 1, replicas);
     let mut core = Ramcast::new(config, View::first(replicas));
@@ -30,7 +30,7 @@ fn leader(replicas: u8) -> Ramcast {
     core
 }
 
-/// All that is logged is held by this slot, too.
+/// The slot accepts everything that is logged.
 fn holds(core: &mut Ramcast, slot: u8) {
     let acceptance = Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
     let by = ReplicaId::new(GroupId(0), slot);

@@ -1,4 +1,4 @@
-//! Leases, and what is read under them.
+//! Leases, and reads under them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use crate::timestamp::Timestamp;
 use crate::view::View;
 
 const LEASE: u64 = 40;
-/// What a leader counts on, if clocks are off by a tenth.
+/// Milliseconds of a lease that a leader counts on, if clocks are off by a tenth.
 const COUNTED: u64 = 32;
 
 fn replica(slot: u8, replicas: u8) -> Ramcast {
@@ -128,7 +128,7 @@ fn the_first_questions_are_forgotten_first_and_a_later_promise_counts() {
     );
 }
 
-/// What a leader counts on, to the nanosecond.
+/// The time for which a leader counts on a lease, to the nanosecond.
 fn counted() -> Duration {
     leader(3).log_mut().counted_on()
 }

@@ -1,4 +1,4 @@
-//! Ranks, reads, and what a leader repeats and waits for.
+//! Ranks, reads, repeated replies, and what a leader waits for.
 
 use super::super::testing::{
     anew, config, deliveries, elect, follow, hold, leader, message, received, replica, step,
@@ -41,7 +41,7 @@ fn a_group_that_goes_on_delivers_what_it_holds_at_the_ranks_of_before_and_the_re
         let mut learner = blank.restored(&saved).expect("it is of use");
         assert_eq!(core.waits_first().map(|next| next.least), Some(Rank::new(103)));
         for core in [&mut core, &mut learner] {
-            // Another replica may have delivered it, and told its session and others at which rank.
+            // Another replica may have delivered it, and reported that rank to its session and to others.
             assert_eq!(deliveries(core), [(2, 103, 2)], "all that it holds is committed");
         }
         elect(&mut core, 1);
@@ -51,7 +51,7 @@ fn a_group_that_goes_on_delivers_what_it_holds_at_the_ranks_of_before_and_the_re
     }
 }
 
-/// Slot 0, which leads after slot 1: an entry of that one's is in its log.
+/// Slot 0, which leads after slot 1. Its log holds an entry of slot 1's ballot.
 fn successor() -> Single {
     let mut core = replica(0);
     let ballot = Ballot::new(1, 1, 0);
@@ -94,7 +94,7 @@ fn a_read_waits_until_the_ballots_first_entry_is_committed() {
     assert!(!core.has_caught_up(asked), "others may hold more than its log");
     hold(&mut core, 1);
     assert!(core.has_caught_up(asked));
-    // It leads again, and another may have led and answered in between.
+    // It leads again. Another replica may have led and answered in between.
     step(&mut core, received(1, true));
     hold(&mut core, 1);
     elect(&mut core, 1);

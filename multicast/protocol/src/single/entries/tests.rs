@@ -17,7 +17,7 @@ fn logged(inline: bool) -> Record {
     Record::Message { message: MessageId::new(SessionId(5), 6), low_water: 2, inline }
 }
 
-/// Records, what their entries hold, and whether anybody waits for what followers do with these.
+/// Records, the contents of their entries, and whether somebody waits for followers to acknowledge the entry.
 fn entries() -> [(Record, Contents<'static>, bool); 6] {
     [
         (GroupRecord::NewBallot.into(), Contents::None, true),
@@ -85,7 +85,7 @@ fn a_body_that_is_too_short_or_of_no_kind_says_nothing() {
     for (record, contents, _) in entries() {
         let bytes = written(&record, contents);
         let frame = Frame::parse(&bytes, CURSOR).expect("it is whole");
-        // A payload in the entry ends where the entry does, whose length the frame's check covers.
+        // An inline payload ends where the entry does, and the frame's check covers the entry's length.
         let fixed = match contents {
             Contents::Payload(Payload::Inline(_)) => 25,
             _ => frame.body.len(),

@@ -1,4 +1,4 @@
-//! What cores ask for, carried out.
+//! Carries out the effects of cores.
 
 use skein_protocol::group::{GroupRecord, LogRecord as _};
 use skein_protocol::ids::ReplicaId;
@@ -51,7 +51,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// A leader appends what this record stands for to its log.
+    /// A leader appends the records for which this one stands to its log.
     fn append(&mut self, id: ReplicaId, index: u64, record: O::Record) {
         let birth = self.core(id).log().ballot();
         for record in self.core(id).logged(index, record) {

@@ -1,4 +1,4 @@
-//! Who leads: campaigns, grants, and logs that are written.
+//! Leadership: campaigns, grants, and writes into logs.
 
 use skein_protocol::ballot::Ballot;
 use skein_protocol::group::{Cause, GroupEvent};
@@ -29,7 +29,7 @@ impl<O: Played> Stage<O> {
         assert!(won.is_none(), "nobody is a quorum");
     }
 
-    /// A replica sets out to lead whatever others think of it, in a ballot above all of theirs.
+    /// A replica sets out to lead whatever the others promised, in a ballot above all their promises.
     pub(crate) fn run(&mut self, id: ReplicaId, asking: &[ReplicaId]) {
         for other in asking {
             let promised = self.core(*other).log().promised();
@@ -41,7 +41,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// A candidate, or a leader, asks to write another's log.
+    /// A candidate, or a leader, asks for the right to write another's log.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId) {
         let core = self.core(from);
         let leads = core.log().leads();
@@ -70,7 +70,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// Nobody can write the log any more; what is in it is read.
+    /// Revokes the right to write the log, and reads what is in it.
     pub(super) fn close_log(&mut self, id: ReplicaId) {
         let mut effects = Vec::new();
         self.node(id).writer = None;
@@ -125,7 +125,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// The leader begins to write a log that was opened to it, from where it differs from its own.
+    /// The leader begins to write a log that was opened to it, from where that log differs from its own.
     fn admit(&mut self, leader: ReplicaId, follower: ReplicaId) {
         let (runs, incarnation) =
             (self.nodes[&follower].runs.clone(), self.nodes[&follower].incarnation);

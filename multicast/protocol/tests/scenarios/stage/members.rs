@@ -1,4 +1,4 @@
-//! Who counts: memory that is lost, states that are given, and changes of the view.
+//! Membership: lost memory, state transfer, and changes of the view.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::{Stage, place};
 use crate::played::Played;
 
 impl<O: Played> Stage<O> {
-    /// A replica's process is started anew, without its memory.
+    /// A replica's process is started again, without its memory.
     pub(crate) fn restart(&mut self, id: ReplicaId) {
         let incarnation = self.node(id).incarnation + 1;
         let (groups, count) = (self.groups, self.count);
@@ -22,13 +22,13 @@ impl<O: Played> Stage<O> {
         self.node(id).words = words.map(|((by, _), word)| (*by, *word)).collect();
     }
 
-    /// A leader gives its state to a replica that has none, and writes its log from there on.
+    /// A leader transfers its state to a replica that has none, and writes its log from there on.
     pub(crate) fn teach(&mut self, leader: ReplicaId, learner: ReplicaId) {
         self.give_state(leader, learner);
         self.ask(leader, learner);
     }
 
-    /// A leader gives its state to a replica that has none.
+    /// A leader transfers its state to a replica that has none.
     pub(crate) fn give_state(&mut self, leader: ReplicaId, learner: ReplicaId) {
         let mut state = Vec::new();
         let node = self.node(leader);
@@ -45,14 +45,14 @@ impl<O: Played> Stage<O> {
         self.say(format_args!("{leader} gives {learner} its state, up to {commit}"));
     }
 
-    /// A leader logs that an incarnation of a follower counts from here on.
+    /// A leader logs that the present incarnation of a follower counts from here on.
     pub(crate) fn admitted(&mut self, leader: ReplicaId, follower: ReplicaId) {
         let (mut effects, incarnation) = (Vec::new(), self.node(follower).incarnation);
         self.core(leader).caught_up(follower.slot, incarnation, &mut effects);
         self.carry_out(leader, effects);
     }
 
-    /// A leader logs that the log waits for a slot no more.
+    /// A leader logs that the log does not wait for a slot any more.
     pub(crate) fn evict(&mut self, leader: ReplicaId, slot: u8) -> bool {
         let mut effects = Vec::new();
         let done = self.core(leader).evicts(slot, &mut effects);

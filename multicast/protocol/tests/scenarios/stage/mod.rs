@@ -1,7 +1,6 @@
-//! A cluster in miniature: cores that are handed everything by hand, and what joins them in so far
-//! as an order of events depends on it. Logs that only the holder of a grant can write, headers,
-//! reports, adoption, and a state that is given away. The ordering of the cores is a parameter: RamCast, unless a scenario
-//! says something else.
+//! A cluster in miniature: cores whose events are chosen by hand, and as much of a driver as an order of events depends
+//! on: logs that only the holder of a grant can write, headers, reports, adoption, and state transfer. The ordering of
+//! the cores is a parameter, RamCast by default.
 
 mod effects;
 mod lead;
@@ -26,13 +25,13 @@ use self::node::{Header, Node};
 use crate::by_hand::Answer;
 use crate::played::Played;
 
-/// All of them.
+/// The whole cluster.
 pub(crate) struct Stage<O: Played = Ramcast> {
     pub(crate) nodes: BTreeMap<ReplicaId, Node<O>>,
     groups: u16,
     count: u8,
     now_ms: u64,
-    /// Acceptance words as they were told last: they are told again to whoever comes back.
+    /// The last acceptance word by sender and receiver. They are sent again to a replica that comes back.
     told: BTreeMap<(ReplicaId, ReplicaId), Acceptance>,
     lost_words: BTreeSet<(ReplicaId, ReplicaId)>,
     lost_writes: BTreeSet<(ReplicaId, ReplicaId)>,
@@ -48,7 +47,8 @@ pub(crate) fn message(number: u64) -> MessageId {
     MessageId::new(SessionId(1), number)
 }
 
-/// Whether an incarnation of a slot that has applied so much, and asks for anybody's state, is sent this one's.
+/// Whether this core begins to send its state to an incarnation of a slot that has applied so much, and asks for any
+/// state.
 pub(crate) fn sends_state<O: Played>(
     core: &mut O,
     slot: u8,
@@ -73,20 +73,20 @@ pub(crate) fn config(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8)
         lease_ms: 40,
         evict_after_ms: 100,
         clock_skew_percent: 10,
-        // The leader of the only group has nobody to spread from.
+        // Spreading needs several groups.
         spread_after_ms: if groups > 1 { 3_000 } else { 0 },
         lag_max: 64,
     };
     Config { group, groups, fetch_after_ms: 20 }
 }
 
-/// A log's births, with every entry as long as any other.
+/// The cursor behind an entry. All entries have the same length.
 fn place(index: u64) -> Cursor {
     Cursor { index: index + 1, position: index * 64 }
 }
 
 impl<O: Played> Stage<O> {
-    /// A cluster in which slot 0 of each group leads, and everybody knows it.
+    /// A cluster in which slot 0 of each group leads, and all replicas follow it.
     pub(crate) fn new(groups: u16, count: u8) -> Self {
         let mut stage = Self::unled(groups, count);
         for group in 0..groups {
@@ -100,11 +100,11 @@ impl<O: Played> Stage<O> {
         for id in all.iter().chain(&all).copied() {
             stage.turn(id);
         }
-        stage.out.clear(); // It is the same everywhere.
+        stage.out.clear(); // That part is the same in every scenario.
         stage
     }
 
-    /// A cluster in which nobody has set out to lead.
+    /// A cluster in which no replica has set out to lead.
     pub(crate) fn unled(groups: u16, count: u8) -> Self {
         let ids = (0..groups).flat_map(|group| (0..count).map(move |slot| replica(group, slot)));
         Self {
@@ -127,12 +127,12 @@ impl<O: Played> Stage<O> {
         &mut self.node(id).core
     }
 
-    /// What it has delivered: numbers of messages.
+    /// Numbers of the messages that a replica has delivered.
     pub(crate) fn delivered(&self, id: ReplicaId) -> Vec<u64> {
         self.nodes[&id].delivered.iter().map(|(number, _)| *number).collect()
     }
 
-    /// What happened since this was asked last.
+    /// What happened since the last call.
     pub(crate) fn told(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
@@ -145,17 +145,17 @@ impl<O: Played> Stage<O> {
         (0..self.count).map(move |slot| ReplicaId::new(group, slot))
     }
 
-    /// Its acceptance words to the other are held back, until they are told anew.
+    /// One replica's acceptance words to another are held back, until they are sent again.
     pub(crate) fn lose_words(&mut self, from: ReplicaId, to: ReplicaId) {
         self.lost_words.insert((from, to));
     }
 
-    /// Its writes into the other's log do not arrive.
+    /// One replica's writes into another's log do not arrive.
     pub(crate) fn lose_writes(&mut self, from: ReplicaId, to: ReplicaId) {
         self.lost_writes.insert((from, to));
     }
 
-    /// Words and writes arrive again; words are told anew.
+    /// Words and writes arrive again, and words are sent again.
     pub(crate) fn heal(&mut self) {
         self.lost_words.clear();
         self.lost_writes.clear();
@@ -164,7 +164,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// The others of its group see its heartbeats no more.
+    /// The others of its group see no more heartbeats of a replica.
     pub(crate) fn silence(&mut self, id: ReplicaId) {
         for other in self.members(id.group).filter(|other| *other != id) {
             for _ in 0..500 {
@@ -174,24 +174,24 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// The leader of a group, as far as a replica knows.
+    /// The leader of a group, as a replica knows it.
     pub(crate) fn leader_of(&self, id: ReplicaId, group: GroupId) -> ReplicaId {
         self.nodes[&id].core.leader_of(group)
     }
 
-    /// Another group tells a replica something.
+    /// Another group sends an event to a replica.
     pub(crate) fn send(&mut self, to: ReplicaId, mail: O::PeerEvent) {
         self.node(to).mail.push_back(mail);
     }
 
-    /// A session's message lands in a replica's memory.
+    /// A session's message arrives at a replica.
     pub(crate) fn land(&mut self, id: ReplicaId, message: MessageId, destinations: GroupSet) {
         let node = self.node(id);
         node.inbox.push_back((message, destinations));
         node.held.insert(message, destinations);
     }
 
-    /// The replica is told everything that has landed in its memory, and ends its turn.
+    /// The replica handles everything that has arrived, and ends its turn.
     pub(crate) fn turn(&mut self, id: ReplicaId) {
         let mut effects = Vec::new();
         let node = self.node(id);
@@ -249,7 +249,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// The leader learns that all it wrote is in its followers' memory, or that it is denied.
+    /// The leader receives the completions of all its writes into its followers' logs, or learns that it is denied.
     pub(crate) fn complete(&mut self, id: ReplicaId) {
         let (ballot, feeding) = (self.core(id).log().ballot(), self.node(id).feeding.clone());
         for (slot, index) in feeding {
@@ -267,8 +267,8 @@ impl<O: Played> Stage<O> {
         self.deliver(id);
     }
 
-    /// Time passes for all but those that are down: everybody is seen to be alive, and says how far
-    /// it has applied what it delivers.
+    /// Time passes for all replicas but those that are `down`: each sees the others' heartbeats, and reports how far it
+    /// has applied what it delivers.
     pub(crate) fn pass(&mut self, ms: u64, down: &[ReplicaId]) {
         self.now_ms += ms;
         let up: Vec<_> = self.nodes.keys().copied().filter(|id| !down.contains(id)).collect();

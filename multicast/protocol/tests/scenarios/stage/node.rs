@@ -15,7 +15,7 @@ use skein_protocol::view::View;
 use super::config;
 use crate::played::Played;
 
-/// An entry of a log: its index, where it was born, what it says.
+/// An entry of a log: its index, its birth, and its records.
 #[derive(Clone)]
 pub(super) struct Entry<R> {
     pub(super) index: u64,
@@ -23,7 +23,7 @@ pub(super) struct Entry<R> {
     pub(super) records: Vec<R>,
 }
 
-/// With what a leader begins to write a follower's log.
+/// What a leader writes before it writes a follower's log.
 pub(super) struct Header {
     pub(super) ballot: Ballot,
     pub(super) base: Cursor,
@@ -34,22 +34,22 @@ pub(super) struct Header {
 pub(crate) struct Node<O: Played = Ramcast> {
     pub(crate) core: O,
     pub(crate) incarnation: u32,
-    /// What it holds of its group's log, and the births of all of it.
+    /// The part of its group's log that it holds, and the births of all entries.
     pub(super) log: Vec<Entry<O::Record>>,
     pub(super) runs: Runs,
-    /// Who may write that log, and what was written and is not read.
+    /// The ballot whose leader may write that log.
     pub(super) writer: Option<Ballot>,
-    /// As candidate or leader: whether it has others give up a leader that is well.
+    /// As candidate or leader: whether it makes others give up a live leader.
     pub(super) forced: bool,
     pub(super) header: Option<Header>,
     pub(super) unread: VecDeque<Entry<O::Record>>,
-    /// As leader: up to where each follower's log is written.
+    /// As leader: the index up to which each follower's log is written.
     pub(super) feeding: BTreeMap<u8, u64>,
-    /// Messages that have landed and were not told yet.
+    /// Messages that have arrived and were not handled yet.
     pub(super) inbox: VecDeque<(MessageId, GroupSet)>,
-    /// All that have: whoever leads after another proposes what nobody has logged.
+    /// All messages that have arrived: a new leader proposes those that no leader has logged.
     pub(super) held: BTreeMap<MessageId, GroupSet>,
-    /// What other groups have told and it has not heard yet.
+    /// Events of other groups that were not handled yet.
     pub(super) mail: VecDeque<O::PeerEvent>,
     pub(super) words: BTreeMap<ReplicaId, Acceptance>,
     pub(crate) applied: Rank,
@@ -77,7 +77,7 @@ impl<O: Played> Node<O> {
         }
     }
 
-    /// Takes what stands behind its log into it.
+    /// Accepts an entry into the log.
     pub(super) fn take(&mut self, entry: Entry<O::Record>, effects: &mut Vec<EffectOf<O>>) {
         let Entry { index, birth, records } = &entry;
         for (i, record) in records.iter().enumerate() {

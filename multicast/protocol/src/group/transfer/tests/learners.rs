@@ -1,6 +1,6 @@
 use super::*;
 
-/// Nobody is about to be let in.
+/// No slot is about to be admitted.
 const fn nobody(_: u8) -> Option<u32> {
     None
 }

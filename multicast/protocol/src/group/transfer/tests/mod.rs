@@ -1,4 +1,4 @@
-//! Each guard and each timer of a transfer, in logs of a group of three to which time is told.
+//! Tests of each guard and each timer of a transfer, on the logs of a group of three whose time the test sets.
 
 mod learners;
 mod receiver;
@@ -14,14 +14,14 @@ use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, ReplicaId};
 use crate::view::View;
 
-/// Time at which all of them begin.
+/// Time at which all logs begin.
 const START_MS: u64 = 1_000;
-/// An incarnation that no view names.
+/// An incarnation that no view contains.
 const STRANGER: u32 = 7;
 /// The ballot of slot 0, which `follower` follows.
 const LED: Ballot = Ballot::new(1, 0, 0);
 
-/// One incarnation of a slot: the first has a state, and later ones have none.
+/// The log of an incarnation of a slot: incarnation 0 has a state, later ones have none.
 fn log(slot: u8, incarnation: u32) -> GroupLog<Record> {
     let me = ReplicaId::new(GroupId(0), slot);
     let mut log = GroupLog::new(config(me, incarnation, 3), View::first(3));
@@ -29,7 +29,7 @@ fn log(slot: u8, incarnation: u32) -> GroupLog<Record> {
     log
 }
 
-/// Slot 0 is elected.
+/// Elects slot 0.
 fn lead(log: &mut GroupLog<Record>) {
     log.campaign(Cause::Start);
     log.granted(1, 0, (log.last_birth(), log.last_index()), vec![0; 3]);
@@ -53,7 +53,8 @@ fn follower() -> GroupLog<Record> {
     log
 }
 
-/// Slot 1 is the survivor of a group that is recreated: nobody leads, and it sends its state to whom the view names.
+/// Slot 1 is the survivor of a group that is recreated: no replica leads, and it sends its state to the replicas in the
+/// view.
 fn survivor() -> GroupLog<Record> {
     let mut log = log(1, 0);
     let marker = Ballot::new(9, 1, 0);
@@ -62,18 +63,18 @@ fn survivor() -> GroupLog<Record> {
     log
 }
 
-/// An incarnation of a slot that needs anybody's state.
+/// A request of an incarnation of a slot that needs any replica's state.
 fn request(slot: u8, incarnation: u32) -> Request {
     let needs = Some(Ballot::ZERO);
     Request { slot, incarnation, needs, applied: Rank::NOTHING, taken: None }
 }
 
-/// It asks a replica that trusts its own state.
+/// Sends the request to a replica that trusts its own state.
 fn ask(log: &mut GroupLog<Record>, request: &Request) -> Answer {
     log.asked_for_state(request, true, None, &NoOthers)
 }
 
-/// A copy of the first incarnation of some slot.
+/// Name of a copy that incarnation 0 of some slot sends.
 const fn copy(number: u64) -> CopyId {
     CopyId { sender: 0, number }
 }
