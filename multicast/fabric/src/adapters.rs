@@ -1,18 +1,18 @@
-//! The RDMA devices of this machine, as the system describes them: no library is asked.
+//! The RDMA devices of this machine, as the system describes them, without a library.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux keeps them.
+/// Where Linux lists them.
 const CLASS: &str = "/sys/class/infiniband";
 
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adapter {
-    /// As the system calls it: `mlx5_0`, `rxe0`.
+    /// The system's name: `mlx5_0`, `rxe0`.
     pub name: String,
-    /// In the order of their numbers.
+    /// Sorted by number.
     pub ports: Vec<Port>,
 }
 
@@ -21,22 +21,21 @@ pub struct Adapter {
 pub struct Port {
     /// From 1.
     pub number: u8,
-    /// Whether it can carry anything now.
     pub active: bool,
     /// `ACTIVE`, `DOWN`, …
     pub state: String,
     /// `Ethernet` (RoCE) or `InfiniBand`.
     pub link_layer: String,
-    /// As the system says it: `100 Gb/sec (4X EDR)`.
+    /// In the system's format: `100 Gb/sec (4X EDR)`.
     pub rate: String,
-    /// Its addresses that are set.
+    /// The addresses that are set.
     pub gids: Vec<Gid>,
 }
 
 /// An address of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gid {
-    /// Where in the port's table.
+    /// Index into the port's table.
     pub index: u8,
     /// Eight groups of four hexadecimal digits.
     pub address: String,
@@ -45,7 +44,7 @@ pub struct Gid {
 }
 
 impl Gid {
-    /// Higher is better: what is routed, and there for as long as the interface has its address.
+    /// Higher is better: a routed address, and one that exists as long as the interface has its IPv4 address.
     fn rank(&self) -> u8 {
         let routed = self.kind == "RoCE v2";
         let ipv4 = self.address.starts_with("0000:0000:0000:0000:0000:ffff:");
@@ -53,25 +52,21 @@ impl Gid {
     }
 }
 
-/// Which device, port and address to use. What is not said is chosen.
+/// Which device, port and address to use. What is `None` is chosen by [`choose`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
-    /// A device's name.
     pub device: Option<String>,
-    /// A port's number.
     pub port: Option<u8>,
-    /// An index into the port's table of addresses.
+    /// Index into the port's table of addresses.
     pub gid_index: Option<u8>,
 }
 
-/// What is used.
+/// The device, port and address that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The device's name.
     pub device: String,
-    /// The port's number.
     pub port: u8,
-    /// Which of the port's addresses.
+    /// Index into the port's table of addresses.
     pub gid_index: u8,
 }
 
@@ -84,21 +79,21 @@ impl fmt::Display for Choice {
 /// Why no device can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAdapter {
-    /// There is none.
+    /// There is no device.
     #[error("there is no RDMA device in {CLASS}")]
     None,
-    /// None fits what was wished for.
+    /// No device fits the wish.
     #[error("no RDMA device is {what}; there are {there}")]
     NotThere {
-        /// What was wished for.
+        /// The wish.
         what: String,
-        /// What there is.
+        /// The devices, or the GIDs, that there are.
         there: String,
     },
-    /// None can carry anything now.
+    /// No port is active.
     #[error("no port of {names} is active: look at `rdma link`")]
     Down {
-        /// The devices.
+        /// The names of all devices, separated by commas.
         names: String,
     },
 }
@@ -150,12 +145,12 @@ fn entries(path: &Path) -> Vec<(String, PathBuf)> {
     entries.map(|it| (it.file_name().to_string_lossy().into_owned(), it.path())).collect()
 }
 
-/// The only line of a file. Empty places of a table are errors to read.
+/// The only line of a file. Reading an empty place of a table is an error.
 fn line(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The device to be used: the first with an active port that fits.
+/// The device to use: the first with an active port that fits.
 pub fn choose(adapters: &[Adapter], wish: &Wish) -> Result<Choice, NoAdapter> {
     if adapters.is_empty() {
         return Err(NoAdapter::None);
@@ -190,7 +185,7 @@ pub fn choose(adapters: &[Adapter], wish: &Wish) -> Result<Choice, NoAdapter> {
 mod tests {
     use super::*;
 
-    /// Writes what the system would show.
+    /// Writes files as the system would show them.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {

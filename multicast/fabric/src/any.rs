@@ -1,5 +1,5 @@
-//! A fabric that is chosen when a process starts, for those who need not be as fast as can be:
-//! clients, which do not know before they look which one their cluster runs on.
+//! A fabric that is chosen when a process starts. For clients, which learn only at run time which fabric their cluster
+//! runs on, and which need not be as fast as possible.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::tcp::{TcpFabric, TcpWaker};
 use crate::verbs::VerbsFabric;
 use crate::{Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source};
 
-/// One of the fabrics between processes.
+/// One of the real fabrics.
 #[derive(Debug)]
 pub enum AnyFabric {
-    /// Of one host.
+    /// Within one host.
     Shm(Box<ShmFabric>),
-    /// Of any hosts.
+    /// Between any hosts.
     Tcp(Box<TcpFabric>),
-    /// Of hosts with RDMA cards.
+    /// Between hosts with RDMA cards.
     #[cfg(feature = "verbs")]
     Verbs(Box<VerbsFabric>),
 }
@@ -24,7 +24,6 @@ pub enum AnyFabric {
 /// Wakes an [`AnyFabric`] that is parked, from another thread of its process.
 #[derive(Clone, Debug)]
 pub enum AnyWaker {
-    /// Of shared memory.
     Shm(Waker),
     /// Of a network, with cards or without.
     Tcp(TcpWaker),
@@ -50,7 +49,7 @@ impl From<VerbsFabric> for AnyFabric {
 }
 
 impl AnyFabric {
-    /// What other threads of this process wake it with.
+    /// A waker for other threads of this process.
     pub fn waker(&self) -> AnyWaker {
         match self {
             Self::Shm(fabric) => AnyWaker::Shm(fabric.waker()),
@@ -62,7 +61,7 @@ impl AnyFabric {
 }
 
 impl AnyWaker {
-    /// Wakes it if it is parked. What `idle` looks at must have been written before.
+    /// Wakes the fabric if it is parked. Whatever `idle` looks at must have been written before.
     pub fn wake(&mut self) {
         match self {
             Self::Shm(waker) => waker.wake(),
@@ -71,7 +70,7 @@ impl AnyWaker {
     }
 }
 
-/// Has whichever it is do it.
+/// Applies an expression to the fabric, whichever it is.
 macro_rules! either {
     ($self:ident, $fabric:ident => $act:expr) => {
         match $self {

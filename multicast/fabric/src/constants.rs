@@ -1,20 +1,20 @@
-//! Values that every process of a cluster must have alike, compared when two of them meet.
+//! Values that must be equal at all processes of a cluster, compared when two processes connect.
 
 use std::fmt::Display;
 
-/// A longer value travels as a hash of it.
+/// A longer value is sent as its hash. In bytes.
 const VALUE_MAX: usize = 64;
 /// More entries than any process sends.
 const ENTRIES_MAX: usize = 256;
 
 /// Named values on which the outcome of a command, or the layout of shared memory, depends.
 ///
-/// Two processes exchange theirs in their hellos. If one differs they refuse each other, and say which.
+/// Two processes exchange theirs in their hellos. If one value differs, they refuse each other, and name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constants(Vec<(String, String)>);
 
 impl Constants {
-    /// The same and one more entry. Names are those of the configuration where it has such an entry.
+    /// Adds an entry. Its name is that of the configuration entry, where there is one.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Display) -> Self {
         let mut value = value.to_string();
@@ -25,7 +25,7 @@ impl Constants {
         self
     }
 
-    /// The entries of both.
+    /// Adds the entries of `other`.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
@@ -44,7 +44,7 @@ impl Constants {
         Some(Difference { name: name.clone(), theirs, ours })
     }
 
-    /// As bytes: a count, then for each name and value a length and the text.
+    /// Encodes a count, then for each name and value a length and the text.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = (self.0.len() as u16).to_le_bytes().to_vec();
         for text in self.0.iter().flat_map(|(name, value)| [name, value]) {
@@ -54,7 +54,7 @@ impl Constants {
         bytes
     }
 
-    /// Splits them from the bytes that follow.
+    /// Decodes constants, and returns the bytes behind them.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (count, mut rest) = bytes.split_first_chunk::<2>()?;
         let count = usize::from(u16::from_le_bytes(*count));
@@ -73,15 +73,12 @@ impl Constants {
     }
 }
 
-/// An entry that two processes do not have alike.
+/// An entry that differs between two processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {theirs} there and {ours} here")]
 pub struct Difference {
-    /// The entry.
     pub name: String,
-    /// The other side's value.
     pub theirs: String,
-    /// Our value.
     pub ours: String,
 }
 

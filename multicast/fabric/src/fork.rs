@@ -1,13 +1,13 @@
-//! Processes that were forked from the one in which a fabric was made: it is not theirs.
+//! Detection of forked processes: a fabric belongs only to the process that made it.
 //!
-//! A child has a copy of everything, and shares the memory and the connections: what it wrote would pass for
-//! its parent's, and what it tidied up would be missing there.
+//! A child has a copy of everything, and shares the memory and the connections. What it wrote would pass for its
+//! parent's, and what it cleaned up would be missing there.
 
 use std::process::abort;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many forks lie between the first process that asked and this one.
+/// Number of forks between the first process that called [`Process::current`] and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" {
@@ -25,12 +25,12 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A process, as its children are to know that they are another one.
+/// Identifies a process, so that its children are recognised as others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u32);
 
 impl Process {
-    /// The one that asks.
+    /// The calling process.
     pub fn current() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
@@ -42,18 +42,18 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether it is the one that asks, and not one that this was forked from. No system call.
+    /// Whether this is the calling process, and not one that it was forked from. No system call.
     #[inline]
     pub fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 }
 
-/// Whether `is_so` in a child that is forked for it and ends then, without a word to anybody: for tests.
+/// Whether `is_so` holds in a child that is forked for it and exits afterwards, without notifying anybody. For tests.
 #[doc(hidden)]
 pub fn holds_in_child(is_so: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has one thread, which runs `is_so` and ends the process without unwinding into, or
-    // dropping anything of, its caller. What other threads held when it was forked `is_so` must not want.
+    // SAFETY: the child has one thread, which runs `is_so` and ends the process without unwinding into its caller, or
+    // dropping anything of it. `is_so` must not need a lock that another thread held at the fork.
     match unsafe { fork() } {
         0 => {
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(is_so));

@@ -1,14 +1,13 @@
-//! Memory that other processes write while we look at it.
+//! Memory that other processes write while this one reads it.
 //!
-//! It is never lent out as `&[u8]`: a reference to bytes promises that nobody writes them, and
-//! nobody here can keep that promise. All access goes through atomic words, in this process and in
-//! every other, so that what looks like a race is one between atomics. A word is therefore never
-//! seen half written (promise 2), and a longer copy can be torn, which readers must expect.
+//! It is never lent out as `&[u8]`: a reference to bytes promises that nobody writes them, and nobody here can keep
+//! that promise. All access goes through atomic words, in this process and in every other, so every race is one between
+//! atomics. A word is therefore never seen half written (promise 2), and a longer copy can be torn, which readers must
+//! expect.
 //!
-//! **Order.** Every copy into shared memory begins with a release fence and every copy out of it
-//! ends with an acquire fence. A reader that sees any word of a later write, by an acquiring load
-//! or a copy, hence sees all of the earlier ones of the same writer (promise 1). On x86 both fences
-//! cost nothing.
+//! **Order.** Every copy into shared memory begins with a release fence, and every copy out of it ends with an acquire
+//! fence. Hence a reader that sees any word of a later write, by an acquiring load or a copy, sees all of the earlier
+//! writes of the same writer (promise 1). On x86 both fences cost nothing.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,15 +21,15 @@ use crate::FabricError;
 /// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// Words that are copied without counting in between.
+/// Words in a block. Copies and scans run block by block, without counting inside one.
 const BLOCK: usize = 8;
 
-/// A huge page. What is shorter is not worth one.
+/// Length of a huge page. Shorter memory is not worth one.
 const HUGE_PAGE: usize = 2 << 20;
 /// The smallest page there is.
 const PAGE: usize = 4 << 10;
 
-/// A region of another length is a bug of the caller's.
+/// Panics if a region's length is not a positive multiple of a word: a bug of the caller.
 pub(crate) fn check_len(len: usize) {
     assert!(len > 0 && len.is_multiple_of(WORD), "a region is whole words, not {len} bytes");
 }
@@ -41,7 +40,7 @@ pub(crate) fn is_inside(size: usize, at: usize, len: usize) -> bool {
     at.checked_add(len).is_some_and(|end| end <= size)
 }
 
-/// A span that leaves its memory of `size` bytes, or begins within a word, is a bug of the caller's.
+/// Panics if a span leaves its memory of `size` bytes, or begins within a word: a bug of the caller.
 #[inline]
 pub(crate) fn check_span(size: usize, at: usize, len: usize) {
     if !at.is_multiple_of(WORD) || !is_inside(size, at, len) {
@@ -49,13 +48,13 @@ pub(crate) fn check_span(size: usize, at: usize, len: usize) {
     }
 }
 
-/// Apart, so that those who check spans all the time are short.
+/// Out of line, so that the hot checks stay short.
 #[cold]
 pub(crate) fn is_no_span(size: usize, at: usize, len: usize) -> ! {
     panic!("span {at}+{len} begins within a word, or leaves {size}");
 }
 
-/// The same of a peer's region, of which we know what peers say: it may be anything.
+/// The same for a peer's region. Its bounds come from the peer and may be anything, so this is an error.
 pub(crate) fn check_remote_span(size: usize, at: usize, len: usize) -> Result<(), FabricError> {
     if at.is_multiple_of(WORD) && is_inside(size, at, len) {
         Ok(())
@@ -69,7 +68,7 @@ pub(crate) fn check_remote_span(size: usize, at: usize, len: usize) -> Result<()
 pub(crate) struct Memory {
     words: NonNull<AtomicU64>,
     len: usize,
-    /// Bytes that are mapped: pages may be larger than what is used of them.
+    /// Mapped bytes: `len <= mapped`, since pages may be larger than what is used of them.
     mapped: usize,
 }
 
@@ -80,15 +79,15 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `len` zeroed bytes that no other process reaches, there already and not at first touch. In huge
-    /// pages, where there are any: those that are kept for who asks, or else what the kernel can make.
+    /// `len` zeroed bytes that no other process reaches, populated now and not at first touch. In huge pages where
+    /// there are any: reserved ones, or else those that the kernel can make.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         if len < HUGE_PAGE {
             return Self::private(len, len.max(1), MapFlags::POPULATE);
         }
         let kept = MapFlags::HUGETLB | MapFlags::HUGE_2MB;
         let kept = Self::private(len, len.next_multiple_of(HUGE_PAGE), kept);
-        // Kept for others, if we may not have them after all.
+        // Populating fails if this process may not have the reserved pages after all.
         if let Some(memory) = kept.ok().filter(|memory| memory.advise(Advice::LinuxPopulateWrite)) {
             return Ok(memory);
         }
@@ -109,19 +108,19 @@ impl Memory {
         Ok(Self::at(base.cast(), len, mapped))
     }
 
-    /// Tells the kernel about the mapping. Returns whether it has listened.
+    /// Gives the kernel advice about the mapping. Returns whether the kernel accepted it.
     fn advise(&self, advice: Advice) -> bool {
         // SAFETY: exactly what was mapped, and no advice given here takes bytes away or changes them.
         unsafe { madvise(self.words.as_ptr().cast(), self.mapped, advice) }.is_ok()
     }
 
-    /// The first `len` bytes of a file. They must be allocated already: touching a hole of a full
-    /// file system would kill us.
+    /// Maps the first `len` bytes of a file. They must be allocated already: touching a hole of a full file system
+    /// would kill this process.
     pub(crate) fn of_file(file: impl AsFd, len: usize) -> io::Result<Self> {
         Self::map(file, len, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// The same, sooner: each page is mapped when it is touched first.
+    /// The same, but faster: each page is mapped when it is first touched.
     pub(crate) fn of_file_as_touched(file: impl AsFd, len: usize) -> io::Result<Self> {
         Self::map(file, len, MapFlags::SHARED)
     }
@@ -135,7 +134,7 @@ impl Memory {
         Ok(Self::at(base.cast(), len, len))
     }
 
-    /// Memory for a region, whose bytes a fabric without files of its own moves.
+    /// Memory for a region of a fabric that uses no files.
     pub(crate) fn of_region(len: usize) -> Result<Self, FabricError> {
         check_len(len);
         let dir = || "this process".into();
@@ -147,12 +146,12 @@ impl Memory {
         Self { words, len, mapped }
     }
 
-    /// Its length in bytes.
+    /// In bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where it is, for a device that reads and writes it.
+    /// Its address, for a device that reads and writes it.
     #[cfg(feature = "verbs")]
     pub(crate) fn address(&self) -> u64 {
         self.words.as_ptr() as u64
@@ -176,21 +175,21 @@ impl Memory {
         if !at.is_multiple_of(WORD) || at >= whole {
             is_no_span(self.len, at, WORD);
         }
-        // SAFETY: in bounds and aligned by what was looked at, and otherwise as `span` argues.
+        // SAFETY: in bounds and aligned by the check above, and otherwise as `span` argues.
         unsafe { self.words.add(at / WORD).as_ref() }
     }
 
-    /// What the word at byte offset `at` says. What its writer has written before it is visible then.
+    /// Loads the word at byte offset `at`. Whatever its writer wrote before it is then visible.
     #[inline]
     pub(crate) fn load(&self, at: usize) -> u64 {
         self.word(at).load(Ordering::Acquire)
     }
 
-    /// The first word, from number `from` on and counted from byte offset `at`, that is not as in `seen`.
+    /// The number of the first word, from `from` on, that differs from `seen`. Words are counted from byte offset `at`.
     pub(crate) fn changed(&self, at: usize, seen: &[u64], from: usize) -> Option<usize> {
         let (words, seen) = (self.span(at, seen.len()).get(from..)?, seen.get(from..)?);
         let differs = |(word, seen): (&AtomicU64, &u64)| word.load(Ordering::Relaxed) != *seen;
-        // Few change: as long as none does, a block is passed over at a time.
+        // Few words change: unchanged blocks are skipped as a whole.
         let blocks = words.as_chunks::<BLOCK>().0.iter().zip(seen.as_chunks::<BLOCK>().0);
         let changed = |(words, seen): &(&[AtomicU64; BLOCK], &[u64; BLOCK])| {
             words.iter().zip(*seen).any(differs)
@@ -200,22 +199,20 @@ impl Memory {
         found.map(|i| from + same + i)
     }
 
-    /// Has the word at byte offset `at` say something else, when all that was written before it is
-    /// visible.
+    /// Stores a word at byte offset `at`, after all earlier writes are visible.
     pub(crate) fn store(&self, at: usize, word: u64) {
         self.word(at).store(word, Ordering::Release);
     }
 
-    /// The half word at byte offset `at`, which nobody may access as part of a whole one. Futexes
-    /// are of this size.
+    /// The half word at byte offset `at`, which must not be accessed as part of a whole one. Futexes are of this size.
     pub(crate) fn half(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "half word {at} leaves {}", self.len);
         // SAFETY: in bounds and aligned by the assertion, and the mapping lives as long as `self`.
         unsafe { AtomicU32::from_ptr(self.words.as_ptr().cast::<u32>().add(at / 4)) }
     }
 
-    /// Copies bytes in. A word written in part keeps its other bytes; as a word has one writer,
-    /// that is no race.
+    /// Copies bytes in. A word that is written in part keeps its other bytes; that is no race, because a word has one
+    /// writer.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
         if let Ok(word) = bytes.try_into()
             && at.is_multiple_of(WORD)
@@ -230,7 +227,7 @@ impl Memory {
         }
     }
 
-    /// From within a word on.
+    /// Copies in from within a word on.
     #[cold]
     fn put_within(&self, at: usize, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -244,7 +241,7 @@ impl Memory {
         }
     }
 
-    /// From the start of a word on.
+    /// Copies in from the start of a word on.
     #[inline]
     fn put_words(&self, at: usize, bytes: &[u8]) {
         let (whole, tail) = bytes.as_chunks::<WORD>();
@@ -268,7 +265,7 @@ impl Memory {
         fence(Ordering::Acquire);
     }
 
-    /// From within a word on.
+    /// Copies out from within a word on.
     #[cold]
     fn get_within(&self, at: usize, into: &mut [u8]) {
         if into.is_empty() {
@@ -283,7 +280,7 @@ impl Memory {
         }
     }
 
-    /// From the start of a word on.
+    /// Copies out from the start of a word on.
     #[inline]
     fn get_words(&self, at: usize, into: &mut [u8]) {
         let (whole, tail) = into.as_chunks_mut::<WORD>();
@@ -305,7 +302,7 @@ impl Memory {
         }
     }
 
-    /// Copies from other shared memory, which may be changing. Both offsets are those of words.
+    /// Copies from other shared memory, which may be changing. Both offsets are multiples of a word.
     pub(crate) fn copy(&self, at: usize, from: &Self, from_at: usize, len: usize) {
         fence(Ordering::Release);
         let whole = len / WORD;
@@ -337,7 +334,7 @@ impl Drop for Memory {
     }
 }
 
-/// Does something with each word and what belongs to it, block by block.
+/// Applies `act` to each word and its counterpart, block by block.
 fn each<T>(words: &[AtomicU64], others: &[T], mut act: impl FnMut(&AtomicU64, &T)) {
     let (blocks, words_left) = words.as_chunks::<BLOCK>();
     let (other_blocks, others_left) = others.as_chunks::<BLOCK>();
@@ -347,7 +344,7 @@ fn each<T>(words: &[AtomicU64], others: &[T], mut act: impl FnMut(&AtomicU64, &T
     words_left.iter().zip(others_left).for_each(|(word, other)| act(word, other));
 }
 
-/// Replaces the bytes from `at` on of a word, in one store.
+/// Replaces the bytes of a word from `at` on, in one store.
 fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     let mut merged = word.load(Ordering::Relaxed).to_ne_bytes();
     merged[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,7 +1,7 @@
-//! Handles that are not mistaken for their successors.
+//! Values by handles that are never mistaken for their successors.
 
-/// Values by handle. A handle is an index and a few bits of how often that place was reused, so
-/// that one used after its end is noticed instead of reaching something else.
+/// A handle is an index and a few bits of how often that place was reused. A stale handle is detected instead of
+/// reaching another value.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     places: Vec<(u32, Option<T>)>,
@@ -52,7 +52,7 @@ impl<T> Slab<T> {
         if place.0 == handle >> INDEX_BITS { place.1.as_mut() } else { None }
     }
 
-    /// Forgets all values but those.
+    /// Removes all values but those that `keep` accepts.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         for handle in self.handles().collect::<Vec<_>>() {
             if !self.get(handle).is_some_and(&keep) {

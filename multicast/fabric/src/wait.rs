@@ -1,18 +1,17 @@
-//! How to wait for what others write: spin, yield, park.
+//! How to wait for the writes of others: spin, yield, park.
 //!
-//! Parking across cores costs more than any step of a protocol (some 30 µs), spinning costs a core,
-//! and with more spinning processes than cores everybody waits for somebody who is not running. So
-//! the waiter polls a few times in a row only while it seems to have the core to itself, which it
-//! measures by how long a yield takes; it yields after every poll otherwise; and it parks when it
-//! has been idle for longer than work usually stays away.
+//! Parking across cores costs more than any step of a protocol (some 30 µs), spinning costs a core, and with more
+//! spinning processes than cores everybody waits for a process that is not running. So the waiter polls a few times in
+//! a row only while it seems to have the core to itself, which it measures by the duration of a yield; otherwise it
+//! yields after every poll; and it parks when it has been idle for longer than work usually stays away.
 //!
-//! How long that is follows from experience. Work that came soon after we had parked says that we
-//! gave up too early; work that came long after says that the spinning before was for nothing. So
-//! one who is woken by heartbeats alone soon spends next to nothing on them.
+//! That time is learned. Work that arrives soon after a park shows that the waiter gave up too early; work that arrives
+//! long after shows that the spinning before was useless. So a waiter that only heartbeats wake soon spends next to
+//! nothing on them.
 //!
-//! All that holds while yields return in time. Beside a thread that computes they do not: then the
-//! waiter parks as soon as a poll finds nothing, and tries a yield again after a [pause](Yields). Who parks
-//! is to be woken soon: a thread of one's own asks for [short slices](ask_for_short_slices).
+//! All that holds while yields return in time. Beside a thread that computes they do not: then the waiter parks as soon
+//! as a poll finds nothing, and tries a yield again after a [pause](Yields). A parked thread should run soon after it
+//! is woken: the waiter's thread asks for [short slices](ask_for_short_slices).
 
 mod slice;
 mod yields;
@@ -30,13 +29,13 @@ use crate::Fabric;
 /// How a poll loop waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Waiting {
-    /// Spin, then yield, then park; park without yielding while the core is wanted by others.
+    /// Spin, then yield, then park. Park without yielding while others want the core.
     #[default]
     Adaptive,
-    /// Never park; for a core of one's own. It yields when it finds that the core is shared after
-    /// all, for otherwise it would keep those from running for whom it waits.
+    /// Never park; for a dedicated core. It still yields when the core turns out to be shared, because otherwise it
+    /// would delay the threads for which it waits.
     Busy,
-    /// Park almost at once, and never yield; for machines that have better things to do.
+    /// Park almost at once, and never yield; for machines that are also used otherwise.
     Park,
 }
 
@@ -63,43 +62,43 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// A text that names no way of waiting.
+/// A text that names no [`Waiting`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no way of waiting: it is adaptive, busy or park")]
 pub struct UnknownWaiting(String);
 
-/// A yield that takes longer has let somebody else run.
+/// A longer yield has let another thread run.
 const YIELD_ALONE_MAX: Duration = Duration::from_micros(2);
-/// Polls between two yields on a core that nobody else wants.
+/// Polls between two yields on a core that no other thread wants.
 const SPINS_MAX: u32 = 32;
 
-/// How long to be idle before parking: at first, at least, at most.
+/// Idle time before parking: initial, least, most.
 const PATIENCE_FIRST: Duration = Duration::from_micros(200);
 const PATIENCE_MIN: Duration = Duration::from_micros(10);
 const PATIENCE_MAX: Duration = Duration::from_millis(1);
 
-/// One poll loop's waiting.
+/// The waiting state of one poll loop.
 #[derive(Clone, Debug)]
 pub struct Waiter {
     waiting: Waiting,
     /// Polls in a row before the next yield. Falls to one under pressure.
     spins: u32,
     spun: u32,
-    /// When the present idleness began, as far as we looked at the clock.
+    /// Start of the present idle time, as of the last look at the clock.
     idle_since: Option<Duration>,
-    /// Parked in the present idleness, out of patience.
+    /// Whether the waiter has parked in the present idle time because `patience` was over.
     parked: bool,
     patience: Duration,
     yields: Yields,
 }
 
 impl Waiter {
-    /// A waiter that knows nothing yet of the load.
+    /// A waiter without any measurement of the load.
     pub fn new(waiting: Waiting) -> Self {
         Self::with_yields(waiting, Yields::default())
     }
 
-    /// A waiter that knows that much of its yields.
+    /// A waiter that starts with these measurements of its yields.
     pub fn with_yields(waiting: Waiting, yields: Yields) -> Self {
         Self {
             waiting,
@@ -117,8 +116,8 @@ impl Waiter {
         self.waiting
     }
 
-    /// To be called after a poll that found work from outside. What one does on one's own at
-    /// certain times is no such work.
+    /// To be called after a poll that found work from outside. Work that the loop does by itself at certain times does
+    /// not count.
     pub fn worked<F: Fabric>(&mut self, fabric: &F) {
         self.worked_at(|| fabric.now());
     }
@@ -137,8 +136,8 @@ impl Waiter {
         };
     }
 
-    /// To be called after a poll that found nothing. Returns after a moment or, if it parked, when
-    /// woken or after `longest`. `idle` is that of [`Fabric::park`].
+    /// To be called after a poll that found nothing. Returns after a moment or, if it parked, when woken or after
+    /// `longest`. `idle` is that of [`Fabric::park`].
     pub fn idle<F: Fabric>(
         &mut self,
         fabric: &mut F,
@@ -189,7 +188,7 @@ impl Waiter {
         }
     }
 
-    /// Takes note of a yield. Returns whether yields have begun to be late, or to be in time.
+    /// Records a yield. Returns whether yields have just become late, or timely.
     fn yielded(&mut self, began: Duration, ended: Duration) -> bool {
         let alone = ended.saturating_sub(began) <= YIELD_ALONE_MAX;
         self.spins = if alone { (self.spins * 2).min(SPINS_MAX) } else { 1 };
@@ -222,7 +221,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(5);
     const TICK: Duration = Duration::from_millis(4);
 
-    /// Polls in vain at `now`, a hundred times at most, until the waiter's next step is another.
+    /// Polls without result at `now`, at most a hundred times, until the waiter's next step is another.
     fn after_polls(waiter: &mut Waiter, now: Duration) -> Next {
         let polls = (0..100).map(|_| waiter.next(now));
         polls.into_iter().find(|next| *next != Next::Poll).unwrap_or(Next::Poll)

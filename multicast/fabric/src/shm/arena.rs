@@ -1,9 +1,9 @@
 //! Small shared regions, many to a file.
 //!
-//! A node serves thousands of sessions with a handful of regions each. A file, a mapping and a
-//! page for every one of them would run into the system's limits, so they are carved out of arenas
-//! that grow with what the process holds: a client of one session reserves little, a large node
-//! little more than it uses. An arena is freed with the last of its regions.
+//! A node serves thousands of sessions with a handful of regions each. A file, a mapping and a page for every region
+//! would exceed the system's limits, so regions are carved out of arenas that grow with what the process holds: a
+//! client of one session reserves little, a large node little more than it uses. An arena is freed with the last of its
+//! regions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::host::{Home, Host};
 use crate::FabricError;
 use crate::memory::Memory;
 
-/// The largest region that goes into an arena; larger ones get a file of their own.
+/// The largest region that goes into an arena. Larger ones get their own file.
 pub(super) const REGION_MAX: usize = 256 << 10;
 
 const ARENA_MIN: usize = 128 << 10;
 const ARENA_MAX: usize = 4 << 20;
 
-/// How many retired places are looked at per allocation, so that none takes long.
+/// Most retired places that one allocation examines, so that none takes long.
 const RETIRED_LOOKS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Arenas {
     by_file: HashMap<u64, Arena>,
-    /// Where the next place is taken from if none is free.
+    /// The arena from which the next place is taken if none is free.
     current: Option<u64>,
-    /// Places for reuse, by their size. Regions come in few sizes.
-    free: HashMap<usize, Vec<Allocation>>,
-    /// Places that somebody may still be writing to.
-    retired: HashMap<usize, Vec<Allocation>>,
+    /// Places for reuse, by size. Regions come in few sizes.
+    free: HashMap<usize, Vec<Place>>,
+    /// Places to which some process may still be writing, by size.
+    retired: HashMap<usize, Vec<Place>>,
     reserved: usize,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Allocation {
 }
 
 impl Arenas {
-    /// Zeroed memory for a region of `len` bytes. `file` is taken as the name of a new arena.
+    /// Zeroed memory for a region of `len` bytes. `file` names a new arena, if one is needed.
     pub(super) fn allocate(
         &mut self,
         len: usize,
@@ -78,8 +78,8 @@ impl Arenas {
         Ok((place, Block::new(Arc::clone(&arena.memory), place.header)))
     }
 
-    /// Takes a closed region's memory back.
-    pub(super) fn release(&mut self, place: Allocation, block: &Block, home: &Home) {
+    /// Takes back the memory of a closed region.
+    pub(super) fn release(&mut self, place: Place, block: &Block, home: &Home) {
         let arena = self.by_file.get_mut(&place.file).expect("places go with their arena");
         arena.live -= 1;
         if arena.live == 0 {
@@ -101,7 +101,7 @@ impl Arenas {
         let least = size.next_multiple_of(4096);
         let wanted = self.reserved.clamp(ARENA_MIN, ARENA_MAX).max(least).next_multiple_of(4096);
         let (memory, len) = match home.create(file, wanted) {
-            // Little room is left: no more than this region needs.
+            // Little room is left: take no more than this region needs.
             Err(FabricError::NoSpace { .. }) if least < wanted => {
                 (home.create(file, least)?, least)
             }

@@ -1,15 +1,15 @@
-//! The header before the memory of every region, and the key that leads to it.
+//! The header before the memory of every region, and the key that refers to it.
 //!
-//! **Invariant (fence).** `open` holds the key's generation from when the region can be reached
-//! until it is revoked or destroyed. A writer copies, fences, and reads it; an owner clears it,
-//! fences, and copies what it keeps. In the one order of the two fences, either the owner's copy
-//! has all of the write, or the writer finds the region closed and says `Denied`. Nobody waits for
-//! anybody, so a writer that is stopped or dead between the two steps holds nothing up.
+//! **Invariant (fence).** `open` holds the key's generation from when the region can be reached until it is revoked or
+//! destroyed. A writer copies, fences, and reads it; an owner clears it, fences, and copies what it keeps. Whichever
+//! fence comes first in their total order, either the owner's copy has all of the write, or the writer finds the region
+//! closed and reports `Denied`. Neither waits for the other, so a writer that is stopped or dead between the two steps
+//! blocks nothing.
 //!
-//! **Invariant (reuse).** Memory is used again for another region only when no live process has
-//! the earlier one attached. Who attaches says so in the header, fences, and then looks whether the
-//! region is still open; an owner closes it, fences, and then looks who is attached. So a writer
-//! that slept through the end of its region writes into memory that nobody else got.
+//! **Invariant (reuse).** Memory is reused for another region only when no live process has the earlier one attached.
+//! An attaching process writes its incarnation into the header, fences, and then checks that the region is still open;
+//! an owner closes the region, fences, and then reads which processes are attached. So a writer that slept through the
+//! end of its region writes into memory that was not reused.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -22,25 +22,25 @@ pub(super) const HEADER: usize = 128;
 
 const OPEN: usize = 0;
 const LEN: usize = 8;
-/// The incarnation that may write; 0 for all who have the key.
+/// The incarnation that may write; 0 for every process that has the key.
 const WRITER: usize = 16;
-/// Set when more processes attached than there are places for.
+/// Set when more processes attached than there are places.
 const CROWDED: usize = 24;
 const ATTACHED: usize = 32;
 const ATTACHED_MAX: usize = (HEADER - ATTACHED) / WORD;
 
-/// A region's place in a file.
+/// A region's place in a file: a header, and the bytes behind it.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) memory: Arc<Memory>,
-    /// Where the header is.
+    /// Offset of the header.
     header: usize,
 }
 
 /// The fields of a [`RegionKey`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Of the owner.
+    /// The owner's.
     pub(super) incarnation: u64,
     pub(super) file: u64,
     pub(super) header: u64,
@@ -54,12 +54,12 @@ impl Block {
         Self { memory, header }
     }
 
-    /// Where the region's bytes start.
+    /// Offset of the region's bytes.
     pub(super) fn data(&self) -> usize {
         self.header + HEADER
     }
 
-    /// Lets peers in. The contents are ready.
+    /// Opens the region to peers. Its contents must be ready.
     pub(super) fn open(&self, generation: u32, len: usize, writer: u64) {
         self.word(LEN).store(len as u64, Ordering::Relaxed);
         self.word(WRITER).store(writer, Ordering::Relaxed);
@@ -70,20 +70,20 @@ impl Block {
         self.word(OPEN).store(u64::from(generation), Ordering::SeqCst);
     }
 
-    /// Lets nobody in any more, and makes all who are in find out. What is copied out after this
-    /// is all that will ever count.
+    /// Closes the region to all peers, so that those that have attached it find out. What the owner copies out after
+    /// this is all that will ever count.
     pub(super) fn close(&self) {
         self.word(OPEN).store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether that generation is open. For a writer: after its bytes, and a fence.
+    /// Whether that generation is open. A writer calls this after its bytes, and a fence.
     #[inline]
     pub(super) fn is_open(&self, generation: u32) -> bool {
         self.word(OPEN).load(Ordering::Acquire) == u64::from(generation)
     }
 
-    /// Puts `incarnation` on the list of who is attached, unless the key is stale.
+    /// Adds `incarnation` to the list of attached processes, unless the key is stale.
     pub(super) fn attach(&self, key: &Key, incarnation: u64) -> bool {
         let free = self.places().find(|place| {
             place.compare_exchange(0, incarnation, Ordering::SeqCst, Ordering::Relaxed).is_ok()
@@ -95,21 +95,21 @@ impl Block {
         if self.is_open(key.generation) && self.word(LEN).load(Ordering::Relaxed) == key.bytes() {
             return true;
         }
-        // The place may be another region's by now, whose list must not name us.
+        // The place may belong to another region by now, whose list must not contain us.
         if let Some(place) = free {
             let _ = place.compare_exchange(incarnation, 0, Ordering::SeqCst, Ordering::Relaxed);
         }
         false
     }
 
-    /// Takes `incarnation` off the list, once.
+    /// Removes `incarnation` from the list, once.
     pub(super) fn detach(&self, incarnation: u64) {
         let _ = self.places().find(|place| {
             place.compare_exchange(incarnation, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         });
     }
 
-    /// Who is attached; `None` if there are too many to say.
+    /// The attached incarnations; `None` if there were too many to list.
     pub(super) fn attached(&self) -> Option<impl Iterator<Item = u64> + '_> {
         let crowded = self.word(CROWDED).load(Ordering::SeqCst) != 0;
         let listed = self.places().map(|place| place.load(Ordering::SeqCst)).filter(|&who| who > 0);
@@ -122,7 +122,7 @@ impl Block {
         writer == 0 || writer == incarnation
     }
 
-    /// Whether it is one process's to write, until revoked.
+    /// Whether it was granted to one process, until revoked.
     pub(super) fn is_granted(&self) -> bool {
         self.word(WRITER).load(Ordering::Relaxed) != 0
     }

@@ -1,20 +1,20 @@
-//! A host that is a directory: processes meet there by name, their memory lies there as files.
+//! A host that is a directory: processes meet there by name, and their memory is there as files.
 //!
 //! ```text
-//! DIR/n0e1.name                 held by the live process of that name; says which incarnation
+//! DIR/n0e1.name                 held by the live process of that name; contains its incarnation
 //! DIR/n0e1.00c0ffee00c0ffee/    everything of one incarnation
 //!     bell                      held by the process; mapped by its peers
 //!     r0000000000000001 …       regions
 //!     mail/                     letters to the process
 //! ```
 //!
-//! *Held* means locked by `flock`, which the kernel releases when the process ends, however it
-//! ends, and after its last thread has stopped writing. Nothing is ever concluded from a pid.
+//! *Held* means locked by `flock`. The kernel releases the lock when the process ends, however it ends, and after its
+//! last thread has stopped writing. Nothing is ever concluded from a pid.
 //!
-//! A name is claimed by locking its file, and what is below `n0e1.*` is removed only by who holds
-//! that lock, or when the file names another incarnation, which it does before the directory of the
-//! new one exists. Peers that ask whether a process lives try the lock of its bell and never that
-//! of its name, so that they are not in the way of a successor.
+//! A name is claimed by locking its file. What is below `n0e1.*` is removed only by the holder of that lock, or when
+//! the file names another incarnation, which it does before the directory of the new one exists. A peer that checks
+//! whether a process lives tries the lock of its bell and never that of its name, so that it does not block a
+//! successor.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -37,18 +37,18 @@ const NAME_SUFFIX: &str = ".name";
 const BELL: &str = "bell";
 pub(super) const MAIL: &str = "mail";
 
-/// How often a contested name is tried again, a millisecond apart: whoever cleans up after a dead
-/// process holds its name for a moment.
+/// How often a contested name is tried again, a millisecond apart: a process that cleans up after a dead one holds the
+/// dead one's name for a moment.
 const CLAIM_TRIES_MAX: u32 = 100;
 
-/// Makes the directory, or makes sure that an existing one is ours alone.
+/// Makes the directory, or ensures that an existing one belongs to us alone.
 pub(super) fn open(dir: &Path) -> Result<PathBuf, FabricError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|e| failed("mkdir", dir, 0, e))?;
     let dir = dir.canonicalize().map_err(|e| failed("realpath", dir, 0, e))?;
     let about = fs::metadata(&dir).map_err(|e| failed("stat", &dir, 0, e))?;
     if about.uid() != rustix::process::geteuid().as_raw() {
-        // Whoever owns the directory can put their own files under our names.
+        // The owner of the directory can put other files under our names.
         let source = io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user");
         return Err(FabricError::System { call: "stat", path: dir, source });
     }
@@ -65,15 +65,15 @@ pub(super) struct Home {
     host: PathBuf,
     dir: PathBuf,
     name_path: PathBuf,
-    // Only held, for their locks.
+    // Held only for their locks.
     _name: File,
     _bell: File,
-    /// Whose it is: nothing of it is removed by a child of that process.
+    /// The process that claimed the place. A child of it removes nothing here.
     process: Process,
 }
 
 impl Home {
-    /// Takes the name and makes a place for a new incarnation.
+    /// Claims the name, and makes a place for a new incarnation.
     pub(super) fn claim(
         host: &Path,
         name: &str,
@@ -93,7 +93,7 @@ impl Home {
         let mail = dir.join(MAIL);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&mail);
         made.map_err(|e| failed("mkdir", &mail, 0, e))?;
-        // Locked before it can be found: a peer asking for its lock would be in our way.
+        // It is locked before it can be found, because a peer that tries its lock would be in our way.
         let early = dir.join(".bell");
         let (bell_file, memory) = create(&early, bell::LEN, host)?;
         bell_file.try_lock().map_err(|e| failed("flock", &early, 0, e.into()))?;
@@ -111,14 +111,14 @@ impl Home {
         create(&self.dir.join(region_file(file)), len, &self.host).map(|(_, memory)| memory)
     }
 
-    /// How many bytes the file system has left; what cannot be told is no limit.
+    /// Bytes that the file system has left; `u64::MAX` if it does not report that.
     pub(super) fn room(&self) -> u64 {
         let about = statvfs(&self.dir).ok().filter(|about| about.f_blocks > 0);
         about.map_or(u64::MAX, |about| about.f_bavail.saturating_mul(about.f_frsize))
     }
 
     pub(super) fn remove(&self, file: u64) {
-        // Only what is there can be removed, and all that is there goes with the directory.
+        // An error is harmless: all that is left goes with the directory.
         let _ = fs::remove_file(self.dir.join(region_file(file)));
     }
 
@@ -137,7 +137,7 @@ impl Drop for Home {
         if !self.is_ours() {
             return;
         }
-        // Whoever stops the whole cluster may have removed it before us.
+        // A process that stops the whole cluster may have removed it before us.
         if let Err(e) = fs::remove_dir_all(&self.dir)
             && e.kind() != ErrorKind::NotFound
         {
@@ -155,7 +155,7 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// The incarnation that goes by `name` now, dead or alive. Fails where that cannot be told now.
+    /// The incarnation that has the name `name` now, dead or alive. Fails where that cannot be determined now.
     pub(super) fn incarnation(host: &Path, name: &str) -> io::Result<Option<u64>> {
         match fs::read(host.join(format!("{name}{NAME_SUFFIX}"))) {
             Ok(text) => Ok(str::from_utf8(&text).ok().and_then(parse_incarnation)),
@@ -164,7 +164,7 @@ impl Away {
         }
     }
 
-    /// Finds a process; none if it is dead. Fails where that cannot be told now.
+    /// Finds a process; `None` if it is dead. Fails where that cannot be determined now.
     pub(super) fn find(
         host: &Path,
         name: &str,
@@ -181,8 +181,8 @@ impl Away {
         Ok(Bell::of(Arc::new(memory), incarnation).map(|bell| (away, bell)))
     }
 
-    /// Whether the process lives, as far as is known: only a lock that is free, or a bell that was
-    /// removed, says that it is dead. Without a descriptor to ask with, nothing is learned.
+    /// Whether the process lives, as far as is known. Only a free lock, or a bell that was removed, shows that it is
+    /// dead. If no descriptor is left to check with, the process counts as alive.
     pub(super) fn is_alive(&self) -> bool {
         match File::open(self.dir.join(BELL)) {
             Ok(bell) => is_held(&bell),
@@ -190,8 +190,8 @@ impl Away {
         }
     }
 
-    /// Maps one of its files. One that is not there belonged to an earlier grant. A new leader waits
-    /// for this, so its pages are mapped when they are touched.
+    /// Maps one of its files. A missing file belonged to an earlier grant. A new leader waits for this call, so the
+    /// pages are mapped when they are first touched.
     pub(super) fn open(&self, file: u64) -> Result<Memory, FabricError> {
         let path = self.dir.join(region_file(file));
         let opened = OpenOptions::new().read(true).write(true).open(&path);
@@ -254,7 +254,7 @@ pub(super) fn clean(host: &Path) -> CleanReport {
         let path = host.join(format!("{name}{NAME_SUFFIX}"));
         match OpenOptions::new().read(true).write(true).open(&path) {
             Err(error) if is_missing(&error) => remove_listed(&listed, name, None, &mut report),
-            // Its holder may live: a file that cannot be opened now says nothing.
+            // The holder may live: a file that cannot be opened now proves nothing.
             Err(_) => {}
             Ok(file) => match file.try_lock() {
                 Ok(()) if is_at(&file, &path) => {
@@ -263,7 +263,7 @@ pub(super) fn clean(host: &Path) -> CleanReport {
                         report.files += 1;
                     }
                 }
-                // Somebody lives by that name, or is claiming it, or is cleaning up after it.
+                // A live process has the name, or one is claiming it, or is cleaning up after it.
                 _ => {
                     if let Ok(Some(keep)) = Away::incarnation(host, name) {
                         remove_listed(&listed, name, Some(keep), &mut report);
@@ -289,7 +289,7 @@ fn claim_name(host: &Path, name: &str, path: &Path) -> Result<File, FabricError>
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(path).map_err(|e| failed("open", path, 0, e))?;
         match file.try_lock() {
-            // Its last holder removes the file: only the lock on the one that is there counts.
+            // The last holder removes the file, so only the lock on the file at the path counts.
             Ok(()) if is_at(&file, path) => return Ok(file),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
@@ -309,7 +309,7 @@ fn is_held(file: &File) -> bool {
     file.try_lock_shared().is_err()
 }
 
-/// Whether nothing is there, rather than something that cannot be looked at now.
+/// Whether nothing is there, as opposed to something that cannot be examined now.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -326,7 +326,7 @@ fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut
             continue;
         }
         let (files, bytes) = (count(path), size(path));
-        // Another cleaner may be at it too; what it removes is not ours to count.
+        // Another process may be cleaning up too; what that one removes is not counted here.
         if fs::remove_dir_all(path).is_ok() {
             report.processes += 1;
             report.files += files;
@@ -335,12 +335,12 @@ fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut
     }
 }
 
-/// Removes letters that their senders died in the middle of writing.
+/// Removes drafts of letters whose senders died while they wrote them.
 fn remove_drafts(host: &Path, mail: &Path, report: &mut CleanReport) {
     for draft in entries(mail) {
         let Some(file) = draft.file_name().and_then(OsStr::to_str) else { continue };
         let Some(sender) = file.strip_prefix('.') else { continue };
-        // A process writes letters only while its directory is there.
+        // A process writes letters only while its directory exists.
         if !host.join(sender).exists() && fs::remove_file(&draft).is_ok() {
             report.files += 1;
         }
@@ -365,7 +365,7 @@ fn create(path: &Path, len: usize, host: &Path) -> Result<(File, Memory), Fabric
 fn reserve(mut file: &File, len: usize) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, len as u64) {
         Ok(()) => Ok(()),
-        // A file system that cannot be asked to reserve must be made to.
+        // If the file system cannot reserve, writing zeroes does.
         Err(Errno::OPNOTSUPP) => {
             let zeros = [0; 1 << 12];
             let mut left = len;
@@ -428,7 +428,7 @@ fn size(path: &Path) -> u64 {
     if about.is_dir() { bytes_reserved(path) } else { about.blocks() * 512 }
 }
 
-/// The whole of a small file, if it is not longer than `max`.
+/// The content of a file of at most `max` bytes.
 pub(super) fn read_small(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
@@ -444,7 +444,7 @@ mod tests {
 
     use super::*;
 
-    /// Nobody can open a link to itself, as nobody can open anything without a descriptor.
+    /// A link to itself cannot be opened, just as nothing can be opened when descriptors have run out.
     #[test]
     fn a_process_that_cannot_be_asked_after_is_not_dead() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Where processes of one cluster meet.
+//! The meeting place of the processes of one cluster.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -24,36 +24,35 @@ pub(super) enum Backing {
     Lobby(Arc<Lobby>),
 }
 
-/// What was found of dead processes, and is gone now.
+/// What [`Host::clean_dead`] has removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanReport {
     /// Incarnations that had left something.
     pub processes: u64,
-    /// Files removed.
     pub files: u64,
-    /// Bytes freed, as the file system counted them.
+    /// As the file system counts them.
     pub bytes: u64,
 }
 
 impl Host {
-    /// The host whose files lie below `dir`, which is made, for this user alone, if missing. It
-    /// should be in a file system that lives in memory.
+    /// The host whose files are below `dir`. The directory is made, for this user alone, if it is missing. It should be
+    /// in a file system that is held in memory.
     pub fn at(dir: &Path) -> Result<Self, FabricError> {
         Ok(Self(Backing::Dir(dir::open(dir)?)))
     }
 
-    /// A host inside this process, for threads that own a fabric each: no files and no sockets. All
-    /// who meet hold clones of it.
+    /// A host inside this process, for threads that own a fabric each: no files and no sockets. All threads that
+    /// connect hold clones of it.
     pub fn anonymous() -> Self {
         Self(Backing::Lobby(Arc::default()))
     }
 
-    /// Joins under a name of ASCII letters, digits, `-` and `_`. It is ours until the fabric is
-    /// dropped or the process ends. What dead processes left on the host is removed on the way.
+    /// Joins under a name of ASCII letters, digits, `-` and `_`. The name is ours until the fabric is dropped or the
+    /// process ends. Also removes what dead processes left on the host.
     pub fn join(&self, name: &str) -> Result<ShmFabric, FabricError> {
         assert!(is_name(name), "{name:?} is not a process name");
         let incarnation = loop {
-            // Zero means nobody in the headers of regions.
+            // In the headers of regions, zero means no process.
             match rand::random() {
                 0 => {}
                 fresh => break fresh,
@@ -87,7 +86,7 @@ impl Host {
         }
     }
 
-    /// The names of the processes that live on this host, sorted.
+    /// The names of the live processes on this host, sorted.
     pub fn live(&self) -> Vec<String> {
         match &self.0 {
             Backing::Dir(dir) => dir::live(dir),
@@ -95,8 +94,8 @@ impl Host {
         }
     }
 
-    /// Cleans up and removes the directory. Fails if a process lives there. Files that are not the
-    /// fabric's stay, and the directory with them.
+    /// Cleans up and removes the directory. Fails if a live process has joined there. Files that do not belong to the
+    /// fabric stay, and the directory with them.
     pub fn remove(&self) -> Result<(), FabricError> {
         let Backing::Dir(dir) = &self.0 else { return Ok(()) };
         dir::clean(dir);
@@ -111,7 +110,7 @@ impl Host {
         }
     }
 
-    /// How much memory all processes together have reserved on this host.
+    /// Memory that all processes together have reserved on this host.
     pub fn bytes_reserved(&self) -> u64 {
         match &self.0 {
             Backing::Dir(dir) => dir::bytes_reserved(dir),
@@ -134,7 +133,7 @@ impl Host {
         }
     }
 
-    /// The incarnation that goes by `name` now; it may be dead. Fails where that cannot be told now.
+    /// The incarnation that has the name `name` now; it may be dead. Fails where that cannot be determined now.
     pub(super) fn incarnation(&self, name: &str) -> io::Result<Option<u64>> {
         match &self.0 {
             Backing::Dir(dir) => dir::Away::incarnation(dir, name),
@@ -142,7 +141,7 @@ impl Host {
         }
     }
 
-    /// Finds that incarnation, if it lives. Fails where that cannot be told now.
+    /// Finds that incarnation, if it lives. Fails where that cannot be determined now.
     pub(super) fn find(&self, name: &str, incarnation: u64) -> io::Result<Option<(Away, Bell)>> {
         match &self.0 {
             Backing::Dir(dir) => {
@@ -168,7 +167,7 @@ pub(super) enum Home {
 }
 
 impl Home {
-    /// Makes a file of zeroes that peers can open. The memory is there when this returns.
+    /// Makes a zeroed file that peers can open. Its memory is reserved when this returns.
     pub(super) fn create(&self, file: u64, len: usize) -> Result<Arc<Memory>, FabricError> {
         match self {
             Self::Dir(home) => home.create(file, len).map(Arc::new),
@@ -176,7 +175,7 @@ impl Home {
         }
     }
 
-    /// How many bytes there is room for, for us and everybody else here.
+    /// How many bytes there is room for, for all processes here.
     pub(super) fn room(&self) -> u64 {
         match self {
             Self::Dir(home) => home.room(),
@@ -192,7 +191,7 @@ impl Home {
         }
     }
 
-    /// Removes a file. Who has it mapped keeps an orphan.
+    /// Removes a file. A process that has it mapped keeps the unlinked memory.
     pub(super) fn remove(&self, file: u64) {
         match self {
             Self::Dir(home) => home.remove(file),

@@ -1,13 +1,13 @@
-//! Control mail: a letter is a file, put into the receiver's directory in one step.
+//! Control messages: a letter is a file, renamed into the receiver's directory.
 //!
-//! A rename either happened or did not, so a sender that dies or stops leaves no half letter and
-//! holds no lock. The bell counts letters, and the receiver looks into its directory only when that
-//! count has moved. Letters carry the sender's name, incarnation and number: numbers are dense per
-//! sender, so a listing that misses one of two letters renamed meanwhile is noticed, and the second
-//! waits for the first. Slow, some 20 µs each, which is fine for what passes once per connection.
+//! A rename happens or does not, so a sender that dies or stops leaves no half letter and holds no lock. The bell
+//! counts letters, and the receiver lists its directory only when that count has moved. A letter carries the sender's
+//! name, incarnation and number. Numbers are dense per sender: if a listing misses one of two letters that are renamed
+//! meanwhile, the gap shows, and the second letter waits for the first. A letter takes some 20 µs, which is fine for
+//! what is sent once per connection.
 //!
-//! A letter is sent once, so the receiver loses none for lack of descriptors: one that cannot be
-//! read now stays where it is, and so do those behind it.
+//! A letter is sent once, so the receiver must lose none for lack of descriptors: one that cannot be read now stays in
+//! place, and so do those behind it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -23,26 +23,26 @@ use crate::{FabricError, MAIL_MAX, is_name};
 /// How long the mailbox counts as empty after a letter could not be read.
 const READ_AGAIN: Duration = Duration::from_millis(10);
 
-/// How many letters may wait for one process.
+/// Most letters that may wait for one process.
 pub(super) const WAITING_MAX: u64 = 4096;
 
 /// Letters found in our directory and not yet read.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     found: VecDeque<Found>,
-    /// The count at which the directory was last listed.
+    /// The bell's count at the last listing of the directory.
     listed_at: u64,
-    /// The listing had gaps.
+    /// Whether that listing had gaps.
     again: bool,
-    /// The next number per sender's incarnation.
+    /// The next expected number for each sender's incarnation.
     expected: HashMap<u64, u64>,
-    /// Dead senders whose letters could not be looked for, and may still be there.
+    /// Dead senders whose letters could not be removed, and may still be there.
     forgotten: HashSet<u64>,
-    /// Until then nothing is read, because something could not be.
+    /// Until this time nothing is read, because a letter could not be.
     closed_until: Option<Duration>,
 }
 
-/// A letter, still in its file.
+/// A letter that is still in its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub(super) incarnation: u64,
@@ -52,8 +52,8 @@ pub(super) struct Found {
 }
 
 impl Mailbox {
-    /// The next letter, `sent` being how many were sent to us so far. It stays the next one until
-    /// it is [taken](Self::take).
+    /// The next letter; `sent` is how many were sent to us so far. It stays the next one until it is
+    /// [taken](Self::take).
     pub(super) fn next(&mut self, sent: u64, dir: &Path) -> Option<Found> {
         if self.found.is_empty() {
             if sent == self.listed_at && !self.again {
@@ -68,12 +68,12 @@ impl Mailbox {
         self.found.front().cloned()
     }
 
-    /// The next letter is done with.
+    /// Removes the next letter from the mailbox.
     pub(super) fn take(&mut self) {
         self.found.pop_front();
     }
 
-    /// The next letter cannot be read now.
+    /// Closes the mailbox for a while, because the next letter cannot be read now.
     pub(super) fn close(&mut self) {
         self.closed_until = Some(monotonic() + READ_AGAIN);
     }
@@ -84,7 +84,7 @@ impl Mailbox {
         nothing || self.closed_until.is_some_and(|until| monotonic() < until)
     }
 
-    /// The sender has died: what it left unread goes, and its number.
+    /// The sender has died: removes its unread letters, and its expected number.
     pub(super) fn forget(&mut self, incarnation: u64, dir: &Path) {
         if self.expected.remove(&incarnation).is_none() {
             return;
@@ -117,7 +117,7 @@ impl Mailbox {
                 Some((name, incarnation, number)) => {
                     found.push(Found { incarnation, number, name, path });
                 }
-                // Nothing of ours is called that.
+                // No file of ours has such a name.
                 None => _ = fs::remove_file(&path),
             }
         }
@@ -137,8 +137,8 @@ impl Mailbox {
 }
 
 impl Found {
-    /// Reads the letter and removes its file; none if it is no letter. Fails, and leaves the file,
-    /// where it cannot be read now.
+    /// Reads the letter and removes its file; `None` if it is not a valid letter. Fails, and leaves the file, if it
+    /// cannot be read now.
     pub(super) fn open(&self) -> io::Result<Option<Vec<u8>>> {
         let bytes = match dir::read_small(&self.path, MAIL_MAX) {
             Ok(bytes) => Some(bytes),

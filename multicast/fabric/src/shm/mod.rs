@@ -1,22 +1,20 @@
 //! The fabric between the processes, or threads, of one host: shared memory.
 //!
-//! A region is memory of its owner that peers map too, and a write is a copy done by the writer.
-//! So a write is over when it is posted, and its completion only waits to be polled. What the
-//! modules below keep:
+//! A region is memory of its owner that peers map too, and a write is a copy done by the writer. So a write has ended
+//! when it is posted, and its completion only waits to be polled. The modules and what they ensure:
 //!
-//! - `block`: fencing. Each grant is a file of its own; revoking leaves an orphan behind.
-//! - `bell`: waiting. No wake-up is lost, and waking costs a load while nobody is parked.
-//! - `dir`, `room`: names, incarnations, liveness by locks that the kernel releases.
+//! - `block`: fencing. Each grant has its own file; revoking leaves an orphan behind.
+//! - `bell`: waiting. No wake-up is lost, and waking costs a load while no peer is parked.
+//! - `dir`, `room`: names and incarnations, and liveness by locks that the kernel releases.
 //! - `arena`: many small regions in few files.
 //! - `mail`: control messages.
 //!
-//! **Gone.** That a peer was killed is known once [`Fabric::is_gone`] has said so; a write posted
-//! before is `Done` into memory whose owner is dead, as if the owner had died just after. One that
-//! left in an orderly way is noticed by the write itself. Asking takes a descriptor: without one a
-//! peer counts as alive, for whoever takes a live process for dead gives its memory to others and
-//! its leases to its successor.
+//! **Gone.** That a peer was killed is known once [`Fabric::is_gone`] has returned true. A write posted before that is
+//! `Done`, into memory whose owner is dead, as if the owner had died just after. If a peer has left in an orderly way,
+//! the write itself detects it. The check takes a descriptor: without one a peer counts as alive, because taking a live
+//! process for dead would give its memory to others and its leases to its successor.
 //!
-//! The trust boundary is the user: whoever can open the files can do everything.
+//! The trust boundary is the user: a process that can open the files can do everything.
 
 mod arena;
 mod bell;
@@ -50,29 +48,29 @@ use crate::{
 
 pub use host::{CleanReport, Host};
 
-/// One process's, or thread's, end of the shared memory of a host. Dropping it leaves the host and
-/// frees everything that it held there.
+/// One process's, or thread's, end of the shared memory of a host. Dropping it leaves the host and frees everything
+/// that it held there.
 pub struct ShmFabric {
     name: String,
     incarnation: u64,
     bell: Bell,
     regions: Regions,
-    /// Those we have met and not hung up on.
+    /// The connected peers, until they are hung up on.
     peers: Slab<PeerState>,
     by_incarnation: HashMap<u64, Peer>,
     remotes: Remotes,
     completions: Vec<Completion>,
-    /// Something was written since the last full fence.
+    /// Whether something was written since the last full fence.
     unfenced: bool,
-    /// A peer whose core is contended was rung since this was last asked for.
+    /// Whether a peer with a contended core was rung since the last [`take_contended`](Fabric::take_contended).
     woke_contended: bool,
     naps: u32,
-    /// Dropping it tells nobody.
+    /// Whether dropping it notifies no peer.
     vanishes: bool,
     mailbox: Mailbox,
-    /// Letters sent, per receiving incarnation: they are numbered.
+    /// Letters sent, per receiving incarnation: the number of the next one.
     posted: HashMap<u64, u64>,
-    // After everything that lies in its files.
+    // Dropped after everything that is in its files.
     home: Home,
     host: Host,
 }
@@ -104,7 +102,7 @@ impl ShmFabric {
         &self.name
     }
 
-    /// Which incarnation of that name this is; different at every join.
+    /// The incarnation of that name; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -114,14 +112,14 @@ impl ShmFabric {
         &self.host
     }
 
-    /// What other threads of this process wake it with.
+    /// A waker for other threads of this process.
     pub fn waker(&self) -> Waker {
         Waker { bell: self.bell.clone(), rung: 0 }
     }
 
-    /// From here on, dropping it is as sudden as a process being killed: no peer sees it leave, what
-    /// they write is `Done` until they ask whether it is [gone](Fabric::is_gone), and it stays
-    /// attached to what it had attached. For tests of failures within a process.
+    /// From here on, dropping the fabric is as sudden as a process being killed: no peer sees it leave, a peer's writes
+    /// are `Done` until that peer checks whether it is [gone](Fabric::is_gone), and it stays attached to what it had
+    /// attached. For tests of failures within a process.
     pub fn vanish(&mut self) {
         self.vanishes = true;
     }
@@ -131,8 +129,8 @@ impl ShmFabric {
         self.peers.get(peer.0).map(|state| (state.name.as_str(), state.incarnation))
     }
 
-    /// Meets that incarnation, if it lives and we do not know it yet. Fails where that cannot be
-    /// told now.
+    /// Connects to that incarnation, if it lives and is not connected already. Fails where that cannot be determined
+    /// now.
     fn meet(&mut self, name: &str, incarnation: u64) -> io::Result<Option<Peer>> {
         if let Some(&peer) = self.by_incarnation.get(&incarnation) {
             return Ok(Some(peer));
@@ -157,7 +155,7 @@ impl ShmFabric {
         }
     }
 
-    /// Everything written so far is visible before anything looked at from here on.
+    /// Makes everything written so far visible before anything that is read from here on.
     fn full_fence(&mut self) {
         if self.unfenced {
             fence(Ordering::SeqCst);
@@ -165,7 +163,7 @@ impl ShmFabric {
         }
     }
 
-    /// Parks, as what `whole` is a part of.
+    /// Parks. `S` is the value that contains this fabric; `part` returns the fabric in it.
     pub(crate) fn nap<S>(
         whole: &mut S,
         part: fn(&mut S) -> &mut Self,
@@ -176,7 +174,7 @@ impl ShmFabric {
         if !this.completions.is_empty() {
             return;
         }
-        // Zero is nobody's nap.
+        // Zero means no nap.
         this.naps = this.naps.wrapping_add(1).max(1);
         let (bell, nap) = (this.bell.clone(), this.naps);
         bell.nap(nap, longest, || !part(whole).has_mail() && idle(whole));
@@ -189,7 +187,7 @@ impl ShmFabric {
         }
     }
 
-    /// Takes the next letter: its sender, if that is known or lives, and what it says.
+    /// Takes the next letter: its sender, if that is connected or lives, and its content.
     fn next_letter(&mut self) -> Option<(Option<Peer>, Option<Vec<u8>>)> {
         match &self.home {
             Home::Dir(home) => {
@@ -232,7 +230,7 @@ impl Fabric for ShmFabric {
         if !is_name(name) {
             return Err(unreachable());
         }
-        // One that cannot be looked at now, for lack of descriptors for instance, may well be running.
+        // A process that cannot be examined now, for lack of descriptors for instance, may well be running.
         let unseen = |source: io::Error| {
             if is_lack(&source) {
                 FabricError::System { call: "open", path: PathBuf::from(name), source }
@@ -258,7 +256,7 @@ impl Fabric for ShmFabric {
         let Some(mut state) = self.peers.remove(peer.0) else { return };
         self.by_incarnation.remove(&state.incarnation);
         if state.is_gone() {
-            // It sends nothing any more, and takes nothing: letters need not be counted on.
+            // It sends and receives nothing any more, so the count of letters is not needed.
             self.posted.remove(&state.incarnation);
             if let Home::Dir(home) = &self.home {
                 self.mailbox.forget(state.incarnation, &home.mail_dir());
@@ -393,7 +391,7 @@ impl Fabric for ShmFabric {
 
     fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
         loop {
-            // A sender that is not known and not alive cannot be answered.
+            // A sender that is neither connected nor alive cannot be answered.
             if let (Some(sender), Some(bytes)) = self.next_letter()? {
                 *into = bytes;
                 return Some(sender);
@@ -434,7 +432,7 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Wakes it if it is parked. What `idle` looks at must have been written before.
+    /// Wakes the fabric if it is parked. Whatever `idle` looks at must have been written before.
     pub fn wake(&mut self) {
         fence(Ordering::SeqCst);
         self.bell.ring(&mut self.rung);

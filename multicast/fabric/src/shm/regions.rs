@@ -11,7 +11,7 @@ use crate::slab::Slab;
 use crate::{FabricError, Permission, Region, RegionKey};
 
 /// Room, in files of the same size, that the file system must have before a spare file is made for the next grant. A
-/// spare file only saves time, and clients need memory to be served at all.
+/// spare file only saves time, whereas clients need memory to be served at all.
 const SPARE_LEAVES: u64 = 8;
 /// Room, in files of the same size, below which a spare file is given up.
 const SPARE_YIELDS: u64 = 2;
@@ -20,9 +20,9 @@ const SPARE_YIELDS: u64 = 2;
 pub(super) struct Regions {
     slab: Slab<RegionState>,
     arenas: Arenas,
-    /// The last file's name; none is used twice in an incarnation.
+    /// The last file's name. None is used twice in an incarnation.
     files: u64,
-    /// The last generation; zero means closed.
+    /// The last generation. Zero means closed.
     generations: u32,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Regions {
 #[derive(Debug)]
 pub(super) struct RegionState {
     len: usize,
-    /// The memory that counts: what we load and store, and peers, if anybody, write.
+    /// The present memory of the region: what we load and store, and what peers with access write.
     pub(super) memory: Arc<Memory>,
-    /// Where in it the region starts.
+    /// Offset of the region in `memory`.
     pub(super) start: usize,
     kind: Kind,
     /// The last grant's file, where late bytes land. Removing it takes as long as a copy.
@@ -42,14 +42,14 @@ pub(super) struct RegionState {
 #[derive(Debug)]
 enum Kind {
     /// Shared, in an arena.
-    Small(Block, Allocation, Key),
-    /// Shared, a file of its own.
+    Small(Block, Place, Key),
+    /// Shared, in its own file.
     Large(Block, Key),
-    /// Granted, to nobody now: the bytes are in the file of the next grant, or in private memory.
+    /// Granted to no peer now: the bytes are in the file of the next grant, or in private memory.
     Closed { file: Option<u64> },
-    /// Granted to somebody: the bytes are in the grant's file. The next grant's is made beforehand,
-    /// pages and all, so that revoking and granting take no longer than one copy: a change of leaders
-    /// waits for both. The price is that a granted region takes its size twice.
+    /// Granted to a peer: the bytes are in the grant's file. The file of the next grant is made in advance, pages and
+    /// all, so that revoking and granting take no longer than one copy: a leader change waits for both. The price is
+    /// that a granted region takes its size twice.
     Lent { block: Block, file: u64, next: Option<(Arc<Memory>, u64)> },
 }
 
@@ -75,8 +75,8 @@ impl Regions {
         }
     }
 
-    /// Gives up what only saves time: files for coming grants, and those of earlier ones. Returns
-    /// whether there were any.
+    /// Gives up files that only save time: those for coming grants, and those of earlier ones. Returns whether there
+    /// were any.
     fn free_spares(&mut self, home: &Home) -> bool {
         let handles: Vec<u32> = self.slab.handles().collect();
         let mut any = false;
@@ -218,7 +218,7 @@ impl Regions {
         Ok(())
     }
 
-    /// See [`Fabric::prepare`](crate::Fabric::prepare). Without room for it, revoking makes do.
+    /// See [`Fabric::prepare`](crate::Fabric::prepare). If there is no room for it, revoking uses private memory.
     pub(super) fn prepare(&mut self, region: Region, home: &Home) {
         let state = self.slab.get_mut(region.0).expect("the region was destroyed");
         if let Some((_, file)) = state.orphan.take() {
@@ -244,7 +244,7 @@ impl Regions {
 }
 
 impl RegionState {
-    /// Goes on elsewhere, with what the bytes are now.
+    /// Moves the region, with its present bytes, to other memory.
     fn move_to(&mut self, memory: Arc<Memory>, start: usize, kind: Kind) {
         memory.copy(start, &self.memory, self.start, self.len);
         (self.memory, self.start, self.kind) = (memory, start, kind);
@@ -271,7 +271,7 @@ impl RegionState {
         self.memory.put(self.place(at, bytes.len()), bytes);
     }
 
-    /// Where in the memory a span of the region starts.
+    /// Offset in the memory at which a span of the region starts.
     #[inline]
     pub(super) fn place(&self, at: usize, len: usize) -> usize {
         if !is_inside(self.len, at, len) {

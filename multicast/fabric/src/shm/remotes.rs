@@ -1,4 +1,4 @@
-//! Our peers, and their regions as far as we reach them.
+//! Our peers, and those of their regions that we have attached.
 
 use std::collections::HashMap;
 use std::sync::atomic::{Ordering, fence};
@@ -12,20 +12,20 @@ use crate::memory::{Memory, check_remote_span};
 use crate::slab::Slab;
 use crate::{FabricError, Outcome, Region, RegionKey, Remote, Source};
 
-/// What we know of a peer.
+/// State of a peer.
 #[derive(Debug)]
 pub(super) struct PeerState {
     pub(super) name: String,
     pub(super) incarnation: u64,
     pub(super) bell: Bell,
     pub(super) away: Away,
-    /// Known to be dead. It stays so.
+    /// The peer is known to be dead. Never reset.
     pub(super) gone: bool,
     /// How an untagged write failed, until a tagged one reports it.
     pub(super) failed: Option<Outcome>,
-    /// The last nap of theirs that we ended.
+    /// The last nap of the peer that we ended.
     rung: u32,
-    /// One mapping per file, however many regions it holds.
+    /// One mapping per file, however many of its regions are attached.
     maps: HashMap<u64, Weak<Memory>>,
 }
 
@@ -48,7 +48,7 @@ impl PeerState {
         self.gone
     }
 
-    /// Known to be dead, or seen to have left.
+    /// Whether the peer is known to be dead, or seen to have left.
     fn has_ended(&self) -> bool {
         self.gone || self.bell.has_left()
     }
@@ -80,12 +80,12 @@ pub(super) struct RemoteState {
     generation: u32,
     len: usize,
     may_write: bool,
-    /// It can be revoked: a write has to look whether it was, after a full fence.
+    /// Whether it can be revoked: if so, a write has to check after a full fence that it was not.
     pub(super) fenced: bool,
 }
 
 impl Remotes {
-    /// What a handle stands for. It is an ordinary thing that a peer was hung up on meanwhile.
+    /// The region of a handle. An error if its peer was hung up on meanwhile, which is normal.
     pub(super) fn get(&self, remote: Remote) -> Result<&RemoteState, FabricError> {
         match self.0.get(remote.0) {
             Some(state) => Ok(state),
@@ -123,7 +123,7 @@ impl Remotes {
 
     pub(super) fn detach(&mut self, remote: Remote, me: u64) {
         if let Some(state) = self.0.remove(remote.0) {
-            // Even if the region has ended: its memory waits for us to leave.
+            // Even if the region has ended: its memory is not reused until we detach.
             state.block.detach(me);
         }
     }
@@ -166,7 +166,7 @@ impl RemoteState {
         if !self.fenced {
             return Ok(if peer.has_ended() { Outcome::Unknown } else { Outcome::Done });
         }
-        // See the invariant of `block`: bytes, fence, look.
+        // See the invariant of `block`: bytes, fence, check.
         fence(Ordering::SeqCst);
         Ok(self.outcome(peer))
     }
@@ -188,7 +188,7 @@ impl RemoteState {
         Ok(self.outcome(peer))
     }
 
-    /// How what was done a moment ago has ended.
+    /// The outcome of the operation that was just done.
     fn outcome(&self, peer: &PeerState) -> Outcome {
         if peer.has_ended() {
             Outcome::Unknown
@@ -205,7 +205,7 @@ impl RemoteState {
     }
 }
 
-/// Why nothing was written: who is gone does not deny anything.
+/// The outcome if nothing was written: a peer that is gone does not deny anything.
 fn refusal(peer: &PeerState) -> Outcome {
     if peer.has_ended() { Outcome::Unknown } else { Outcome::Denied }
 }

@@ -1,7 +1,7 @@
-//! A host inside one process: the same as a directory, without files.
+//! A host inside one process: the equivalent of a directory, without files.
 //!
-//! Here a process is whoever owns a [`ShmFabric`](super::ShmFabric), usually a thread. It cannot
-//! die on its own, so it is gone exactly when its fabric was dropped.
+//! Here the owner of a [`ShmFabric`](super::ShmFabric), usually a thread, takes the part of a process. It cannot die on
+//! its own, so it is gone exactly when its fabric was dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use crate::FabricError;
 use crate::fork::Process;
 use crate::memory::Memory;
 
-/// All who are there, by name.
+/// All rooms, by name.
 #[derive(Debug, Default)]
 pub(super) struct Lobby(Mutex<BTreeMap<String, Arc<Room>>>);
 
-/// What one of them shares with the others.
+/// What one fabric shares with the others.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Room {
     left: AtomicBool,
 }
 
-/// Mail from an incarnation of a name.
+/// A control message from an incarnation of a name.
 #[derive(Debug)]
 pub(super) struct Letter {
     pub(super) name: String,
@@ -139,13 +139,13 @@ impl Drop for Home {
     }
 }
 
-/// Private memory, or an error in the fabric's terms.
+/// Private memory, or the fabric's error.
 pub(super) fn anonymous(len: usize) -> Result<Memory, FabricError> {
     let made = Memory::anonymous(len);
     made.map_err(|source| FabricError::NoSpace { len, dir: "memory".into(), source })
 }
 
-/// Nothing below a lock of this file can be left half done, so a panic elsewhere does no harm.
+/// No operation under a lock of this file can be left half done, so a panic elsewhere does no harm.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,12 +9,12 @@ use crate::memory::Memory;
 use crate::{Completion, Peer, Region};
 
 impl TcpFabric {
-    /// Whether the peer has a card. One that has none, a client, is served by this fabric itself.
+    /// Whether the peer has a card. A peer without one, a client, is served by this fabric itself.
     pub(crate) fn has_card(&self, peer: Peer) -> bool {
         self.peers.get(peer.0).is_some_and(|state| state.side.card)
     }
 
-    /// The number of the grant that a region is open under, and its memory, for a card to reach too.
+    /// The number of the grant under which a region is open, and its memory, for a card to reach too.
     pub(crate) fn share(&self, region: Region) -> (Option<u64>, Arc<Memory>) {
         (self.regions.grant_of(region), Arc::clone(self.regions.get(region)))
     }
@@ -23,7 +23,7 @@ impl TcpFabric {
         self.regions.is_open(grant)
     }
 
-    /// Appends the ends of operations that went this way.
+    /// Appends the ends of operations on this fabric.
     pub(crate) fn take_completions(&mut self, into: &mut Vec<Completion>) {
         into.append(&mut self.completions);
     }
@@ -32,7 +32,7 @@ impl TcpFabric {
         !self.completions.is_empty()
     }
 
-    /// Sends the peer a note. If its connection has ended, nobody has to know.
+    /// Sends the peer a note. Does nothing if its connection has ended.
     pub(crate) fn note(&mut self, to: Peer, bytes: &[u8]) {
         if let Some(link) = self.peers.get_mut(to.0).and_then(|state| state.link.as_mut()) {
             link.note(bytes);
@@ -50,33 +50,33 @@ impl TcpFabric {
         self.peers.get(peer.0).is_some_and(|state| state.link.is_some())
     }
 
-    /// Ends the connection to a peer that is not reached by other means any more.
+    /// Ends the connection to a peer that can no longer be reached by other means.
     pub(crate) fn break_off(&mut self, peer: Peer) {
         self.end(peer.0, &Ended::Closed);
     }
 
-    /// Whether a letter waits.
+    /// Whether a control message waits.
     pub(crate) fn has_letters(&self) -> bool {
         !self.letters.is_empty()
     }
 
-    /// Whether there is something to do without waiting for it.
+    /// Whether there is something to read without waiting.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Forgets that another thread has rung.
+    /// Clears [`has_rung`](Self::has_rung).
     pub(crate) fn hush(&mut self) {
         self.rung = false;
     }
 
-    /// Whether another thread has rung since.
+    /// Whether another thread has rung since [`hush`](Self::hush).
     pub(crate) fn has_rung(&self) -> bool {
         self.rung
     }
 }
 
-/// Readable when there is something to look at.
+/// Readable when there is something to read.
 impl AsFd for TcpFabric {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -1,9 +1,8 @@
-//! Where strangers become peers: threads that wait, listen and call, so that the fabric's own does
-//! not have to.
+//! Threads that listen, call and wait, so that the fabric's own thread does not have to.
 //!
-//! What may block is done here: name look-ups, connecting, listening, and waiting for a hello or for
-//! the answer to one. Whether a caller is let in is decided, and said, by the fabric's thread alone:
-//! so nothing of an earlier connection is placed once its successor was welcomed.
+//! Whatever may block is done here: name look-ups, connecting, listening, and waiting for a hello or for its answer.
+//! Only the fabric's thread decides whether a caller is accepted, and answers it: so nothing of an earlier connection
+//! is placed once its successor was welcomed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,22 +20,22 @@ use super::net::Net;
 use super::stream::{Stream, left};
 use crate::Difference;
 
-/// How long two processes may take to meet. Who says nothing for so long is sent away.
+/// Time limit of a handshake.
 const MEET_MAX: Duration = Duration::from_secs(3);
-/// Callers that may be at the door at once. When more come, who has said nothing for longest is sent
-/// away: whoever means well has said who they are by then, or comes back.
+/// Most callers in the handshake at once. When more come, the one that has been silent for longest is disconnected: an
+/// honest caller has sent its hello by then, or calls again.
 const CALLERS_MAX: usize = 256;
-/// What a thread needs that only waits and says hello.
+/// Stack size of a thread that only waits and exchanges hellos.
 const STACK: usize = 256 << 10;
 /// How long to wait before listening again when the system has no room for another connection.
 const NO_ROOM_NAP: Duration = Duration::from_millis(10);
 
-/// Somebody at the door.
+/// A new connection, or the end of a call.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// They have called us.
+    /// Another process has called us.
     Caller { stream: Stream, hello: Hello },
-    /// We have called them, and so it has ended.
+    /// Our call has ended.
     Called { name: String, met: Result<(Stream, Side), NotMet> },
 }
 
@@ -47,23 +46,23 @@ pub(super) struct Door {
     listener: Option<(JoinHandle<()>, OwnedFd)>,
 }
 
-/// What the fabric and the threads share.
+/// State shared by the fabric and the threads.
 #[derive(Debug)]
 struct Hall {
     net: Net,
     name: String,
     arrivals: Mutex<Vec<Arrival>>,
-    /// There are some.
+    /// Whether `arrivals` is not empty.
     any: AtomicBool,
-    /// Nobody looks for them any more.
+    /// Whether the fabric was dropped: nobody takes arrivals any more.
     closed: AtomicBool,
-    /// Those at the door, by the order in which they came.
+    /// Callers in the handshake, in the order in which they came.
     callers: Mutex<VecDeque<(u64, TcpStream)>>,
     bell: Arc<OwnedFd>,
 }
 
 impl Door {
-    /// A door without a bell-push: nobody calls.
+    /// A door that does not listen: only calls are made.
     pub(super) fn new(net: Net, name: &str, bell: Arc<OwnedFd>) -> Self {
         let hall = Hall {
             net,
@@ -77,7 +76,7 @@ impl Door {
         Self { hall: Arc::new(hall), listener: None }
     }
 
-    /// Lets others call.
+    /// Starts to listen for callers.
     pub(super) fn listen(&mut self, socket: TcpListener) -> io::Result<()> {
         socket.set_nonblocking(true)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -89,7 +88,7 @@ impl Door {
         Ok(())
     }
 
-    /// Calls `name`. How it ends is an arrival.
+    /// Calls `name`. The result is an arrival.
     pub(super) fn call(&self, name: &str, address: String, hello: Hello) -> io::Result<()> {
         let hall = Arc::clone(&self.hall);
         let name = name.to_owned();
@@ -100,7 +99,7 @@ impl Door {
         builder("skein-call").spawn(calling).map(drop)
     }
 
-    /// Those who have arrived since the last call, in the order they did.
+    /// The arrivals since the last call, in order.
     pub(super) fn arrivals(&self) -> Vec<Arrival> {
         if !self.hall.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -134,7 +133,7 @@ impl Hall {
         ring(&self.bell);
     }
 
-    /// Somebody has come to the door.
+    /// Registers a caller that begins its handshake.
     fn came(&self, number: u64, caller: &TcpStream) -> io::Result<()> {
         let caller = caller.try_clone()?;
         let mut callers = unpoisoned(&self.callers);
@@ -150,20 +149,20 @@ impl Hall {
         Ok(())
     }
 
-    /// Somebody has left the door, inwards or outwards.
+    /// Removes a caller whose handshake has ended.
     fn left(&self, number: u64) {
         unpoisoned(&self.callers).retain(|(caller, _)| *caller != number);
     }
 }
 
-/// Nothing below a lock of this file can be left half done, so a panic elsewhere does no harm.
+/// No operation under a lock of this file can be left half done, so a panic elsewhere does no harm.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes whoever sleeps on the bell get up.
+/// Wakes the thread that sleeps on the bell.
 pub(super) fn ring(bell: &OwnedFd) {
-    // It can only fail because it rings already.
+    // It fails only if the bell rings already.
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
@@ -203,7 +202,7 @@ fn listen(hall: &Arc<Hall>, socket: &TcpListener, stop: &OwnedFd) {
     }
 }
 
-/// Waits for a caller's hello, and sends those away who are wrong here.
+/// Waits for a caller's hello, and refuses callers that do not belong here.
 fn receive(hall: &Hall, caller: TcpStream, number: u64) -> Result<(), NotMet> {
     let deadline = Instant::now() + MEET_MAX;
     caller.set_nonblocking(false)?;
@@ -257,7 +256,7 @@ fn receive(hall: &Hall, caller: TcpStream, number: u64) -> Result<(), NotMet> {
     }
 }
 
-/// Connects, says hello, and waits for the answer.
+/// Connects, sends the hello, and waits for the answer.
 fn call(hall: &Hall, name: &str, address: &str, hello: &Hello) -> Result<(Stream, Side), NotMet> {
     let deadline = Instant::now() + MEET_MAX;
     let socket = connect(address, deadline)?;

@@ -1,4 +1,4 @@
-//! This fabric as a [`Fabric`].
+//! This fabric's implementation of [`Fabric`].
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Fabric for TcpFabric {
 
     fn is_gone(&mut self, peer: Peer) -> bool {
         self.let_in();
-        // Once for what has come, and once to learn whether more will.
+        // Once for what has arrived, and once to find out whether the connection has ended.
         self.receive(peer.0);
         self.receive(peer.0);
         self.peers.get(peer.0).is_none_or(|state| state.link.is_none())
@@ -156,7 +156,7 @@ impl Fabric for TcpFabric {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
-        // Whoever has just looked for mail has looked for everything.
+        // If `recv` has just read the sockets, this need not.
         if !std::mem::take(&mut self.looked) {
             self.look(Duration::ZERO);
         }
@@ -187,7 +187,7 @@ impl Fabric for TcpFabric {
         }
         let link = self.peers.get_mut(to.0).and_then(|state| state.link.as_mut());
         link.expect("it has room").mail(bytes);
-        // Mail is rare, and whoever waits for it waits for it alone.
+        // A control message is rare, and its receiver waits for it alone.
         TcpFabric::send(self, to.0);
         if self.peers.get(to.0).is_some_and(|state| state.link.is_some()) {
             Ok(())

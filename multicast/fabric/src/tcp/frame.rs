@@ -1,39 +1,38 @@
-//! What travels on a link once both sides have met: frames, little-endian, of bounded length.
+//! The wire format of a link after the handshake: frames, little-endian, of bounded length.
 //!
 //! ```text
 //!  0 len: u32, of the body │ kind: u8 │ asks: u8 │ 0: u16 │ body
 //!
 //!  write    region: u32 │ 0: u32 │ grant: u64 │ at: u64 │ bytes
 //!  read     region: u32 │ len: u32 │ grant: u64 │ at: u64
-//!  done     number: u64                       that request, and all before it, of which no other was said
+//!  done     number: u64                       that request, and all before it without an answer of their own, are done
 //!  denied   number: u64                       that request has changed nothing
-//!  fetched  number: u64 │ bytes               what that read has read
+//!  fetched  number: u64 │ bytes               the bytes of that read
 //!  mail     bytes
-//!  taken    letters: u64                      so many letters have been read, ever
+//!  taken    letters: u64                      total number of letters that were read
 //!  note     bytes                             for the fabric whose control channel this is
 //! ```
 //!
-//! *Requests* are writes and reads. Both sides number them, from 1 on each link; no number is sent
-//! with them. Whoever wants to know that a write is done says so by `asks`, and is answered for a
-//! batch at a time; what is denied is always told.
+//! *Requests* are writes and reads. Both sides number them, from 1 on each link; the numbers are not sent. The writer
+//! requests an answer to a write by `asks`, and one answer serves a batch. A denial is always reported.
 
 use crate::MAIL_MAX;
 
 /// Bytes before the body.
 pub(super) const HEADER: usize = 8;
-/// Bytes of a write before its own.
+/// Bytes of a write before the written ones.
 pub(super) const WRITE_HEAD: usize = 24;
-/// The most that one write or read carries; longer ones travel in several, so that no link is held
-/// up by one, and no more than this is ever put together.
+/// Most bytes of one write or read. Longer ones are sent in several, so that none delays the link for long, and no
+/// more than this is ever assembled.
 pub(super) const CHUNK_MAX: usize = 64 << 10;
-/// The longest body.
+/// In bytes.
 const BODY_MAX: usize = CHUNK_MAX + WRITE_HEAD;
-/// The longest frame.
+/// In bytes.
 pub(super) const FRAME_MAX: usize = HEADER + BODY_MAX;
 
 const _: () = assert!(MAIL_MAX <= BODY_MAX);
 
-/// Where in a process's memory.
+/// A place in a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RegionOffset {
     pub(super) region: u32,
@@ -54,7 +53,7 @@ pub(super) enum Frame<'a> {
     Note { bytes: &'a [u8] },
 }
 
-/// The bytes are none that a process of this version would send.
+/// Bytes that no process of this version would send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Nonsense(pub(super) &'static str);
 
@@ -110,18 +109,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends a write of `len` bytes, all zero yet, and returns where they are.
-    pub(super) fn begin_write(
-        out: &mut Vec<u8>,
-        place: RegionOffset,
-        asks: bool,
-        len: usize,
-    ) -> usize {
+    /// Appends a write of `len` bytes, still zero, and returns their offset.
+    pub(super) fn begin_write(out: &mut Vec<u8>, place: Place, asks: bool, len: usize) -> usize {
         Self::Write { place, asks, bytes: &[] }.encode(out);
         Self::lengthen(out, WRITE_HEAD, len)
     }
 
-    /// Appends an answer to a read of `len` bytes, all zero yet, and returns where they are.
+    /// Appends the answer to a read of `len` bytes, still zero, and returns their offset.
     pub(super) fn begin_fetched(out: &mut Vec<u8>, number: u64, len: usize) -> usize {
         Self::Fetched { number, bytes: &[] }.encode(out);
         Self::lengthen(out, 8, len)
@@ -224,7 +218,7 @@ mod tests {
             let (found, len) = Frame::decode(rest).unwrap().unwrap();
             assert_eq!(found, frame);
             assert!(len <= FRAME_MAX);
-            // Whatever comes of it first is not taken for all of it.
+            // No part of a frame is taken for the whole.
             for cut in [0, 1, HEADER - 1, HEADER, len - 1] {
                 assert_eq!(Frame::decode(&rest[..cut.min(len - 1)]), Ok(None), "{frame:?}");
             }

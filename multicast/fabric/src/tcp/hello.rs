@@ -1,7 +1,7 @@
-//! How two processes meet: what they say first.
+//! The handshake: the first messages of a connection.
 //!
-//! Who calls says hello, and who is called answers. Both begin alike in every version, so that a
-//! process of another version can be told so:
+//! The caller sends a hello, and the called process answers. Both messages begin alike in every version, so that a
+//! process of another version receives a clear refusal:
 //!
 //! ```text
 //!  0 "skeintcp" │ version: u32 │ kind: u16 │ len: u16 │ body of `len` bytes
@@ -13,10 +13,10 @@
 //!  refused   text: why
 //! ```
 //!
-//! A process counts its *meetings* with another: the number rises when one has ended. So a hello
-//! that comes late, of a call given up long ago, is told from one that begins anew. `card` is 1 where
-//! this is the control channel of a fabric of RDMA cards. `constants` are the values that all
-//! processes of a cluster must have alike, see [`Constants`]: a caller for whom one differs is refused.
+//! A process counts its *meetings* with another: the number rises when one has ended. So a late hello of a call that
+//! was given up long ago is distinguished from one that begins a new meeting. `card` is 1 where this is the control
+//! channel of a fabric of RDMA cards. `constants` are the values that must be equal at all processes of a cluster, see
+//! [`Constants`]: a caller with a different value is refused.
 
 use std::io;
 use std::time::Instant;
@@ -25,14 +25,14 @@ use super::stream::Stream;
 use super::tls;
 use crate::{Constants, is_name};
 
-/// Raised with every change of what is said here or in frames.
+/// Raised with every change of the handshake or of frames.
 const VERSION: u32 = 4;
 const MAGIC: &[u8; 8] = b"skeintcp";
 const HEAD: usize = 16;
-/// A hello with its constants has about two kilobytes.
+/// A hello with its constants takes about two kilobytes.
 const BODY_MAX: usize = 8 << 10;
 
-/// What a caller says.
+/// A caller's first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) cluster: String,
@@ -42,36 +42,36 @@ pub(super) struct Hello {
     pub(super) side: Side,
 }
 
-/// One of the two.
+/// One side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Side {
-    /// Which incarnation of its name it is.
+    /// Its incarnation.
     pub(super) incarnation: u64,
-    /// How many meetings with the other have ended.
+    /// How many meetings with the other side have ended.
     pub(super) meeting: u64,
-    /// It has an RDMA card, and this is its control channel.
+    /// Whether it has an RDMA card, and this is its control channel.
     pub(super) card: bool,
 }
 
-/// What is answered.
+/// The answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Welcome(Side),
-    /// Nothing is wrong; there is, or will be, another connection.
+    /// Nothing is wrong: there is, or will be, another connection.
     Later,
     /// Something is wrong, and will be the next time too.
     Refused(String),
 }
 
-/// Why there was no meeting.
+/// Why two processes did not connect.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotMet {
-    /// Nobody is there, or nobody answers.
+    /// No process is there, or none answers.
     #[error("{0}")]
     Absent(io::Error),
     #[error("it connects to us")]
     Later,
-    /// One of the two will not have the other.
+    /// One side refuses the other.
     #[error("{0}")]
     Refused(String),
 }
@@ -172,7 +172,7 @@ fn message(kind: u16, body: &[u8]) -> Vec<u8> {
 /// Waits for a message, and takes no byte of what follows it.
 fn receive(stream: &mut Stream, deadline: Instant) -> Result<(u16, Vec<u8>), NotMet> {
     let mut magic = [0; 8];
-    // The first bytes alone say who does not speak our language; they may be all that it says.
+    // The first byte identifies a side that speaks another protocol. It may be all that the side sends.
     stream.receive_by(&mut magic[..1], deadline)?;
     if matches!(magic[0], 0x15 | 0x16) {
         return Err(NotMet::Refused("it speaks TLS, and here the network is plain".into()));

@@ -1,7 +1,7 @@
-//! One connection to a peer: what we asked of it, what it asked of us, and the bytes in between.
+//! One connection to a peer: our requests, the peer's requests, and the bytes in between.
 //!
-//! **Invariant (order).** Requests are sent, placed, and answered in the order they were posted, so
-//! an answer to one says that all before it are done, but for those that were denied.
+//! **Invariant (order).** Requests are sent, placed, and answered in the order in which they were posted. So an answer
+//! to one shows that all before it are done, except for those that were denied.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -13,31 +13,31 @@ use super::regions::Regions;
 use super::stream::Stream;
 use crate::{Completion, Outcome, Region};
 
-/// What is read in one system call; room for a frame begun before and more.
+/// Bytes read in one system call: room for the start of a frame that came before, and more.
 pub(super) const BUFFER: usize = 4 * FRAME_MAX;
 /// Reads in a row from one link before the others get their turn.
 const READS_MAX: usize = 8;
-/// Who has read so little of what we wrote is given up. What is credited (rings, logs, letters)
-/// ends long before; this bounds the rest: words, heartbeats, answers.
+/// If more bytes than this wait for a peer, the peer is given up. Traffic under flow control (rings, logs, letters)
+/// stops long before; this bounds the rest: words, heartbeats, answers.
 const BACKLOG_MAX: usize = 64 << 20;
-/// Letters that may wait for one process, of each sender.
+/// Most letters of one sender that may wait for one process.
 pub(super) const LETTERS_MAX: u64 = 4096;
-/// Notes that may wait for the fabric whose control channel this is: they are read at every look.
+/// Most notes that may wait for the fabric whose control channel this is. It reads them at every poll.
 const NOTES_MAX: usize = 4096;
-/// Room that is kept for what is written next.
+/// Capacity of `out` that is kept when it is empty.
 const ROOM_KEPT: usize = 1 << 20;
 
 /// One connection, and both sides' requests on it.
 #[derive(Debug)]
 pub(super) struct TcpLink {
     stream: Stream,
-    /// What is to be sent; the first `sent` bytes of it are.
+    /// Bytes to be sent, of which the first `sent` were.
     out: Vec<u8>,
     sent: usize,
-    /// The beginning of a frame whose end has not come.
+    /// The start of a frame whose end has not arrived.
     rest: Vec<u8>,
 
-    /// Our requests so far, those whose ends somebody waits for, and the last that was answered.
+    /// Our requests so far; those whose ends are awaited; and the last that was answered: `answered <= posted`.
     posted: u64,
     waiting: VecDeque<Waiting>,
     answered: u64,
@@ -46,36 +46,36 @@ pub(super) struct TcpLink {
     letters_sent: u64,
     letters_taken: u64,
 
-    /// The peer's requests so far, and whether it wants to know that they are done.
+    /// The peer's requests so far, and whether the peer is to be told that they are done.
     received: u64,
     owed: bool,
     letters_received: u64,
     letters_read: u64,
 }
 
-/// A request of ours that somebody waits for.
+/// A request of ours whose end is awaited.
 #[derive(Debug)]
 struct Waiting {
     number: u64,
     tag: Option<u64>,
-    /// Where a read's bytes go, and how many.
+    /// For a read: where its bytes go, and how many.
     into: Option<(Region, usize, usize)>,
 }
 
 /// What a peer's frames act upon.
 pub(super) struct Reach<'a> {
     pub(super) regions: &'a Regions,
-    /// The peer: its incarnation, and its handle.
+    /// The peer's incarnation, and its handle.
     pub(super) writer: u64,
     pub(super) peer: u32,
     pub(super) letters: &'a mut VecDeque<(u32, Vec<u8>)>,
-    /// None where nobody reads them.
+    /// `None` where nobody reads them.
     pub(super) notes: Option<&'a mut VecDeque<(u32, Vec<u8>)>>,
     pub(super) completions: &'a mut Vec<Completion>,
     pub(super) traffic: &'a mut Traffic,
 }
 
-/// How a link has ended.
+/// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
     #[error("the other side has closed it")]
@@ -114,12 +114,12 @@ impl TcpLink {
         }
     }
 
-    /// Bytes that come before all frames.
+    /// Appends bytes that precede all frames.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Posts a write, whose bytes `copy` puts into a buffer, a piece at a time.
+    /// Posts a write. `copy` puts its bytes into a buffer, piece by piece.
     pub(super) fn write(
         &mut self,
         to: RegionOffset,
@@ -193,7 +193,7 @@ impl TcpLink {
         self.sent < self.out.len() || self.stream.has_unsent()
     }
 
-    /// How much waits to be sent.
+    /// How many bytes wait to be sent.
     pub(super) fn backlog(&self) -> usize {
         self.out.len() - self.sent
     }
@@ -212,7 +212,7 @@ impl TcpLink {
                     if self.backlog() > BACKLOG_MAX {
                         return Err(Ended::Unread(self.backlog()));
                     }
-                    // What was sent makes room once it is worth it.
+                    // Drop the sent bytes once they are worth it.
                     if self.sent > self.out.len() / 2 {
                         self.out.drain(..self.sent);
                         self.sent = 0;
@@ -228,8 +228,7 @@ impl TcpLink {
         Ok(())
     }
 
-    /// Takes what has arrived, by way of `buffer`, which has [`BUFFER`] bytes. Returns whether there
-    /// may be more.
+    /// Takes what has arrived, by way of `buffer`, which has [`BUFFER`] bytes. Returns whether there may be more.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -316,13 +315,13 @@ impl TcpLink {
         Ok(())
     }
 
-    /// Refuses the peer's last request; that says that those before it are done.
+    /// Denies the peer's last request. That also reports all before it as done.
     fn deny(&mut self) {
         self.owed = false;
         Frame::Denied { number: self.received }.encode(&mut self.out);
     }
 
-    /// All requests up to `number` are done, but for those that were answered before.
+    /// All requests up to `number` are done, except for those that were answered before.
     fn done(&mut self, number: u64, reach: &mut Reach<'_>) -> Result<(), Nonsense> {
         if number < self.answered || number > self.posted {
             return Err(Nonsense("it answers what nobody asked"));
@@ -340,7 +339,7 @@ impl TcpLink {
         Ok(())
     }
 
-    /// What was waited for by that number, all before it being done.
+    /// Takes the awaited request of that number. All before it are done.
     fn answer(&mut self, number: u64, reach: &mut Reach<'_>) -> Result<Option<Waiting>, Nonsense> {
         if number <= self.answered {
             return Err(Nonsense("it answers what nobody asked"));
@@ -363,7 +362,7 @@ impl TcpLink {
             Some(Waiting { tag: Some(tag), into: Some(_), .. }) => {
                 reach.completions.push(Completion { tag, outcome });
             }
-            // A piece of a read, whose last piece will be denied too.
+            // A piece of a read: its last piece will be denied too.
             Some(Waiting { tag: None, .. }) => {}
             None => _ = self.failed.get_or_insert(outcome),
         }
@@ -378,7 +377,7 @@ impl TcpLink {
     ) -> Result<(), Nonsense> {
         match self.answer(number, reach)? {
             Some(Waiting { tag, into: Some((region, at, len)), .. }) if len == bytes.len() => {
-                // Whoever wanted it may have thrown the region away.
+                // The region may have been destroyed meanwhile.
                 if let Some(memory) = reach.regions.find(region) {
                     memory.put(at, bytes);
                 }
@@ -390,13 +389,13 @@ impl TcpLink {
         }
     }
 
-    /// Nobody will ever know how the requests have ended that were not answered.
+    /// Reports the requests without an answer as lost: how they ended will never be known.
     pub(super) fn abandon(&mut self, completions: &mut Vec<Completion>) {
         let tags = self.waiting.drain(..).filter_map(|waiting| waiting.tag);
         completions.extend(tags.map(Completion::lost));
     }
 
-    /// Says that nothing more comes, after what there is.
+    /// Sends what there is, and then ends our direction.
     pub(super) fn end(&mut self, traffic: &mut Traffic) {
         let _ = self.flush(traffic);
         self.stream.end();

@@ -1,4 +1,4 @@
-//! Who is called, who is let in, and which of two connections is the one.
+//! Which names are called, which callers are accepted, and which of two connections stays.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -12,34 +12,34 @@ use super::stream::Stream;
 use super::{PeerState, TcpFabric};
 use crate::Peer;
 
-/// How soon a name is called again that was not there.
+/// How soon a name that did not answer is called again.
 const CALL_AGAIN: Duration = Duration::from_millis(25);
 
-/// How calling a name stands.
+/// State of the calls to one name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
-    /// A call is under way; what comes of it is of no use any more if `overtaken`.
+    /// Whether a call is under way, and whether its result has become useless meanwhile.
     pub(super) under_way: bool,
     pub(super) overtaken: bool,
-    /// It has taken longer than our patience.
+    /// Whether it has taken longer than [`set_patience`](TcpFabric::set_patience) allows.
     slow: bool,
-    /// Not before.
+    /// No new call before this time.
     again: Option<Instant>,
-    /// How the last one has failed.
+    /// Why the last call failed.
     pub(super) failed: Option<Failed>,
 }
 
-/// How a call has failed.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
     Absent,
-    /// They call us.
+    /// The other side calls us.
     Later,
     Refused(String),
 }
 
 impl TcpFabric {
-    /// Who is at the door becomes a peer. Returns whether anybody was.
+    /// Turns arrivals into peers. Returns whether there were any.
     pub(super) fn let_in(&mut self) -> bool {
         let arrivals = self.door.arrivals();
         let any = !arrivals.is_empty();
@@ -59,7 +59,7 @@ impl TcpFabric {
         let known = known.and_then(|peer| Some((peer, self.peers.get(peer.0)?.side)));
         let known = known.filter(|(_, known)| known.incarnation == side.incarnation);
         let met = known.is_some_and(|(_, known)| side.meeting <= known.meeting);
-        // A call of ours goes first if our name does.
+        // If both sides call, the call of the name that sorts first wins.
         if met || self.is_calling(from) && self.name < *from {
             let _ = stream.send(&Answer::Later.encode());
             return;
@@ -74,7 +74,7 @@ impl TcpFabric {
         self.meet(from, *side, stream, &Answer::Welcome(ours).encode());
     }
 
-    /// A call of ours has come to its end.
+    /// A call of ours has ended.
     fn called(&mut self, name: &str, met: Result<(Stream, Side), NotMet>) {
         let call = self.calls.entry(name.to_owned()).or_default();
         let overtaken = call.overtaken;
@@ -99,7 +99,7 @@ impl TcpFabric {
                     NotMet::Later => Failed::Later,
                     NotMet::Refused(why) => Failed::Refused(why),
                 };
-                // It is tried again and again, and said once.
+                // A refusal is retried again and again, but logged once.
                 if let Failed::Refused(why) = &failed
                     && call.failed.as_ref() != Some(&failed)
                 {
@@ -131,20 +131,20 @@ impl TcpFabric {
         }
         tracing::debug!(name, incarnation = side.incarnation, "connected");
         self.peers.get_mut(peer).expect("just put in").link = Some(link);
-        // Another incarnation of that name, if we knew one, goes on until its connection ends.
+        // A peer that is another incarnation of that name stays until its connection ends.
         self.by_name.insert(name, Peer(peer));
         self.owe(peer);
-        // What came with its first words is not waited for.
+        // Frames that came together with the handshake raise no event.
         self.unread.push(peer);
     }
 
-    /// What we say of ourselves to `name`.
+    /// Our side of the handshake with `name`.
     fn side(&self, name: &str) -> Side {
         let meeting = self.meetings.get(name).copied().unwrap_or_default();
         Side { incarnation: self.incarnation, meeting, card: self.net.has_cards() }
     }
 
-    /// Calls `name`, unless it is being called or was only just.
+    /// Calls `name`, unless a call is under way or has only just ended.
     pub(super) fn call(&mut self, name: &str) {
         let Some(address) = self.net.book().find(name).filter(|_| name != self.name) else {
             return;
@@ -166,7 +166,7 @@ impl TcpFabric {
         }
     }
 
-    /// Waits for the end of a call, one that begins only now if need be, as long as we have patience.
+    /// Waits for the end of a call, after beginning one if need be, for as long as [`dial`](crate::Fabric::dial) may.
     pub(super) fn await_call(&mut self, name: &str) {
         if self.patience.is_zero() || self.calls.get(name).is_none_or(|call| call.slow) {
             return;

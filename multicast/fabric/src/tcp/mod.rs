@@ -1,28 +1,28 @@
-//! The fabric between processes of any hosts: a network card made of software, over TCP.
+//! The fabric between processes of any hosts: a network card in software, over TCP.
 //!
-//! Reads, writes and answers travel as frames on one connection for each pair of processes. The
-//! *target's own thread* places the bytes, whenever its owner polls or parks, and not a thread of
-//! its own: a placed byte then needs no hand-over between cores, a revocation needs no fence but the
-//! table that every frame is looked up in, and nothing is answered by a process whose engine stands
-//! still. The price is that nothing is placed, and no heartbeat answered, while the owner does not
-//! poll. What the modules below keep:
+//! Reads, writes and answers are sent as frames on one connection per pair of processes. The *target's own thread*
+//! places the bytes, whenever its owner polls or parks; there is no extra thread for it. So a placed byte needs no
+//! hand-over between cores, a revocation needs no fence but the table in which every frame is looked up, and a process
+//! whose engine stands still answers nothing. The price is that nothing is placed, and no heartbeat answered, while the
+//! owner does not poll. The modules:
 //!
-//! - `fabric`: the fabric's own trait. `polling`: what a card would do by itself.
-//! - `regions`: memory, grants, and what each frame may reach.
-//! - `meeting`: who is called, who is let in. `link`: one connection, its requests in order, its buffers and their bounds.
+//! - `fabric`: the implementation of [`Fabric`](crate::Fabric). `polling`: what a card would do by itself.
+//! - `regions`: memory, grants, and the access check of each frame.
+//! - `meeting`: which names are called, which callers are accepted. `link`: one connection, its requests in order, its
+//!   buffers and their bounds.
 //! - `frame`: the wire format. `stream`: the bytes below it.
-//! - `door`: listening and calling, off the fabric's thread. `hello`: what is said first.
-//! - `net`: names, addresses, and who may meet. `tls`: how they know each other.
+//! - `door`: listening and calling, off the fabric's thread. `hello`: the handshake.
+//! - `net`: names, addresses, and which processes may connect. `tls`: authentication.
 //!
-//! **Waiting.** A process that parks sleeps in the system's wait for its sockets, and whatever
-//! arrives wakes it. So [`wake`](crate::Fabric::wake) has nothing to do but to send what was posted.
+//! **Waiting.** A parked process sleeps in the system's wait for its sockets, and whatever arrives wakes it. So
+//! [`wake`](crate::Fabric::wake) only has to send what was posted.
 //!
-//! **Meeting.** Between two processes there is at most one connection that either has welcomed. If
-//! both call at once, the call of the name that sorts first is taken and the other is told to wait.
-//! One that begins a new meeting ends an earlier connection before it is welcomed (promise 7).
+//! **Meeting.** Between two processes there is at most one connection that either has welcomed. If both call at once,
+//! the call of the process whose name sorts first is accepted, and the other is answered *later*. A process that begins
+//! a new meeting ends an earlier connection before the new one is welcomed (promise 7).
 //!
-//! **Gone.** A peer is gone once its connection has ended, whatever has ended it: a process that
-//! died and a network that failed look alike. Who dials again finds a new peer.
+//! **Gone.** A peer is gone once its connection has ended, for whatever reason: a process that died and a network that
+//! failed look alike. Dialling again gives a new peer.
 
 #[cfg(feature = "verbs")]
 mod control;
@@ -61,9 +61,9 @@ pub use net::{Book, Net, Security};
 pub(crate) use regions::CardKey;
 pub use tls::{Tls, TlsError};
 
-/// What was posted goes out when it has become so much, without waiting for the batch's end.
+/// Posted bytes are sent once there are this many, without waiting for the end of the batch.
 const EAGER: usize = 256 << 10;
-/// Marks the bell among the sockets that are waited for.
+/// Identifies the bell among the sockets of the epoll set.
 const BELL: u64 = u64::MAX;
 
 /// One process's, or thread's, end of the network. Dropping it ends all its connections.
@@ -80,49 +80,47 @@ pub struct TcpFabric {
     by_name: HashMap<String, Peer>,
     remotes: Slab<RemoteState>,
     calls: HashMap<String, Call>,
-    /// How many meetings with each process that can be called have ended.
+    /// For each process that can be called, how many meetings with it have ended.
     meetings: HashMap<String, u64>,
     completions: Vec<Completion>,
     letters: VecDeque<(u32, Vec<u8>)>,
-    /// What the peers say to the fabric whose control channel this is, if it is one.
+    /// Notes of peers to the fabric whose control channel this is; `None` if this is none.
     notes: Option<VecDeque<(u32, Vec<u8>)>>,
     epoll: OwnedFd,
     bell: Arc<OwnedFd>,
-    /// Links that may have something to send, and those that were not read to their end.
+    /// Links that may have something to send, and links that were not read to their end.
     unsent: Vec<u32>,
     unread: Vec<u32>,
     buffer: Vec<u8>,
-    /// [`recv`](crate::Fabric::recv) has looked at the sockets, and nothing was sent since.
+    /// Whether [`recv`](crate::Fabric::recv) has read the sockets, and nothing was sent since.
     looked: bool,
-    /// The bell has rung.
+    /// Whether another thread has rung the bell.
     rung: bool,
     traffic: Traffic,
 }
 
-/// What has passed through a fabric.
+/// Traffic of a fabric so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes given to the system.
     pub sent: u64,
-    /// Bytes taken from it.
     pub received: u64,
-    /// How often something was given to it: system calls.
+    /// System calls that sent something.
     pub sends: u64,
 }
 
-/// What we know of a peer.
+/// State of a peer.
 #[derive(Debug)]
 struct PeerState {
     name: String,
-    /// What it said of itself.
+    /// The peer's side of the handshake.
     side: Side,
-    /// Our connection; none if that has ended.
-    link: Option<TcpLink>,
-    /// The system takes no more now: it is asked to say when it does.
+    /// Our connection; `None` if it has ended.
+    link: Option<Link>,
+    /// Whether the system takes no more bytes now: it was asked to report when it does.
     blocked: bool,
-    /// Whether it is among the unsent.
+    /// Whether it is in `unsent`.
     posted: bool,
-    /// Somebody outside knows it, and will hang up.
+    /// Whether the fabric's user has received this peer, and will hang up.
     known: bool,
 }
 
@@ -189,7 +187,7 @@ impl TcpFabric {
         &self.name
     }
 
-    /// Which incarnation of that name this is; different at every join.
+    /// The incarnation of that name; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -199,24 +197,24 @@ impl TcpFabric {
         self.peers.get(peer.0).map(|state| (state.name.as_str(), state.side.incarnation))
     }
 
-    /// What other threads of this process wake it with.
+    /// A waker for other threads of this process.
     pub fn waker(&self) -> TcpWaker {
         TcpWaker(Arc::clone(&self.bell))
     }
 
-    /// What has passed through it so far.
+    /// Traffic so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
 
-    /// How many peers it has: connected, or gone and not hung up on by those who know them.
+    /// Number of peers: connected, or gone and not hung up on by a user that has received them.
     pub fn peers(&self) -> usize {
         self.peers.handles().count()
     }
 
-    /// From here on [`dial`](crate::Fabric::dial) waits so long for somebody to answer. At first it does
-    /// not wait at all, and finds the peer when it is called again after the answer. A name that has
-    /// once taken longer is not waited for until it has answered.
+    /// Sets how long [`dial`](crate::Fabric::dial) waits for an answer. At first it does not wait at all, and finds the
+    /// peer when it is called again after the answer. If a name has once taken longer, `dial` does not wait for it
+    /// until it has answered.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -234,7 +232,7 @@ impl TcpFabric {
         self.owe(peer);
         if backlog >= EAGER {
             self.send(peer);
-            // Still there for what is blocked, or came back while it was sent.
+            // Listed again, for what is blocked or was added during the send.
             self.owe(peer);
         }
     }
@@ -245,7 +243,7 @@ impl TcpFabric {
 pub struct TcpWaker(Arc<OwnedFd>);
 
 impl TcpWaker {
-    /// Wakes it if it is parked. What `idle` looks at must have been written before.
+    /// Wakes the fabric if it is parked. Whatever `idle` looks at must have been written before.
     pub fn wake(&mut self) {
         ring(&self.0);
     }

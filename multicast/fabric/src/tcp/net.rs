@@ -1,4 +1,4 @@
-//! Who may meet, where they are, and how they know each other.
+//! Which processes may connect, where they are, and how they authenticate.
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
@@ -12,12 +12,12 @@ use super::stream::Stream;
 use super::tls::Tls;
 use crate::{Constants, FabricError, is_name};
 
-/// Where processes that can be called are: `host:port` by name. Clones share what is in it.
+/// The addresses, `host:port` by name, of processes that can be called. Clones share their content.
 #[derive(Clone, Debug, Default)]
 pub struct Book(Arc<RwLock<BTreeMap<String, String>>>);
 
 impl Book {
-    /// Puts a name in, or moves it.
+    /// Adds or moves a name.
     pub fn insert(&self, name: &str, address: &str) {
         let mut book = self.0.write().unwrap_or_else(PoisonError::into_inner);
         book.insert(name.to_owned(), address.to_owned());
@@ -29,18 +29,18 @@ impl Book {
     }
 }
 
-/// How the two sides of a connection know each other.
+/// How the two sides of a connection authenticate.
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// They do not: whoever reaches a port may be anybody and read everything. For one machine, and
-    /// for networks that nobody else is on.
+    /// Not at all: a process that reaches a port may be anyone and read everything. For one machine, and for networks
+    /// that nobody else uses.
     Plain,
-    /// By certificates, and nobody else reads what they say.
+    /// By certificates, on an encrypted connection.
     Mutual(Arc<Tls>),
 }
 
 impl Security {
-    /// Takes a caller's connection.
+    /// Accepts a caller's connection.
     pub(super) fn accept(&self, socket: TcpStream, deadline: Instant) -> Result<Stream, NotMet> {
         match self {
             Self::Plain => Ok(Stream::plain(socket)?),
@@ -48,7 +48,7 @@ impl Security {
         }
     }
 
-    /// Makes sure to have reached `name`, and nobody else.
+    /// Ensures that `name`, and no other process, was reached.
     pub(super) fn connect(
         &self,
         socket: TcpStream,
@@ -61,7 +61,7 @@ impl Security {
         }
     }
 
-    /// Makes sure that a caller is who it says.
+    /// Ensures that a caller has the name that it claims.
     pub(super) fn check_name(&self, stream: &Stream, name: &str) -> Result<(), NotMet> {
         match self {
             Self::Plain => Ok(()),
@@ -77,7 +77,7 @@ pub struct Net {
     constants: Constants,
     book: Book,
     security: Security,
-    /// What meets there has RDMA cards.
+    /// Whether this is the control channel of a fabric of RDMA cards.
     cards: bool,
 }
 
@@ -94,14 +94,13 @@ impl Net {
         }
     }
 
-    /// The same, of processes that must have these constants alike. Those of a cluster that have not
-    /// refuse each other.
+    /// Requires these constants of the processes. Processes whose constants differ refuse each other.
     #[must_use]
     pub fn agreeing(self, constants: Constants) -> Self {
         Self { constants, ..self }
     }
 
-    /// Joins under a name, listening at its address; that is ours until the fabric is dropped.
+    /// Joins under a name, and listens at its address. Both are ours until the fabric is dropped.
     pub fn join(&self, name: &str) -> Result<TcpFabric, FabricError> {
         let address = self.book.find(name);
         let address = address.ok_or_else(|| FabricError::Unreachable { name: name.to_owned() })?;
@@ -113,13 +112,13 @@ impl Net {
             _ => FabricError::System { call: "bind", path: place.clone(), source },
         })?;
         if let Ok(bound) = socket.local_addr() {
-            // Whoever asked for any port has got one.
+            // If any port was asked for, this is the one that was assigned.
             self.book.insert(name, &bound.to_string());
         }
         TcpFabric::new(self.clone(), name, Some(socket))
     }
 
-    /// Joins without listening: reaches others, and is reached on the connections it has made.
+    /// Joins without listening: it can call others, and is reached on the connections that it has made.
     pub fn visit(&self, name: &str) -> Result<TcpFabric, FabricError> {
         TcpFabric::new(self.clone(), name, None)
     }
@@ -133,12 +132,12 @@ impl Net {
         &self.constants
     }
 
-    /// Where its processes are.
+    /// The addresses of the processes.
     pub fn book(&self) -> &Book {
         &self.book
     }
 
-    /// The same, of processes that have RDMA cards: their control channels.
+    /// The same cluster as a control channel, of processes that have RDMA cards.
     #[cfg(feature = "verbs")]
     pub(crate) fn of_cards(&self) -> Self {
         Self { cards: true, ..self.clone() }

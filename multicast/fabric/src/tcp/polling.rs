@@ -1,4 +1,4 @@
-//! What a network card would do by itself: what was posted goes out, what has arrived is placed.
+//! What a network card would do by itself: sends what was posted, and places what has arrived.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -10,25 +10,24 @@ use super::{BELL, TcpFabric};
 use crate::Peer;
 use crate::clock::{NAP_MAX, timeout};
 
-/// Sockets looked at in one system call.
+/// Most sockets reported by one system call.
 const READY_MAX: usize = 64;
 
 impl TcpFabric {
-    /// Takes what has arrived and answers it. Returns whether there was anything. Waits for it, at
-    /// most for `longest`.
+    /// Handles and answers what has arrived. Returns whether there was anything. Waits for it, for at most `longest`.
     pub(crate) fn look(&mut self, longest: Duration) -> bool {
         self.send_all();
         let mut any = self.let_in();
         let now = if any || !self.unread.is_empty() { Duration::ZERO } else { longest };
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
-        // Interrupted: whoever waits looks again.
+        // If interrupted, the caller looks again.
         let ready = epoll::wait(&self.epoll, &mut events[..], Some(&timeout(now)));
         let ready = ready.map_or(&mut [][..], |(ready, _)| ready);
         let mut readable: Vec<u32> = std::mem::take(&mut self.unread);
         for event in ready.iter() {
             let (flags, data) = (event.flags, event.data.u64());
             if data == BELL {
-                // The threads that rang have put down why they did, or have nothing to say.
+                // A thread that rings has stored its reason before.
                 let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
                 self.rung = true;
                 any = true;
@@ -78,7 +77,7 @@ impl TcpFabric {
         }
     }
 
-    /// Something is to be sent to the peer.
+    /// Notes that something is to be sent to the peer.
     pub(super) fn owe(&mut self, peer: u32) {
         self.looked = false;
         if let Some(state) = self.peers.get_mut(peer)
@@ -94,13 +93,13 @@ impl TcpFabric {
         }
     }
 
-    /// Gives the system what is to be sent to a peer, or asks to be told when it takes it.
+    /// Gives the system what is to be sent to a peer, and asks for a report if it does not take all.
     pub(super) fn send(&mut self, peer: u32) {
         let Some(state) = self.peers.get_mut(peer) else { return };
         state.posted = false;
         let Some(link) = &mut state.link else { return };
         if let Err(ended) = link.flush(&mut self.traffic) {
-            // What it has sent before is still there to be read, up to its end.
+            // What the peer sent before is still there to be read, up to its end.
             self.receive(peer);
             return self.end(peer, &ended);
         }
@@ -131,13 +130,13 @@ impl TcpFabric {
         if self.net.book().find(&state.name).is_some() {
             *self.meetings.entry(state.name.clone()).or_default() += 1;
         }
-        // Who came and went without a word leaves nothing behind.
+        // A peer that the fabric's user has not received, and that has left no letter, is removed.
         if !state.known && self.letters.iter().all(|(from, _)| *from != peer) {
             self.peers.remove(peer);
         }
     }
 
-    /// Parks, as what `whole` is a part of.
+    /// Parks. `S` is the value that contains this fabric; `part` returns the fabric in it.
     pub(crate) fn nap<S>(
         whole: &mut S,
         part: fn(&mut S) -> &mut Self,

@@ -1,8 +1,7 @@
-//! Our own memory, and who may reach it: what a network card's tables are to it.
+//! Our own memory, and which peers may reach it: the equivalent of a network card's tables.
 //!
-//! Only the thread that owns the fabric touches the memory, for itself and in the name of its peers.
-//! So a revocation is exact, and costs a store: whatever is placed was looked up in this table just
-//! before, by the same thread.
+//! Only the thread that owns the fabric touches the memory, for itself and on behalf of its peers. So a revocation is
+//! exact, and costs a store: whatever is placed was looked up in this table just before, by the same thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use super::frame::RegionOffset;
 #[derive(Debug)]
 pub(super) struct Regions {
     slab: Slab<RegionState>,
-    /// How many grants there were. None is ever repeated.
+    /// Number of grants so far. None is ever repeated.
     grants: u32,
-    /// The keys are a card's too, and have room for the count alone.
+    /// Whether the keys are used by cards too, and have room for the count alone.
     for_cards: bool,
-    /// What each grant that stands opens.
+    /// The region that each present grant opens.
     open: HashMap<u64, u32>,
 }
 
@@ -30,14 +29,14 @@ struct RegionState {
     open: Open,
 }
 
-/// Who may reach a region.
+/// Which peers may reach a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
-    /// Whoever has the key, as long as the region is there.
+    /// Every peer that has the key, as long as the region exists.
     ToAll {
         grant: u64,
     },
-    /// Whoever has the key may read, and `writer` may write.
+    /// Every peer that has the key may read, and `writer` may write.
     To {
         writer: u64,
         grant: u64,
@@ -64,7 +63,7 @@ pub(super) struct Key {
     pub(super) len: u64,
 }
 
-/// The region of keys that do not name it: their grant alone does.
+/// Stands for the region in keys that contain only the grant.
 const BY_GRANT: u32 = u32::MAX;
 
 impl Key {
@@ -77,8 +76,8 @@ impl Key {
         RegionKey(bytes)
     }
 
-    /// A span of the region.
-    pub(super) fn place(&self, at: usize, len: usize) -> Result<RegionOffset, FabricError> {
+    /// The place of a span of the region.
+    pub(super) fn place(&self, at: usize, len: usize) -> Result<Place, FabricError> {
         check_remote_span(self.len as usize, at, len)?;
         Ok(RegionOffset { region: self.region, grant: self.grant, at: at as u64 })
     }
@@ -91,7 +90,7 @@ impl Key {
     }
 }
 
-/// Where the keys of a fabric of cards have what who has none needs: the owner's incarnation, half
+/// The fields that a process without a card needs of the keys of a fabric of cards: the owner's incarnation, and half
 /// words of the length in words and of the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CardKey {
@@ -178,29 +177,28 @@ impl Regions {
         }
     }
 
-    /// The number of the grant that a region is open under, if it is.
+    /// The number of the grant under which a region is open, if it is.
     #[cfg(feature = "verbs")]
     pub(super) fn grant_of(&self, region: Region) -> Option<u64> {
         self.state(region).open.grant()
     }
 
-    /// Whether that grant still opens something.
+    /// Whether that grant still opens a region.
     #[cfg(feature = "verbs")]
     pub(super) fn is_open(&self, grant: u64) -> bool {
         self.open.contains_key(&grant)
     }
 
-    /// The memory.
     pub(super) fn get(&self, region: Region) -> &Arc<Memory> {
         &self.state(region).memory
     }
 
-    /// The memory, if it was not destroyed meanwhile.
+    /// The memory, unless the region was destroyed.
     pub(super) fn find(&self, region: Region) -> Option<&Memory> {
         self.slab.get(region.0).map(|state| &*state.memory)
     }
 
-    /// Places what `writer` has written. False if it may not.
+    /// Places the bytes that `writer` has written. False if it may not write there.
     #[must_use]
     pub(super) fn place(&self, place: RegionOffset, writer: u64, bytes: &[u8]) -> bool {
         let may = |open| match open {
@@ -213,12 +211,8 @@ impl Regions {
         true
     }
 
-    /// What a peer may read, if it may.
-    pub(super) fn reach_to_read(
-        &self,
-        place: RegionOffset,
-        len: usize,
-    ) -> Option<(&Memory, usize)> {
+    /// The memory and offset that a peer may read, if it may.
+    pub(super) fn reach_to_read(&self, place: Place, len: usize) -> Option<(&Memory, usize)> {
         self.reach(place, len, |open| match open {
             Open::ToAll { grant } | Open::To { grant, .. } => grant == place.grant,
             Open::ToNobody => false,
@@ -242,8 +236,8 @@ impl Regions {
         (inside && may(state.open)).then_some((&*state.memory, at))
     }
 
-    /// A grant is a count, so that it is another each time, and beside it what nobody guesses: who
-    /// was let in and was given no key has none.
+    /// A grant is a count, so that no two are equal, and a random half, so that a connected peer that was given no key
+    /// cannot guess it.
     fn next_grant(&mut self, region: u32) -> u64 {
         self.grants = self.grants.checked_add(1).expect("four thousand million grants");
         let drawn: u32 = if self.for_cards { 0 } else { rand::random() };

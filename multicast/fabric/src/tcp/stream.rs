@@ -9,28 +9,26 @@ use rustix::net::sockopt;
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
-/// A connection ends when the other host has answered nothing for so long, neither what was sent nor
-/// whether it is still there; or when the other process has read nothing for so long, and all buffers
-/// on the way to it are full. Engines suspect each other much earlier; this is for the connection
-/// alone, so that another can take its place.
+/// A connection ends when the other host has not acknowledged data or answered a keep-alive for so long, or when the
+/// other process has read nothing for so long and all buffers on the way to it are full. Engines suspect each other
+/// much earlier; this limit only lets another connection replace this one.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
-/// How long a connection without anything to send is silent before the other host is asked whether
-/// it is still there.
+/// How long a connection without anything to send is silent before the other host is sent a keep-alive.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
-/// Encrypted bytes taken in one system call: a connection left to itself takes fewer.
+/// Encrypted bytes taken in one system call. By default, a connection takes fewer.
 const CAME_MAX: usize = 64 << 10;
 
-/// A connection. It blocks until a deadline while two processes meet, and never after that.
+/// A connection. It blocks, until a deadline, during the handshake, and never afterwards.
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: TcpStream,
     tls: Option<Box<Encryption>>,
-    /// All that had arrived was taken.
+    /// Whether the last receive took all that had arrived.
     drained: bool,
 }
 
-/// What encrypts, and what has come for it: the bytes from one index up to another.
+/// A TLS connection, and its encrypted input that was not processed: `came[from..to]`.
 #[derive(Debug)]
 struct Encryption {
     connection: Connection,
@@ -40,7 +38,7 @@ struct Encryption {
 }
 
 impl Stream {
-    /// A stream over a fresh connection.
+    /// A stream over a new connection.
     pub(super) fn plain(socket: TcpStream) -> io::Result<Self> {
         socket.set_nodelay(true)?;
         sockopt::set_tcp_user_timeout(&socket, SILENCE_MAX.as_millis() as u32)?;
@@ -48,25 +46,24 @@ impl Stream {
         sockopt::set_tcp_keepidle(&socket, IDLE_MAX)?;
         sockopt::set_tcp_keepintvl(&socket, IDLE_MAX)?;
         sockopt::set_tcp_keepcnt(&socket, 4)?;
-        // Little is under way at a time: after a short loss it must not wait ever longer.
+        // Little is under way at a time: after a short loss the retry interval must not grow.
         let _ = sockopt::set_tcp_thin_linear_timeouts(&socket, true);
         Ok(Self { socket, tls: None, drained: false })
     }
 
-    /// A stream over a connection whose sides know each other.
+    /// A stream over a connection whose sides have authenticated each other.
     pub(super) fn encrypted(socket: TcpStream, tls: Connection) -> io::Result<Self> {
         let came = vec![0; CAME_MAX].into();
         let encryption = Encryption { connection: tls, came, from: 0, to: 0 };
         Ok(Self { tls: Some(Box::new(encryption)), ..Self::plain(socket)? })
     }
 
-    /// What the other side has shown.
+    /// The other side's certificate.
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.tls.as_ref()?.connection.peer_certificates()?.first()
     }
 
-    /// Takes up to `into.len()` bytes; none at the end of the stream. `WouldBlock` if there are none
-    /// yet.
+    /// Takes up to `into.len()` bytes; 0 at the end of the stream. `WouldBlock` if there are none yet.
     pub(super) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             let came = self.socket.read(into)?;
@@ -76,7 +73,7 @@ impl Stream {
         loop {
             match tls.connection.reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A process that was killed does not say so, and frames show where they end.
+                // A process that was killed sends no closing alert, and frames show where they end.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => {
                     let all = tls.from == tls.to && tls.to < tls.came.len();
@@ -92,14 +89,14 @@ impl Stream {
         }
     }
 
-    /// Whether [`receive`](Self::receive) took all that had arrived: what comes after is told by the
-    /// system, and need not be asked for.
+    /// Whether [`receive`](Self::receive) took all that had arrived. If so, the system reports what arrives next, and
+    /// there is no need to try again.
     pub(super) fn is_drained(&self) -> bool {
         self.drained
     }
 
-    /// Gives up to `bytes.len()` bytes to the system, and what was left of those before. If that is
-    /// all there is to do, `bytes` is empty.
+    /// Gives the system up to `bytes.len()` bytes, after the rest of earlier ones. If only that rest is to be sent,
+    /// `bytes` is empty.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(Encryption { connection: tls, .. }) = self.tls.as_deref_mut() else {
             return self.socket.write(bytes);
@@ -118,12 +115,12 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Whether something of what [`send`](Self::send) took is not with the system yet.
+    /// Whether something that [`send`](Self::send) took has not been given to the system yet.
     pub(super) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.connection.wants_write())
     }
 
-    /// From here on it never blocks.
+    /// Makes the stream non-blocking.
     pub(super) fn go(&mut self) -> io::Result<()> {
         self.socket.set_nonblocking(true)
     }
@@ -153,7 +150,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Says that nothing more comes from us.
+    /// Ends our direction of the stream.
     pub(super) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.connection.send_close_notify();

@@ -1,8 +1,8 @@
-//! Who is who between hosts: TLS 1.3, with certificates on both sides, all of one authority.
+//! Authentication between hosts: TLS 1.3, with certificates on both sides, all of one authority.
 //!
-//! A cluster has an authority of its own, and whoever has a certificate of that authority belongs to
-//! the cluster. A certificate says for which name it is; which name a process needs is told by a
-//! function of its own name, so that engines of one node, or clients, can share one.
+//! A cluster has its own authority, and a process with a certificate of that authority belongs to the cluster. A
+//! certificate is valid for a name. A function maps a process's name to the name that its certificate needs, so that
+//! the engines of one node, or clients, can share a certificate.
 
 use std::fmt;
 use std::io;
@@ -24,10 +24,10 @@ use rustls::{
 use super::hello::NotMet;
 use super::stream::{Stream, left};
 
-/// What is encrypted at once: a few records, and one system call.
+/// Most bytes that are encrypted at once: a few records, and one system call.
 const PLAIN_MAX: usize = 256 << 10;
 
-/// Our certificate, and whose others we trust.
+/// Our certificate, and the authority of the others'.
 pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
@@ -38,12 +38,11 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// Not what it should be.
+    /// A certificate or key is malformed or of no use.
     #[error("the {what} is of no use: {why}")]
     Unusable {
         /// The authority's certificate, our own, or its key.
         what: &'static str,
-        /// What is wrong with it.
         why: String,
     },
 }
@@ -53,8 +52,8 @@ fn unusable(what: &'static str) -> impl Fn(&dyn fmt::Display) -> TlsError {
 }
 
 impl Tls {
-    /// Ours are the `certificate` and its `key`; those of others must be of `authority`, and for the
-    /// name that `name_of` makes of their process's. All are PEM.
+    /// `certificate` and `key` are ours. Certificates of others must be of `authority`, and valid for the name that
+    /// `name_of` returns for their process's name. All are PEM.
     pub fn new(
         authority: &[u8],
         certificate: &[u8],
@@ -75,13 +74,13 @@ impl Tls {
         Ok(Self { client: Arc::new(client), server: Arc::new(server), name_of })
     }
 
-    /// Takes a caller's connection, and makes sure that it belongs to the cluster.
+    /// Accepts a caller's connection, and ensures that the caller belongs to the cluster.
     pub(super) fn accept(&self, socket: TcpStream, deadline: Instant) -> Result<Stream, NotMet> {
         let tls = ServerConnection::new(Arc::clone(&self.server)).map_err(|e| explain(&e))?;
         shake_hands(socket, tls.into(), deadline)
     }
 
-    /// Connects to `name`, and makes sure that it is who answers.
+    /// Connects to `name`, and ensures that this process answers.
     pub(super) fn connect(
         &self,
         socket: TcpStream,
@@ -92,7 +91,7 @@ impl Tls {
         shake_hands(socket, tls.map_err(|e| explain(&e))?.into(), deadline)
     }
 
-    /// Makes sure that a caller's certificate is for the name it gives.
+    /// Ensures that a caller's certificate is valid for the name it claims.
     pub(super) fn check_name(&self, stream: &Stream, name: &str) -> Result<(), NotMet> {
         let expected = self.expected(name)?;
         let certificate =
@@ -161,7 +160,7 @@ fn shake_hands(
             return Err(NotMet::Absent(io::ErrorKind::UnexpectedEof.into()));
         }
         if let Err(error) = tls.process_new_packets() {
-            // The other side is told why, if it listens.
+            // Sends the other side the reason, if it still reads.
             let _ = tls.write_tls(&mut socket);
             return Err(explain(&error));
         }
@@ -169,7 +168,7 @@ fn shake_hands(
     Ok(Stream::encrypted(socket, tls)?)
 }
 
-/// An error of TLS, in words that say what to do.
+/// A TLS error, in words that say what to do.
 pub(super) fn explain(error: &rustls::Error) -> NotMet {
     use AlertDescription as Alert;
     use CertificateError as Bad;

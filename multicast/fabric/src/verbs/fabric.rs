@@ -1,4 +1,4 @@
-//! This fabric as a [`Fabric`].
+//! This fabric's implementation of [`Fabric`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -85,11 +85,11 @@ impl Fabric for VerbsFabric {
         self.control.revoke(region)?;
         let writer = self.regions.writer(region);
         if let Some(writer) = writer {
-            // A pair of one who died in a write would hold on to the memory.
+            // If the peer died during a write, its pair would keep the memory in use.
             self.is_gone(writer);
             let suspended = self.links.get(&writer.0).map(VerbsLink::suspend);
             if let Some(Err(error)) = suspended {
-                // Harder, and it ends all that the peer has with us.
+                // Stronger: ends the whole connection to the peer.
                 self.end(writer.0, &error.into());
             }
         }
@@ -139,7 +139,7 @@ impl Fabric for VerbsFabric {
             Reached::ByControl(to) => return self.control.write(to, at, from, tag),
         };
         let len = from.bytes();
-        // The card knows keys, and not whose they are: whom the key does not name does not post.
+        // The card checks keys, and not whose they are: a process that the key does not name posts nothing.
         let denied = closed || !key.lets_write(self.incarnation());
         let target = Target { to: key.place(at, len)?, grant: key.grant, denied };
         let Some(link) = self.links.get_mut(&peer) else {

@@ -1,22 +1,21 @@
 //! One connection to a peer: our requests, in order, and the two queue pairs.
 //!
-//! **Two pairs.** A queue pair that refuses one request stops for both directions, and what it had
-//! under way the other way may have been done or not. So each direction has a pair of its own: one
-//! carries our requests, the other serves the peer's.
+//! **Two pairs.** A queue pair that refuses one request stops for both directions, and it is then unknown what was done
+//! of the requests under way in the other direction. So each direction has its own pair: one carries our requests, the
+//! other serves the peer's.
 //!
-//! **Invariant (refusals).** When a request of ours is refused, all before it are done, and of it and
-//! all after it nothing is: a reliable connection serves in order and stops where it refuses. So they
-//! can be posted again after a new beginning, those under the grant that was taken back excepted, and
-//! whoever posted them sees one denied request and no other harm. Nothing is posted again after any
-//! other failure, for nobody knows then what was done.
+//! **Invariant (refusals).** When a request of ours is refused, all before it are done, and nothing of it or of those
+//! after it is: a reliable connection serves in order and stops where it refuses. So they can be posted again after a
+//! new beginning, except for those under the revoked grant; their poster sees one denied request and no other harm.
+//! After any other failure nothing is posted again, because it is unknown what was done.
 //!
-//! **Invariant (numbers).** A new beginning has fresh packet numbers, and ends that tell of an
-//! earlier one are not listened to.
+//! **Invariant (numbers).** A new beginning has fresh packet numbers, and completions of an earlier beginning are
+//! ignored.
 //!
-//! **Waking.** A receiver that goes to sleep writes a number it has not used into the *bell* of each
-//! of its writers; a writer whose writes are done looks at its bell, and answers each number once,
-//! with a write that makes an end. So nobody who is awake is woken more than once, and at most one
-//! such write is under way: there is always room for it.
+//! **Waking.** A receiver that goes to sleep writes an unused number into the *bell* of each of its writers. A writer
+//! whose writes are done reads its bell, and answers each number once, with a write that creates a completion at the
+//! receiver. So a receiver is woken once per sleep, and at most one such write is under way: there is always room for
+//! it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,71 +29,71 @@ use super::regions::Held;
 use crate::memory::{Memory, WORD};
 use crate::{Completion, Outcome};
 
-/// Bytes that are not in a region of ours wait here until they were written.
+/// Size of the buffer in which bytes that are not in a region of ours wait until they were written.
 const BOUNCE: usize = 256 << 10;
-/// The most that one request takes from there.
+/// Most bytes of one request from that buffer.
 const CHUNK_MAX: usize = BOUNCE / 4;
-/// Requests that may wait for one peer. What is credited ends long before.
+/// Most requests that may wait for one peer. Traffic under flow control stops long before.
 const BACKLOG_MAX: usize = 1 << 16;
-/// A request that is refused so often is not served any more, whatever its grant.
+/// A request that was refused more often than this is not retried any more, whatever its grant.
 const REFUSALS_MAX: u32 = 3;
-/// Packets are numbered with so many bits.
+/// Bits of a packet number.
 const PACKET_BITS: u32 = 24;
-/// Requests are numbered with so many bits in what the device tells of them.
+/// Bits of a request's number in the id that the device returns.
 const NUMBER_BITS: u32 = 40;
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct VerbsLink {
-    // First the pairs, so that the device uses nothing of what follows any more.
+pub(super) struct Link {
+    // The pairs are dropped first, so that the device uses nothing of what follows any more.
     out: Pair,
     into: Pair,
-    /// The word in which the peer says that it sleeps, and what we post from.
+    /// The word in which the peer announces its sleeps, and the buffer from which we post.
     bell: Wired,
     bounce: Wired,
-    /// What is allocated of the latter, as positions that only rise.
+    /// The allocated part of `bounce`, as positions that only rise: `bounce_from <= bounce_to <= bounce_from + BOUNCE`.
     bounce_from: u64,
     bounce_to: u64,
 
     stage: Stage,
     theirs: Option<Offer>,
     adapter: Arc<Adapter>,
-    /// How often `out` has begun anew.
+    /// How often `out` was connected anew, from a random start, modulo 2^24.
     beginning: u32,
-    /// Our requests that have not ended: the number of the first, and how many are posted.
+    /// Our requests that have not ended; the number of the first; and how many are posted: `posted <= requests.len()`.
     requests: VecDeque<Request>,
     first: u64,
     posted: usize,
-    /// Those whose bytes wait for room; none after them has taken any.
+    /// Requests whose bytes wait for room in `bounce`. No request after the first of them has taken any.
     waiting: usize,
     /// How an untagged write failed, until a tagged one reports it.
     failed: Option<Outcome>,
     /// The request that was refused last, and how often.
     refused: (u64, u32),
 
-    /// The peer is to be woken, if it sleeps, when that request is done.
+    /// The request after which the peer is to be woken, if it sleeps.
     wake_after: Option<u64>,
     /// The last of the peer's sleeps that we have answered.
     answered: u64,
-    /// Our last sleep that the peer was told of, and whether it has not answered yet.
+    /// The last sleep that we have announced, and whether the peer has not answered it yet.
     sleep: u64,
     asleep: bool,
 }
 
-/// Memory with its registration, which goes first.
+/// Memory with its registration, which is dropped first.
 #[derive(Debug)]
 struct Wired {
     registration: Registration,
     memory: Memory,
 }
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The other side has not said that it serves us.
+    /// The other side has not reported that it serves us.
     Meeting,
     Up,
-    /// We have begun anew, and wait to be welcome.
+    /// We have begun again, and wait for the welcome.
     Again,
 }
 
@@ -103,26 +102,26 @@ enum Stage {
 struct Request {
     what: What,
     to: (u64, u32),
-    /// The grant it is posted under; 0 for what is between the two fabrics.
+    /// The grant under which it is posted; 0 for requests between the two fabrics themselves.
     grant: u32,
     from: From,
     tag: Option<u64>,
-    /// It will not be posted.
+    /// Whether it will be denied instead of posted.
     denied: bool,
 }
 
-/// Where its bytes are.
+/// Where a request's bytes are.
 #[derive(Debug)]
 enum From {
     Nothing,
-    /// At that position, and up to another.
+    /// In `bounce`, at a position that only rises.
     Bounce {
         at: u64,
         len: usize,
     },
-    /// Until there is room to bounce them.
+    /// On the heap, until there is room in `bounce`.
     Heap(Box<[u8]>),
-    /// In our own memory, which is kept.
+    /// In our own memory, which `held` keeps.
     Span {
         held: Arc<Held>,
         key: u32,
@@ -146,19 +145,19 @@ pub(super) enum Broken {
     Closed,
 }
 
-/// What a caller posts.
+/// A span of our own memory, for a request.
 pub(super) struct Span {
     pub(super) held: Arc<Held>,
     pub(super) at: usize,
     pub(super) len: usize,
 }
 
-/// Where to, and under what.
+/// The target of a request, and its grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) to: (u64, u32),
     pub(super) grant: u32,
-    /// It is known already that the peer would refuse.
+    /// Whether the peer is already known to refuse it.
     pub(super) denied: bool,
 }
 
@@ -195,12 +194,12 @@ impl VerbsLink {
         })
     }
 
-    /// The numbers of the pair that carries our requests, and of the one that serves the peer's.
+    /// The numbers of the pair that carries our requests, and of the pair that serves the peer's.
     pub(super) fn pairs(&self) -> (u32, u32) {
         (self.out.number(), self.into.number())
     }
 
-    /// What we say of our side first. Packets are numbered from what `beginning` was at first.
+    /// Our side's offer. Packets are numbered from the initial value of `beginning`.
     pub(super) fn offer(&self) -> Offer {
         Offer {
             gid: self.adapter.gid,
@@ -218,7 +217,7 @@ impl VerbsLink {
         self.stage == Stage::Up
     }
 
-    /// The other side's offer: from here on its requests are served.
+    /// Handles the other side's offer: from here on its requests are served.
     pub(super) fn offered(&mut self, offer: Offer) -> Result<(), Broken> {
         if self.theirs.is_some() {
             return Err(Broken::Nonsense("it offers a connection twice"));
@@ -229,7 +228,7 @@ impl VerbsLink {
         Ok(())
     }
 
-    /// The other side serves us.
+    /// The other side is ready to serve us.
     pub(super) fn ready(&mut self) -> Result<(), Broken> {
         if self.theirs.is_none() || self.stage != Stage::Meeting {
             return Err(Broken::Nonsense("it is ready before we have met"));
@@ -238,7 +237,7 @@ impl VerbsLink {
         Ok(())
     }
 
-    /// The other side begins anew.
+    /// The other side begins again.
     pub(super) fn again(&mut self, first: u32) -> Result<(), Broken> {
         let offer = self.theirs.ok_or(Broken::Nonsense("it begins again and never began"))?;
         self.into.connect(&far(&offer, offer.out), (0, first), true)?;
@@ -247,7 +246,7 @@ impl VerbsLink {
         Ok(())
     }
 
-    /// The other side serves us again. Returns the grant that is no more, if that was why it did not.
+    /// The other side serves us again. Returns the grant to give up, if it is closed or was refused too often.
     pub(super) fn welcome(&mut self, beginning: u32, open: bool) -> Option<u32> {
         if self.stage != Stage::Again || beginning != self.beginning {
             return None;
@@ -261,7 +260,7 @@ impl VerbsLink {
         (!open || tired).then_some(grant)
     }
 
-    /// What is under that grant will not be done.
+    /// Denies the requests under that grant.
     pub(super) fn deny(&mut self, grant: u32, completions: &mut Vec<Completion>) {
         debug_assert_eq!(self.posted, 0);
         for request in self.requests.iter_mut().filter(|request| request.grant == grant) {
@@ -278,7 +277,7 @@ impl VerbsLink {
         self.requests.push_back(request);
     }
 
-    /// Posts a write of bytes that the caller keeps.
+    /// Posts a write of bytes that the caller may reuse at once.
     pub(super) fn write(&mut self, target: Target, mut bytes: &[u8], tag: Option<u64>) {
         let mut to = target.to;
         loop {
@@ -324,7 +323,7 @@ impl VerbsLink {
         Ok(())
     }
 
-    /// Puts bytes where the device finds them, if there is room.
+    /// Copies bytes into `bounce`, if there is room. Returns their position.
     fn bounce(&mut self, bytes: &[u8]) -> Option<u64> {
         let room = BOUNCE as u64;
         let len = bytes.len().next_multiple_of(WORD) as u64;
@@ -340,17 +339,16 @@ impl VerbsLink {
         Some(at)
     }
 
-    /// Whether there is something that could be posted.
     pub(super) fn has_unposted(&self) -> bool {
         self.posted < self.requests.len()
     }
 
-    /// How much there is.
+    /// Number of requests that were not posted.
     pub(super) fn backlog(&self) -> usize {
         self.requests.len() - self.posted
     }
 
-    /// Gives the device all that it takes: a doorbell for each chain.
+    /// Posts all requests that the device takes, one doorbell per chain.
     pub(super) fn post(&mut self, completions: &mut Vec<Completion>) -> Result<(), Broken> {
         self.settle(completions);
         if self.requests.len() > BACKLOG_MAX {
@@ -394,14 +392,14 @@ impl VerbsLink {
                 self.posted += 1;
             }
             let Some(last) = chain[..len].last_mut() else { return Ok(()) };
-            // Its end says that of all before it.
+            // Its completion covers all before it.
             last.signalled = true;
             self.out.post(&chain[..len])?;
         }
         Ok(())
     }
 
-    /// The number of the request that an end tells of, if it is of this beginning.
+    /// The number of the request with that id, if it belongs to the present beginning and is posted.
     fn number(&self, id: u64) -> Option<u64> {
         let behind = id.wrapping_sub(self.first) % (1 << NUMBER_BITS);
         let known = id >> NUMBER_BITS == u64::from(self.beginning) && behind < self.posted as u64;
@@ -421,7 +419,7 @@ impl VerbsLink {
         self.settle(completions);
     }
 
-    /// The first request has ended: denied, or done.
+    /// The first request has ended: it is denied or done.
     fn end_first(&mut self, completions: &mut Vec<Completion>) {
         let Some(request) = self.requests.pop_front() else { return };
         self.first += 1;
@@ -441,7 +439,7 @@ impl VerbsLink {
         }
     }
 
-    /// What is denied ends in its turn. Whoever is to be woken is.
+    /// Ends denied requests that have become the first, and wakes the peer if that is due.
     fn settle(&mut self, completions: &mut Vec<Completion>) {
         while self.requests.front().is_some_and(|request| request.denied) {
             self.end_first(completions);
@@ -452,7 +450,7 @@ impl VerbsLink {
         }
     }
 
-    /// That request was refused: begins anew, and returns what the other side must know.
+    /// That request was refused: begins again. Returns the note to send to the other side.
     pub(super) fn refuse(
         &mut self,
         id: u64,
@@ -472,12 +470,12 @@ impl VerbsLink {
         Ok(Some(Note::Again { beginning: self.beginning, first, grant }))
     }
 
-    /// Whether such an end matters to us: one of an earlier beginning does not.
+    /// Whether that id belongs to the present beginning.
     pub(super) fn is_of_now(&self, id: u64) -> bool {
         self.number(id).is_some()
     }
 
-    /// The peer is to be woken if it sleeps, once all that was posted is done.
+    /// Wakes the peer if it sleeps, once all that was posted is done.
     pub(super) fn wake(&mut self) {
         if self.requests.is_empty() {
             self.ring();
@@ -486,7 +484,7 @@ impl VerbsLink {
         }
     }
 
-    /// Answers the peer's sleep, if it has told us of one since.
+    /// Answers the peer's last sleep, if it is new.
     fn ring(&mut self) {
         let sleep = self.bell.memory.load(0);
         if sleep == self.answered {
@@ -497,7 +495,7 @@ impl VerbsLink {
         self.push(Request { what: What::Wake, to: (0, 0), grant: 0, from, tag, denied: false });
     }
 
-    /// We are going to sleep. Returns whether the peer had to be told.
+    /// Announces that we are going to sleep. Returns whether the peer had to be notified.
     pub(super) fn go_to_sleep(&mut self) -> bool {
         let Some(offer) = self.theirs.filter(|_| self.stage != Stage::Meeting && !self.asleep)
         else {
@@ -514,27 +512,27 @@ impl VerbsLink {
     /// The peer has answered our sleep.
     pub(super) fn woken(&mut self) {
         self.asleep = false;
-        // Only a new beginning has put them all back already.
+        // It fails only if a new beginning has posted all receives again.
         let _ = self.into.receive();
     }
 
-    /// Nothing of the peer's writes any more but what was looked at before, until it is resumed.
+    /// Stops the peer's writes, except for those that the device has already checked, until [`resume`](Self::resume).
     pub(super) fn suspend(&self) -> io::Result<()> {
         if self.theirs.is_none() || (self.into.let_write(false).is_ok() && self.into.serves()) {
             return Ok(());
         }
-        // It has refused something, and begins anew. What it holds on to it lets go.
+        // The pair has refused something, and its peer begins again. The reset releases the memory it uses.
         self.into.reset()
     }
 
-    /// Serves the peer as before; one that was refused meanwhile begins anew.
+    /// Serves the peer again. A peer that was refused meanwhile begins again by itself.
     pub(super) fn resume(&self) {
         if self.into.serves() {
             let _ = self.into.let_write(true);
         }
     }
 
-    /// Nobody will ever know how the requests have ended that did not end yet.
+    /// Reports the requests that have not ended as lost: how they ended will never be known.
     pub(super) fn abandon(self, completions: &mut Vec<Completion>) {
         let tags = self.requests.iter().filter_map(|request| request.tag);
         completions.extend(tags.map(Completion::lost));

@@ -1,29 +1,27 @@
 //! The fabric between hosts with RDMA network cards: reliable connections of the verbs.
 //!
-//! Writes and reads are the cards' own: the target's processor has no part in them. Meeting, and
-//! everything that is said about connections, goes over a [`TcpFabric`], the *control channel*, with
-//! its names, lives and certificates; so do letters. What the modules below keep:
+//! Writes and reads are done by the cards: the target's processor takes no part. Connecting, and everything that is
+//! sent about connections, goes over a [`TcpFabric`], the *control channel*, with its names, incarnations and
+//! certificates; so do control messages. The modules:
 //!
-//! - `fabric`: the fabric's own trait.
+//! - `fabric`: the implementation of [`Fabric`](crate::Fabric).
 //! - `raw`: the calls of libibverbs.
 //! - `regions`: memory, how it is registered, and the fence.
-//! - `link`: one connection, its requests in order, and what a refusal does to them.
-//! - `notes`: what the two sides of a connection tell each other.
+//! - `link`: one connection, its requests in order, and how it recovers from a refusal.
+//! - `notes`: messages between the two sides of a connection.
 //!
-//! **The fence.** A revocation first takes the right to write from the peer's queue pair, which
-//! stops what comes, then takes back the registration that its grant opened, and then serves the
-//! peer's other requests again. The rights alone are no fence: a card may look at them and copy
-//! afterwards. Whatever of the peer's was refused meanwhile begins anew without its caller's notice.
+//! **The fence.** A revocation first takes the right to write from the peer's queue pair, which stops further writes;
+//! then takes back the registration that its grant opened; and then serves the peer's other requests again. The rights
+//! alone are no fence, because a card may check them and copy afterwards. Requests of the peer that were refused
+//! meanwhile are posted again without its caller's notice.
 //!
-//! **Refused.** Cards say that they refused in several ways, for a right that is missing and for a
-//! key that is not there, and may say either for both. So a writer asks: the welcome to its new
-//! beginning says whether the grant is still open.
+//! **Refused.** Cards report a refusal in several ways, for a missing right and for a missing key, and may report
+//! either for both. So the writer asks: the welcome to its new beginning says whether the grant is still open.
 //!
-//! **Without a card.** A client may have none: the control channel's fabric then serves it as it would
-//! on a network without cards. So the memory is that fabric's, and a grant is open to both or to
-//! neither.
+//! **Without a card.** A client may have none: then the control channel's fabric serves it as on a network without
+//! cards. So the memory belongs to that fabric, and a grant is open to both or to neither.
 //!
-//! **Gone.** A peer is gone once the control channel has ended, or a request has had no answer.
+//! **Gone.** A peer is gone once its control channel has ended, or a request has received no answer.
 
 mod fabric;
 mod link;
@@ -50,9 +48,9 @@ use crate::slab::Slab;
 use crate::tcp::{Net, TcpFabric, TcpWaker};
 use crate::{Completion, FabricError, Peer, Remote};
 
-/// How long the control channel may go without being looked at while there is other work.
+/// Longest time between two polls of the control channel while there is other work.
 const CONTROL_EVERY: Duration = Duration::from_micros(50);
-/// How often a name is looked for again while it is waited for.
+/// How often an awaited link is checked again.
 const DIAL_AGAIN: Duration = Duration::from_millis(5);
 
 /// Which device to use, and how.
@@ -60,17 +58,17 @@ const DIAL_AGAIN: Duration = Duration::from_millis(5);
 pub struct Config {
     /// Device, port and address.
     pub wish: Wish,
-    /// The longest packet, in bytes; the port's own if not said.
+    /// Longest packet in bytes; the port's own limit if `None`.
     pub mtu: Option<u32>,
-    /// Goes into each packet, for switches that tell traffic apart.
+    /// Sent in each packet, for switches that distinguish traffic.
     pub traffic_class: u8,
 }
 
 /// One process's, or thread's, end of the network. Dropping it ends all its connections.
 pub struct VerbsFabric {
-    // First the links, and then what they are made of.
-    links: HashMap<u32, VerbsLink>,
-    /// Whose queue pair that is, by its number, and whether it carries our requests.
+    // The links are dropped first, and then what they are made of.
+    links: HashMap<u32, Link>,
+    /// For each queue pair's number: its peer, and whether it carries our requests.
     pairs: HashMap<u32, (u32, bool)>,
     regions: Regions,
     remotes: Slab<RemoteState>,
@@ -82,19 +80,18 @@ pub struct VerbsFabric {
     completions: Vec<Completion>,
     /// Links with requests that were not posted.
     unposted: Vec<u32>,
-    /// When the control channel was looked at last.
+    /// Time of the last poll of the control channel.
     looked: Instant,
     traffic: Traffic,
 }
 
-/// What has passed through a fabric.
+/// Traffic of a fabric so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Ends of requests, and wake-ups.
+    /// Completions of requests, and wake-ups.
     pub ends: u64,
-    /// Requests that were refused.
     pub refused: u64,
-    /// What has passed through the control channel.
+    /// Traffic of the control channel.
     pub control: crate::tcp::Traffic,
 }
 
@@ -105,15 +102,15 @@ struct RemoteState {
     way: Reached,
 }
 
-/// How it is reached.
+/// How a peer's region is reached.
 #[derive(Clone, Copy, Debug)]
 enum Reached {
     ByCard {
         key: Key,
-        /// The peer has refused what was posted under it.
+        /// Whether the peer has refused requests under the key.
         closed: bool,
     },
-    /// Its owner has no card: by the control channel, as what it is there.
+    /// By the control channel, because its owner has no card.
     ByControl(Remote),
 }
 
@@ -123,7 +120,7 @@ impl VerbsFabric {
         Self::new(net.of_cards().join(name)?, config)
     }
 
-    /// Joins without listening: reaches others, and is reached on the connections it has made.
+    /// Joins without listening: it can call others, and is reached on the connections that it has made.
     pub fn visit(net: &Net, name: &str, config: &Config) -> Result<Self, FabricError> {
         Self::new(net.of_cards().visit(name)?, config)
     }
@@ -160,7 +157,7 @@ impl VerbsFabric {
         self.control.name()
     }
 
-    /// Which incarnation of that name this is; different at every join.
+    /// The incarnation of that name; different at every join.
     pub fn incarnation(&self) -> u64 {
         self.control.incarnation()
     }
@@ -170,18 +167,17 @@ impl VerbsFabric {
         self.control.who(peer)
     }
 
-    /// What other threads of this process wake it with.
+    /// A waker for other threads of this process.
     pub fn waker(&self) -> TcpWaker {
         self.control.waker()
     }
 
-    /// What has passed through it so far.
+    /// Traffic so far.
     pub fn traffic(&self) -> Traffic {
         Traffic { control: self.control.traffic(), ..self.traffic }
     }
 
-    /// From here on [`dial`](crate::Fabric::dial) waits so long for somebody to answer, as
-    /// [`TcpFabric::set_patience`] has it.
+    /// Sets how long [`dial`](crate::Fabric::dial) waits for an answer, see [`TcpFabric::set_patience`].
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
         self.control.set_patience(patience);
@@ -195,15 +191,15 @@ impl VerbsFabric {
         self.control.is_calling(name) || self.links.iter().any(meeting)
     }
 
-    /// Takes what has ended, and what is said on the control channel if it was not looked at
-    /// lately, or `now`. Returns whether there was anything.
+    /// Takes completions, and polls the control channel if that was not done lately, or if `now` is set. Returns
+    /// whether there was anything.
     fn look(&mut self, now: bool) -> bool {
         self.post_all();
         let mut any = self.take_ends();
         if now || self.looked.elapsed() >= CONTROL_EVERY {
             any |= self.control.look(Duration::ZERO);
             self.looked = Instant::now();
-            // Before anything is said to those who have come back.
+            // Before anything is sent to peers that have come back.
             self.bury();
             while let Some((peer, note)) = self.control.next_note() {
                 any = true;
@@ -223,8 +219,8 @@ impl VerbsFabric {
         }
     }
 
-    /// The link to a peer, one that begins now if need be.
-    fn link(&mut self, peer: u32) -> Result<&mut VerbsLink, FabricError> {
+    /// The link to a peer. Made if there is none.
+    fn link(&mut self, peer: u32) -> Result<&mut Link, FabricError> {
         if !self.links.contains_key(&peer) {
             if !self.control.is_linked(Peer(peer)) {
                 return Err(FabricError::Gone);
@@ -245,7 +241,7 @@ impl VerbsFabric {
         Ok(self.links.get_mut(&peer).expect("just put in, if it was not there"))
     }
 
-    /// Hears what a peer says about its link.
+    /// Handles a peer's note about its link.
     fn hear(&mut self, peer: u32, note: &[u8]) {
         if let Err(why) = self.try_hear(peer, note) {
             self.end(peer, &why);
@@ -290,7 +286,7 @@ impl VerbsFabric {
         Ok(())
     }
 
-    /// What is posted under that grant of a peer's from now on is denied at once.
+    /// Denies at once whatever is posted under that grant of the peer from now on.
     fn close(&mut self, peer: u32, grant: u32) {
         for handle in self.remotes.handles().collect::<Vec<_>>() {
             if let Some(Reached::ByCard { key, closed }) = self
@@ -305,7 +301,7 @@ impl VerbsFabric {
         }
     }
 
-    /// Takes what has ended. Returns whether there was anything.
+    /// Takes completions. Returns whether there were any.
     fn take_ends(&mut self) -> bool {
         let mut any = false;
         let mut ends = [End { pair: 0, id: 0, how: How::Done }; 16];
@@ -314,7 +310,7 @@ impl VerbsFabric {
             any |= count > 0;
             self.traffic.ends += count as u64;
             for end in &ends[..count] {
-                // The pairs of links that have ended are nobody's.
+                // Queue pairs of links that have ended are not in the table.
                 if let Some(&(peer, ours)) = self.pairs.get(&end.pair)
                     && let Err(why) = self.take_end(peer, ours, end)
                 {
@@ -330,7 +326,7 @@ impl VerbsFabric {
     fn take_end(&mut self, peer: u32, ours: bool, end: &End) -> Result<(), Broken> {
         let Some(link) = self.links.get_mut(&peer) else { return Ok(()) };
         if !ours {
-            // What is refused here is known to the one who is refused, and begins again.
+            // The peer that is refused here learns of it by itself, and begins again.
             if end.how == How::Done {
                 link.woken();
             }
@@ -348,7 +344,7 @@ impl VerbsFabric {
             How::Failed(status) if link.is_of_now(end.id) => {
                 return Err(Broken::Failed(raw::explain(status)));
             }
-            // Something before it was refused or has failed, and says so itself.
+            // A request before it was refused or has failed, and has its own completion.
             How::Flushed | How::Failed(_) => {}
         }
         if link.has_unposted() {
@@ -357,7 +353,7 @@ impl VerbsFabric {
         Ok(())
     }
 
-    /// Something is to be posted to the peer.
+    /// Notes that something is to be posted to the peer.
     fn owe(&mut self, peer: u32) {
         if !self.unposted.contains(&peer) {
             self.unposted.push(peer);
@@ -391,7 +387,7 @@ impl VerbsFabric {
         }
     }
 
-    /// Waits until the link to a peer is up, as long as we have patience.
+    /// Waits until the link to a peer is up, for as long as [`dial`](crate::Fabric::dial) may.
     fn await_link(&mut self, peer: Peer) -> Result<bool, FabricError> {
         let end = Instant::now() + self.patience;
         loop {
@@ -407,17 +403,17 @@ impl VerbsFabric {
         }
     }
 
-    /// Sleeps until something has ended, or is said on the control channel.
+    /// Sleeps until a request completes, or something arrives on the control channel.
     fn sleep(&mut self, longest: Duration) {
         let longest = if self.control.has_unread() { Duration::ZERO } else { longest };
         let mut fds =
             [PollFd::new(&self.control, PollFlags::IN), PollFd::new(&*self.queue, PollFlags::IN)];
-        // Interrupted: whoever waits looks again.
+        // If interrupted, the caller looks again.
         let _ = poll(&mut fds, Some(&timeout(longest)));
         self.queue.quieten();
     }
 
-    /// Parks as part of a whole.
+    /// Parks. `S` is the value that contains this fabric; `part` returns the fabric in it.
     pub(crate) fn nap<S>(
         whole: &mut S,
         part: fn(&mut S) -> &mut Self,
@@ -441,8 +437,8 @@ impl VerbsFabric {
             let links = this.links.iter_mut();
             this.unposted.extend(links.filter_map(|(peer, it)| it.go_to_sleep().then_some(*peer)));
             this.queue.arm();
-            // That a peer was told ends a request, which makes us ask once more: nothing that came
-            // before it knew is slept through.
+            // The write that announces our sleep has a completion too, which makes this loop check once more: nothing
+            // that came before the peer learned of the sleep is missed.
             if this.look(true) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What the two sides of a connection tell each other about it, by way of the control channel.
+//! Messages between the two sides of a connection, sent over the control channel.
 //!
 //! ```text
 //!  offer     1 │ gid: 16 bytes │ lid: u16 │ mtu: u8 │ reads: u8
@@ -8,12 +8,12 @@
 //!  welcome   4 │ beginning: u32 │ open: u8
 //! ```
 //!
-//! Each side offers a pair for each direction: `out` carries its own requests, numbered from `first`
-//! on, and `into` serves the other's. Whose `into` is connected says *ready*. Whose request was
-//! refused begins *again* with other numbers, and says under which grant that request was; the
-//! *welcome* says whether that grant is still open.
+//! Each side offers a queue pair for each direction: `out` carries its own requests, with packets numbered from `first`
+//! on, and `into` serves the other side's. A side whose `into` is connected sends *ready*. A side whose request was
+//! refused begins *again* with other numbers, and names the grant of that request; the *welcome* says whether that
+//! grant is still open.
 
-/// What is said.
+/// A note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Note {
     Offer(Offer),
@@ -32,7 +32,7 @@ pub(super) struct Offer {
     pub(super) out: u32,
     pub(super) into: u32,
     pub(super) first: u32,
-    /// The word in which the other side says that it sleeps.
+    /// Address and key of the word in which the other side announces that it sleeps.
     pub(super) bell: (u64, u32),
 }
 
@@ -67,7 +67,7 @@ impl Note {
         bytes
     }
 
-    /// Nothing, if that is not what we would say.
+    /// `None` if no process of this version would send the bytes.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (kind, mut rest) = bytes.split_first()?;
         let note = match kind {

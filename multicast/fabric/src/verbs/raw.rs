@@ -1,4 +1,4 @@
-//! What libibverbs gives, with owners instead of pointers. The only place that calls it.
+//! Safe wrappers of libibverbs, with owners instead of pointers. Only this module calls it.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,26 +15,26 @@ use super::Config;
 use crate::adapters::Choice;
 use crate::memory::Memory;
 
-/// Requests that one queue pair holds.
+/// Most requests in one queue pair.
 pub(super) const SEND_MAX: usize = 128;
-/// Wake-ups that can be under way to one queue pair: one, and one that comes again after a new
-/// beginning.
+/// Most wake-ups under way to one queue pair: one, and one that is sent again after a new beginning.
 const RECEIVE_MAX: u32 = 4;
-/// What travels with the request instead of being fetched, where the device can do so much.
+/// Most bytes sent inline with a request, where the device supports so many.
 const INLINE_MAX: u32 = 220;
-/// Requests of one doorbell.
+/// Most requests per doorbell.
 pub(super) const CHAIN_MAX: usize = 32;
-/// How long a request may be under way before it is sent again: 4.096 µs times two to the power of
-/// this, 17 ms; and how often it is. Finite, for who waits for ever finds nobody gone.
+/// Time before a request is sent again, 4.096 µs times two to the power of this (17 ms), and the number of retries.
+/// Finite, because otherwise no peer would ever be found gone.
 const TIMEOUT: u8 = 12;
 const RETRIES: u8 = 3;
-/// A wake-up finds no room for an instant only, while the receiver begins anew: 0.64 ms, so often.
+/// Retry timer (0.64 ms) and number of retries of a wake-up that finds no receive posted, which happens only for an
+/// instant while the receiver begins again.
 const NO_ROOM_TIMER: u8 = 12;
 const NO_ROOM_RETRIES: u8 = 6;
-/// Reads under way at a time, of one queue pair.
+/// Most reads under way on one queue pair.
 const READS_MAX: u8 = 16;
 
-/// An opened device: the port that is used, and the domain that everything is registered in.
+/// An opened device: the port in use, and the protection domain of all registrations.
 #[derive(Debug)]
 pub(super) struct Adapter {
     context: NonNull<sys::ibv_context>,
@@ -42,10 +42,10 @@ pub(super) struct Adapter {
     port: u8,
     gid_index: u8,
     traffic_class: u8,
-    /// What others reach it by.
+    /// The address for others.
     pub(super) gid: [u8; 16],
     pub(super) lid: u16,
-    /// As the verbs count it: 1 is 256 bytes, 5 is 4096.
+    /// In units of the verbs: 1 is 256 bytes, 5 is 4096.
     pub(super) mtu: u8,
     pub(super) reads: u8,
     queue_max: i32,
@@ -56,7 +56,7 @@ unsafe impl Send for Adapter {}
 // SAFETY: as above.
 unsafe impl Sync for Adapter {}
 
-/// A null pointer, or a code, says that a call has failed.
+/// Converts a null pointer or an error code into an error.
 fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
@@ -139,18 +139,18 @@ impl Drop for Adapter {
     }
 }
 
-/// Who may reach memory that is registered.
+/// Which requests may reach registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// This process's own requests.
     Ours,
-    /// Also whoever has the key, to read.
+    /// Also reads by peers that have the key.
     Readers,
-    /// Whoever has the key, to write too.
+    /// Also writes by peers that have the key.
     Everybody,
 }
 
-/// Memory as the device knows it. It must outlive this.
+/// A registration of memory with the device. The memory must outlive it.
 #[derive(Debug)]
 pub(super) struct Registration {
     region: NonNull<sys::ibv_mr>,
@@ -163,7 +163,7 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers all of `memory`, which must not be dropped before this is.
+    /// Registers all of `memory`, which must not be dropped before the registration.
     pub(super) fn new(adapter: &Arc<Adapter>, memory: &Memory, reach: Reach) -> io::Result<Self> {
         let mut flags = access::IBV_ACCESS_LOCAL_WRITE;
         if reach != Reach::Ours {
@@ -179,20 +179,20 @@ impl Registration {
         Ok(Self { region: made(region)?, adapter: Arc::clone(adapter) })
     }
 
-    /// What our own requests name it by.
+    /// The key for our own requests.
     pub(super) fn local(&self) -> u32 {
         // SAFETY: registered, and never written after that.
         unsafe { (*self.region.as_ptr()).lkey }
     }
 
-    /// What others' requests name it by.
+    /// The key for requests of peers.
     pub(super) fn remote(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.region.as_ptr()).rkey }
     }
 
-    /// Takes it back. When this returns the device touches the memory no more; if it cannot say
-    /// that, the registration is there still, for ever.
+    /// Takes the registration back. When this returns, the device no longer touches the memory. If that fails, the
+    /// registration stays for ever.
     pub(super) fn end(self) -> io::Result<()> {
         // SAFETY: registered, and not used after this, as `drop` is not run.
         let ended = done(unsafe { sys::ibv_dereg_mr(self.region.as_ptr()) });
@@ -211,7 +211,7 @@ impl Drop for Registration {
     }
 }
 
-/// Where the ends of all requests come in, and wake-ups.
+/// The completion queue of all requests, and of wake-ups.
 #[derive(Debug)]
 pub(super) struct Queue {
     ends: NonNull<sys::ibv_cq>,
@@ -224,7 +224,7 @@ unsafe impl Send for Queue {}
 // SAFETY: as above.
 unsafe impl Sync for Queue {}
 
-/// How a request has ended, or what has come.
+/// A completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
     /// The number of the queue pair.
@@ -236,9 +236,9 @@ pub(super) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     Done,
-    /// The other side would not have it, and nothing of it was done, nor of what was posted after.
+    /// The other side refused it: nothing of it was done, nor of requests posted after it.
     Refused(u32),
-    /// A request before it has ended badly.
+    /// A request before it has failed.
     Flushed,
     /// It may have been done, or not.
     Failed(u32),
@@ -262,7 +262,7 @@ impl Queue {
         }
     }
 
-    /// Makes room for what so many connections can have under way.
+    /// Makes room for the completions of so many connections.
     pub(super) fn reserve(&self, connections: usize) -> io::Result<()> {
         // SAFETY: the queue is ours.
         let room = unsafe { (*self.ends.as_ptr()).cqe };
@@ -277,7 +277,7 @@ impl Queue {
         done(unsafe { sys::ibv_resize_cq(self.ends.as_ptr(), size) })
     }
 
-    /// What has ended, up to the length of `into`. Returns how much.
+    /// Takes completions, up to the length of `into`. Returns how many.
     pub(super) fn poll(&self, into: &mut [End]) -> usize {
         const BATCH: usize = 16;
         let mut ends = [const { MaybeUninit::<sys::ibv_wc>::uninit() }; BATCH];
@@ -301,14 +301,14 @@ impl Queue {
         count
     }
 
-    /// From now on whatever ends makes the channel readable, once.
+    /// Makes the channel readable, once, at the next completion.
     pub(super) fn arm(&self) {
         // SAFETY: the queue is ours.
         let armed = unsafe { sys::ibv_req_notify_cq(self.ends.as_ptr(), 0) };
         debug_assert_eq!(armed, 0);
     }
 
-    /// Takes what made the channel readable.
+    /// Takes the events that made the channel readable.
     pub(super) fn quieten(&self) {
         let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: both are ours, and the channel does not block; each event is acknowledged.
@@ -322,13 +322,13 @@ impl Queue {
     }
 }
 
-/// Ends that so many connections can leave: each has two queue pairs.
+/// Most completions of so many connections. Each has two queue pairs.
 fn pairs_room(connections: usize) -> i32 {
     let ends = connections.saturating_mul(SEND_MAX + 2 * RECEIVE_MAX as usize);
     i32::try_from(ends).unwrap_or(i32::MAX)
 }
 
-/// What a status of the verbs means, in their words.
+/// The text of a status of the verbs.
 pub(super) fn explain(status: u32) -> String {
     // SAFETY: always a string that lives for ever.
     let text = unsafe { CStr::from_ptr(sys::ibv_wc_status_str(status)) };
@@ -352,7 +352,7 @@ impl Drop for Queue {
     }
 }
 
-/// One direction of a connection: either all requests are ours, or all are the peer's.
+/// One direction of a connection: all its requests are ours, or all are the peer's.
 #[derive(Debug)]
 pub(super) struct Pair {
     handle: NonNull<sys::ibv_qp>,
@@ -365,7 +365,7 @@ unsafe impl Send for Pair {}
 // SAFETY: as above.
 unsafe impl Sync for Pair {}
 
-/// Which queue pair of a peer's, where, and what it begins to count with.
+/// A queue pair of a peer: address and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Far {
     pub(super) gid: [u8; 16],
@@ -375,14 +375,14 @@ pub(super) struct Far {
     pub(super) pair: u32,
 }
 
-/// A request as it is posted.
+/// A request to post.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub(super) id: u64,
     pub(super) what: What,
-    /// Our bytes: where, how many, and the key of their registration.
+    /// Our bytes: address, length, and the key of their registration.
     pub(super) from: (u64, u32, u32),
-    /// Theirs: where, and the key.
+    /// The peer's: address and key.
     pub(super) to: (u64, u32),
     pub(super) signalled: bool,
 }
@@ -391,7 +391,7 @@ pub(super) struct Posted {
 pub(super) enum What {
     Write,
     Read,
-    /// A write of nothing that makes an end at the other side.
+    /// A write of zero bytes that creates a completion at the other side.
     Wake,
 }
 
@@ -412,7 +412,7 @@ impl Pair {
             let domain = queue.adapter.domain.as_ptr();
             let mut pair = sys::ibv_create_qp(domain, &raw mut wish);
             if pair.is_null() {
-                // There are devices that take nothing inline.
+                // Some devices take nothing inline.
                 wish.cap.max_inline_data = 0;
                 pair = sys::ibv_create_qp(domain, &raw mut wish);
             }
@@ -422,7 +422,7 @@ impl Pair {
         }
     }
 
-    /// What others name it by.
+    /// The number by which peers name it.
     pub(super) fn number(&self) -> u32 {
         // SAFETY: made, and never written after that.
         unsafe { (*self.handle.as_ptr()).qp_num }
@@ -433,14 +433,14 @@ impl Pair {
         done(unsafe { sys::ibv_modify_qp(self.handle.as_ptr(), attr, bits(what.0)) })
     }
 
-    /// Forgets everything, and serves nobody.
+    /// Discards everything, and serves nobody.
     pub(super) fn reset(&self) -> io::Result<()> {
         let mut attr = attributes();
         attr.qp_state = sys::ibv_qp_state::IBV_QPS_RESET;
         self.modify(&mut attr, mask::IBV_QP_STATE)
     }
 
-    /// Begins anew, from whatever there was: sends from `ours` on, expects `theirs`.
+    /// Connects anew, from any state: sends packets numbered from `ours` on, expects `theirs`.
     pub(super) fn connect(
         &self,
         far: &Far,
@@ -500,7 +500,7 @@ impl Pair {
         self.modify(&mut attr, what)
     }
 
-    /// Lets the peer's requests write, or not. Some that were looked at before may still do.
+    /// Allows or forbids writes of the peer. Writes that were checked before may still happen.
     pub(super) fn let_write(&self, may: bool) -> io::Result<()> {
         let mut attr = attributes();
         attr.qp_access_flags = rights(may);
@@ -519,7 +519,7 @@ impl Pair {
         }
     }
 
-    /// Takes one more wake-up.
+    /// Posts one more receive, for a wake-up.
     pub(super) fn receive(&self) -> io::Result<()> {
         // SAFETY: a plain structure for which zero is a value: of no memory, and the last.
         unsafe {
@@ -529,7 +529,7 @@ impl Pair {
         }
     }
 
-    /// Posts at most [`CHAIN_MAX`] requests by one doorbell.
+    /// Posts at most [`CHAIN_MAX`] requests with one doorbell.
     ///
     /// The caller keeps their memory until they have ended.
     pub(super) fn post(&self, posted: &[Posted]) -> io::Result<()> {

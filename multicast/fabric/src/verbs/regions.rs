@@ -1,10 +1,9 @@
-//! Our own memory, how the device knows it, and who may reach it.
+//! Our own memory, its registrations with the device, and which peers may reach it.
 //!
-//! Memory is registered once for our own requests, when the first of them needs it, and once more
-//! for each time that it is opened to others: for good where it is shared, and for one grant where
-//! it is granted. Taking that second registration back is the fence (promise 3): it returns when the
-//! device has let go of the memory. It is the key that is fenced, and not the peer, whose other
-//! requests go on.
+//! Memory is registered once for our own requests, when the first of them needs it, and once more each time it is
+//! opened to others: permanently if it is shared, and for one grant if it is granted. Taking that second registration
+//! back is the fence (promise 3): it returns when the device has stopped using the memory. The key is fenced, and not
+//! the peer, whose other requests continue.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -14,16 +13,16 @@ use crate::memory::{Memory, WORD, check_remote_span};
 use crate::slab::Slab;
 use crate::{FabricError, Peer, Permission, Region, RegionKey};
 
-/// What keeps memory that our own requests use: they hold it until they have ended.
+/// Keeps memory alive that our own requests use: they hold it until they have ended.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// Before the memory, so that it goes first.
+    /// Declared before the memory, so that it is dropped first.
     ours: OnceLock<Registration>,
     pub(super) memory: Arc<Memory>,
 }
 
 impl Held {
-    /// The key of our own requests.
+    /// The local key for our own requests.
     pub(super) fn local(&self, adapter: &Arc<Adapter>) -> io::Result<u32> {
         if let Some(ours) = self.ours.get() {
             return Ok(ours.local());
@@ -33,8 +32,8 @@ impl Held {
     }
 }
 
-/// The memory of the control channel's fabric, which made it and serves those who have no card, as the
-/// device knows it. The grants are that fabric's.
+/// The device's view of the control channel's memory. That fabric has made the memory, serves peers without a card, and
+/// owns the grants.
 #[derive(Debug)]
 pub(super) struct Regions {
     adapter: Arc<Adapter>,
@@ -44,7 +43,7 @@ pub(super) struct Regions {
 
 #[derive(Debug)]
 struct RegionState {
-    /// Before the memory, so that it goes first.
+    /// Declared before the memory, so that it is dropped first.
     open: Option<Open>,
     permission: Permission,
     held: Arc<Held>,
@@ -55,11 +54,11 @@ struct RegionState {
 struct Open {
     registration: Registration,
     grant: u32,
-    /// The one who may write; none where everybody may.
+    /// The only peer that may write; `None` if every peer may.
     writer: Option<Writer>,
 }
 
-/// Whom a region is granted to.
+/// The peer to which a region is granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
     pub(super) peer: Peer,
@@ -76,11 +75,11 @@ pub(super) struct Key {
     pub(super) remote: u32,
     words: u32,
     pub(super) grant: u32,
-    /// Whoever may write: the lower half of its incarnation, or 0 for everybody.
+    /// Lower half of the incarnation that may write; 0 for every peer.
     writer: u32,
 }
 
-/// Half of an incarnation; not 0.
+/// Half of an incarnation, never 0.
 fn half(incarnation: u64) -> u32 {
     (incarnation as u32).max(1)
 }
@@ -113,7 +112,7 @@ impl Key {
         }
     }
 
-    /// Whether the one of that incarnation may write.
+    /// Whether a process of that incarnation may write.
     pub(super) fn lets_write(&self, incarnation: u64) -> bool {
         self.writer == 0 || self.writer == half(incarnation)
     }
@@ -122,7 +121,7 @@ impl Key {
         self.words == 0
     }
 
-    /// The address of a span of the region.
+    /// The address of a span of the region, and its key.
     pub(super) fn place(&self, at: usize, len: usize) -> Result<(u64, u32), FabricError> {
         check_remote_span(self.words as usize * WORD, at, len)?;
         Ok((self.address.wrapping_add(at as u64), self.remote))
@@ -134,7 +133,7 @@ impl Regions {
         Self { adapter: Arc::clone(adapter), device: device.to_owned(), slab: Slab::default() }
     }
 
-    /// Takes a region that was just made, with the grant that it is open to all under if it is shared.
+    /// Registers a region that was just made. `grant` is the grant under which it is open to all, if it is shared.
     pub(super) fn adopt(
         &mut self,
         region: Region,
@@ -158,7 +157,7 @@ impl Regions {
         let state = self.slab.get_mut(region.0).expect("a region of ours");
         assert!(state.open.is_none(), "the region is granted already");
         let memory = &state.held.memory;
-        // Who has no card writes by other means; those who have one may still read.
+        // A writer without a card writes by other means; peers with a card may still read.
         let cards_write = writer.is_none_or(|writer| writer.card);
         let reach = if cards_write { Reach::Everybody } else { Reach::Readers };
         let registered = Registration::new(&self.adapter, memory, reach);
@@ -177,7 +176,7 @@ impl Regions {
         if let Some(open) = state.open
             && let Err(error) = open.registration.end()
         {
-            // The device may write there for ever: nobody else may have that memory.
+            // The device may write there for ever, so the memory must never be reused.
             tracing::error!(%error, device = self.device, "memory is lost");
             std::mem::forget(state.held);
         }
@@ -217,7 +216,7 @@ impl Regions {
         Ok(Self::key_of(self.state(region), incarnation))
     }
 
-    /// Whose card may write to a granted region.
+    /// The peer whose card may write to a granted region.
     pub(super) fn writer(&self, region: Region) -> Option<Peer> {
         let state = self.state(region);
         assert!(state.permission == Permission::Granted, "a shared region has no grant");
@@ -225,7 +224,7 @@ impl Regions {
         writer.filter(|writer| writer.card).map(|writer| writer.peer)
     }
 
-    /// Takes a grant back. When this returns nobody but us writes there.
+    /// Takes a grant back. When this returns, only this process writes there.
     pub(super) fn revoke(&mut self, region: Region) -> io::Result<()> {
         let state = self.slab.get_mut(region.0).expect("a region of ours");
         state.open.take().map_or(Ok(()), |open| open.registration.end())

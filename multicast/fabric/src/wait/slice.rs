@@ -1,19 +1,18 @@
-//! Short slices: how long the scheduler lets a thread run before others on its core have their turn.
+//! Short slices: how long the scheduler lets a thread run before others on its core get their turn.
 //!
-//! A thread that sleeps between two messages and uses less than its share of the core is put before one that
-//! computes when it is woken, if its slice is the shorter one. With the slice that everybody has, it waits until the
-//! other's is used up, which the kernel looks at once a tick: up to 4 ms with HZ = 250. A shorter slice gives no
-//! larger share of the core.
+//! A thread that sleeps between two messages and uses less than its share of the core preempts a computing thread when
+//! it is woken, if its slice is the shorter one. With the default slice, it waits until the other's slice is used up,
+//! which the kernel checks once a tick: up to 4 ms with HZ = 250. A shorter slice gives no larger share of the core.
 
 use std::io;
 
 /// The shortest slice that Linux grants.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks the scheduler to give the calling thread short slices. Its policy and its niceness stay.
+/// Asks the scheduler to give the calling thread short slices. Policy and niceness do not change.
 ///
-/// For threads that poll and sleep. Linux heeds it from 6.12 on, for threads of the normal policy; where it does not,
-/// nothing changes.
+/// For threads that poll and sleep. Linux honours it from 6.12 on, for threads of the normal policy; elsewhere nothing
+/// changes.
 pub fn ask_for_short_slices() {
     if let Err(error) = shorten() {
         tracing::debug!(%error, "the scheduler was not asked for short slices");
@@ -30,7 +29,7 @@ fn shorten() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })
 }
 
-/// How the calling thread is scheduled.
+/// The scheduling attributes of the calling thread.
 fn attributes() -> io::Result<libc::sched_attr> {
     let size = size_of::<libc::sched_attr>() as u32;
     let mut attributes = libc::sched_attr {
@@ -56,7 +55,7 @@ fn check(returned: libc::c_long) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Runs `what` on a thread of its own, since it changes how that is scheduled.
+    /// Runs `what` on a separate thread, because it changes that thread's scheduling.
     fn on_a_thread<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(what).join().expect("it does not panic")
     }

@@ -1,45 +1,43 @@
-//! When to yield: for as long as yields return in time.
+//! When to yield: as long as yields return in time.
 //!
-//! A yield to a thread that waits as we do returns within microseconds, one to a thread that works
-//! for us when its turn is over. A yield to a thread that computes returns with the scheduler's
-//! tick: since Linux 6.12 whoever yields forfeits the rest of its slice, so the other keeps the core
-//! for milliseconds, each time. A thread that sleeps instead forfeits nothing, and is put before the
-//! other when it is woken.
+//! A yield to a thread that waits as we do returns within microseconds; one to a thread that works for us, when its
+//! turn is over. A yield to a thread that computes returns with the scheduler's tick: since Linux 6.12 a yield forfeits
+//! the rest of the slice, so the other thread keeps the core for milliseconds, each time. A thread that sleeps instead
+//! forfeits nothing, and preempts the other when it is woken.
 //!
-//! **Invariant.** `PAUSE_MIN <= pause <= PAUSE_MAX`, so late yields cost a bounded share of the
-//! time: after the `n`th in a row none is tried for `PAUSE_MIN << n`, and a neighbour that has gone
-//! is noticed within `PAUSE_MAX`.
+//! **Invariant.** `PAUSE_MIN <= pause <= PAUSE_MAX`, so late yields cost a bounded share of the time: after the `n`th
+//! in a row none is tried for `PAUSE_MIN << n`, and it is noticed within `PAUSE_MAX` that a neighbour has gone.
 
 use std::time::Duration;
 
-/// A yield that takes longer went to somebody who computes: a slice is some milliseconds. Processes of our own that
-/// yield as well keep each other from a core for up to one, some fifty times a second.
+/// A longer yield went to a thread that computes: a slice is some milliseconds. Our own processes, which yield as well,
+/// keep each other from a core for up to one millisecond, some fifty times a second.
 pub(super) const LATE: Duration = Duration::from_micros(1500);
 
-/// How long to do without after a late yield: at first, at most.
+/// Pause after a late yield: first and shortest, longest.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(1);
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How long to do without when the yields of somebody who works with us are late.
+/// Pause after a peer has reported that its yields are late.
 pub(super) const HEARD: Duration = Duration::from_millis(2);
 
-/// What one thread knows of its yields. Times are of any clock that only rises.
+/// Measurements of one thread's yields. Times are of any clock that only rises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Yields {
-    /// None is tried before this.
+    /// No yield is tried before this time.
     resume: Duration,
-    /// How long to do without if the next one is late.
+    /// The pause that follows the next late yield.
     pause: Duration,
-    /// All have returned in time since this.
+    /// All yields since this time have returned in time.
     in_time_since: Duration,
-    /// The last one was late.
+    /// Whether the last yield was late.
     late: bool,
-    /// We take the core of somebody who works with us to be contended until then.
+    /// Until this time, the core of a cooperating peer counts as contended.
     heard: Duration,
 }
 
 impl Default for Yields {
-    /// None was late so far.
+    /// No yield was late so far.
     fn default() -> Self {
         Self {
             resume: Duration::ZERO,
@@ -54,23 +52,24 @@ impl Default for Yields {
 impl Yields {
     /// Whether a yield may be tried.
     pub fn may(&self, now: Duration) -> bool {
-        // Whoever has been late itself finds out by itself whether it still would be: if two waited for each other's
-        // yields to be in time, neither would ever try one.
+        // A thread whose own yields were late finds out by itself whether they still are: if two threads waited for
+        // each other's yields to be timely, neither would ever try one.
         now >= self.resume && (self.late || now >= self.heard)
     }
 
-    /// Whether yields are late again and again.
+    /// Whether yields are late repeatedly.
     pub fn are_late(&self) -> bool {
         self.late && self.pause > 2 * PAUSE_MIN
     }
 
-    /// Those of somebody who works with us are late: if we went on yielding, we would take what is left of the core.
+    /// The yields of a cooperating peer are late: if this thread went on yielding, it would take what is left of the
+    /// core.
     pub fn heard(&mut self, now: Duration) {
         self.heard = now.saturating_add(HEARD);
     }
 
-    /// Takes note of a yield. A late one doubles the pause after the next late one; yields that are
-    /// in time for as long as a pause halve it.
+    /// Records a yield. A late one doubles the pause after the next late one; yields that are in time for as long as a
+    /// pause halve it.
     pub fn returned(&mut self, began: Duration, ended: Duration) {
         self.late = ended.saturating_sub(began) > LATE;
         if self.late {
@@ -90,7 +89,7 @@ mod tests {
 
     const LATER: Duration = Duration::from_millis(4);
 
-    /// Has every yield that is tried return late from `now` on, until `n` have. Returns the pauses.
+    /// Makes every yield that is tried from `now` on return late, until `n` have. Returns the pauses.
     fn late(yields: &mut Yields, now: &mut Duration, n: usize) -> Vec<Duration> {
         let pause = |_| {
             assert!(yields.may(*now));
@@ -166,7 +165,8 @@ mod tests {
         assert!(yields.may(now + HEARD) && !yields.are_late());
     }
 
-    /// Two that hear of each other both try yields again, or they would never find out that those are in time again.
+    /// Two threads that receive each other's reports both try yields again; otherwise they would never learn that
+    /// yields are timely again.
     #[test]
     fn who_was_late_itself_tries_again_whatever_it_hears() {
         let (mut yields, mut now) = (Yields::default(), Duration::from_secs(5));
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(told.collect::<Vec<_>>(), [false, true, true]);
     }
 
-    /// Who tries all the time beside somebody who computes loses little by it.
+    /// A thread that tries all the time beside a computing thread loses little by it.
     #[test]
     fn late_yields_take_a_small_share_of_the_time() {
         let mut yields = Yields::default();

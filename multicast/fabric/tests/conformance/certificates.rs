@@ -1,4 +1,4 @@
-//! Who may meet on an encrypted network.
+//! Which processes may connect on an encrypted network.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,7 +11,7 @@ use crate::harness::WATCHDOG;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Makes certificates.
+/// A certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -45,7 +45,7 @@ impl Authority {
         Certificate { pem, key: key.serialize_pem() }
     }
 
-    /// That of one who has this certificate and trusts us.
+    /// The security of a process that has this certificate and trusts this authority.
     pub(crate) fn security(&self, own: &Certificate) -> Security {
         let authority = self.certificate.as_bytes();
         let tls = Tls::new(authority, own.pem.as_bytes(), own.key.as_bytes(), str::to_owned);
@@ -53,7 +53,7 @@ impl Authority {
     }
 }
 
-/// What comes of it when one with the first security calls one with the second.
+/// The outcome when a process with the first security calls one with the second.
 fn call(caller: Security, called: Security) -> Result<(), String> {
     let book = Book::default();
     book.insert("b", "127.0.0.1:0");
@@ -82,7 +82,8 @@ fn only_who_has_a_valid_certificate_of_the_cluster_is_let_in() {
     let good = |name: &str| ours.security(&ours.certify(name));
     let expired = |name: &str| ours.security(&ours.certify_for(name, now - 2 * DAY, now - DAY));
     let early = |name: &str| ours.security(&ours.certify_for(name, now + DAY, now + 2 * DAY));
-    // They trust us, and are not ours; and they are ours, and trust somebody else.
+    // A foreign certificate is of another authority, and its holder trusts ours. A mistaken process has a certificate
+    // of ours and trusts another authority.
     let foreign = |name: &str| ours.security(&theirs.certify(name));
     let mistaken = |name: &str| theirs.security(&ours.certify(name));
     assert_eq!(call(good("a"), good("b")), Ok(()));
@@ -107,7 +108,7 @@ fn only_who_has_a_valid_certificate_of_the_cluster_is_let_in() {
     }
 }
 
-/// Who shows no certificate at all is not let in, however well it speaks.
+/// A caller that shows no certificate is refused, even if it speaks the protocol correctly.
 #[test]
 fn a_caller_without_a_certificate_is_not_let_in() {
     use rustls::pki_types::pem::PemObject;

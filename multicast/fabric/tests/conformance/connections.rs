@@ -1,4 +1,4 @@
-//! What can happen to connections: strangers, nonsense, resets, two calls at once, deaths.
+//! What can happen to connections: unknown callers, invalid bytes, resets, simultaneous calls, deaths.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ fn look(fabric: &mut TcpFabric) {
     fabric.park(Duration::ZERO, &mut |_| true);
 }
 
-/// Lets both do what there is to do until `done`.
+/// Polls both fabrics until `done`.
 fn until(
     a: &mut TcpFabric,
     b: &mut TcpFabric,
@@ -43,7 +43,7 @@ fn until(
     }
 }
 
-/// Two who know each other; the first has called.
+/// Two connected processes; the first has called.
 fn pair(net: &Net) -> (TcpFabric, TcpFabric, Peer, Peer) {
     let (mut a, mut b) = (net.join("a").unwrap(), net.join("b").unwrap());
     until(&mut a, &mut b, |a, b| a.dial("b").is_ok() && b.dial("a").is_ok());
@@ -51,7 +51,7 @@ fn pair(net: &Net) -> (TcpFabric, TcpFabric, Peer, Peer) {
     (a, b, to_b, to_a)
 }
 
-/// Both can write to each other.
+/// Checks that both can write to each other.
 fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
     let region = b.create(64, Permission::Shared).unwrap();
     let there = a.attach(to_b, &b.key(region)).unwrap();
@@ -67,7 +67,7 @@ fn check_alive(a: &mut TcpFabric, b: &mut TcpFabric, to_b: Peer) {
     assert_eq!(seen, [(1, Outcome::Done)]);
 }
 
-// What travels, put together by hand: whoever changes it must raise the version.
+// Messages and frames assembled by hand. A change of the formats must raise the version.
 
 const VERSION: u32 = 4;
 
@@ -103,7 +103,7 @@ fn write_frame(key: &RegionKey, at: u64, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Somebody who speaks by hand.
+/// A caller whose bytes are chosen by hand.
 struct Stranger(TcpStream);
 
 impl Stranger {
@@ -115,11 +115,11 @@ impl Stranger {
     }
 
     fn say(&mut self, bytes: &[u8]) {
-        // Whoever refuses us may have hung up already.
+        // A side that refuses us may have hung up already.
         let _ = self.0.write(bytes);
     }
 
-    /// What is answered, up to `len` bytes or the end, while `owner` does what there is to do.
+    /// The answer, up to `len` bytes or the end, while `owner` polls.
     fn hear(&mut self, len: usize, owner: &mut TcpFabric) -> Vec<u8> {
         let (mut heard, end) = (Vec::new(), Instant::now() + WATCHDOG);
         while heard.len() < len {
@@ -179,7 +179,8 @@ fn strangers_are_told_why_they_are_refused_and_harm_nothing() {
     check_alive(&mut a, &mut b, to_b);
 }
 
-/// A cluster is of one fabric. Nodes that were told different ones are told so; clients need no card.
+/// All nodes of a cluster use one fabric. Nodes with different fabrics refuse each other and say so; clients need no
+/// card.
 #[cfg(feature = "verbs")]
 #[test]
 fn nodes_with_a_card_and_without_refuse_each_other() {
@@ -244,7 +245,7 @@ fn any_bytes_at_the_door_and_after_it_harm_nobody_else() {
                 stranger.say(&bytes);
             }
             _ => {
-                // It is let in, and goes on with nonsense: in the form of a frame or in none.
+                // It is accepted, and then sends invalid bytes, some of them in the form of a frame.
                 stranger.say(&hello(CLUSTER, &format!("x{round}"), "b", 0));
                 assert_eq!(stranger.hear(WELCOME, &mut b).len(), WELCOME);
                 let mut bytes = noise(300);
@@ -276,7 +277,7 @@ fn many_who_come_at_once_and_vanish_leave_nothing() {
         for (i, stranger) in strangers.iter_mut().enumerate() {
             stranger.say(&hello(CLUSTER, &format!("x{i}"), "b", 0));
         }
-        // Some before they are welcomed, and some after.
+        // Some disconnect before they are welcomed, and some afterwards.
         for stranger in strangers.iter_mut().skip(100) {
             assert_eq!(stranger.hear(WELCOME, &mut b).len(), WELCOME);
         }
@@ -290,8 +291,8 @@ fn many_who_come_at_once_and_vanish_leave_nothing() {
     }
 }
 
-/// More are at the door than there is room for, and say nothing: who has been there for longest goes, and
-/// who comes last is let in.
+/// When more silent callers connect than there is room for, the one that has waited for longest is dropped, and the
+/// newest is accepted.
 #[test]
 fn who_says_nothing_keeps_nobody_out() {
     let net = net(&["b"]);
@@ -304,7 +305,7 @@ fn who_says_nothing_keeps_nobody_out() {
     drop(silent);
 }
 
-/// Who was let in and was given no key reaches nothing, whatever it tries.
+/// A caller that was accepted and was given no key reaches nothing, whatever it tries.
 #[test]
 fn keys_cannot_be_guessed() {
     let net = net(&["b"]);
@@ -324,7 +325,7 @@ fn keys_cannot_be_guessed() {
         }
     }
     let answers = stranger.hear(16 * tries, &mut b);
-    // Each frame says in its fifth byte what it is: 4 is a denial.
+    // The fifth byte of a frame is its kind; 4 is a denial.
     assert!(answers.as_chunks::<16>().0.iter().all(|answer| answer[4] == 4));
     assert_eq!(answers.len(), 16 * tries);
     assert!(regions.iter().all(|region| b.load(*region, 0) == 0));
@@ -344,11 +345,11 @@ fn nothing_of_a_connection_is_placed_once_its_successor_was_welcomed() {
         assert_eq!(first.hear(WELCOME, &mut b)[12], 2);
         first.say(&write_frame(&key, 0, &[1; 8]));
         until_word(&mut b, region, u64::from_ne_bytes([1; 8]));
-        // On its way, and not looked at, when the successor knocks.
+        // Sent, and not yet read, when the successor calls.
         first.say(&write_frame(&key, 0, &[2; 8]));
         let mut second = Stranger::at(&address);
         second.say(&hello(CLUSTER, "x", "b", 2 * round + 1));
-        // Until it is welcomed, either may be seen; from then on what is seen stays.
+        // Until the successor is welcomed, either value may be seen; from then on the value stays.
         assert_eq!(second.hear(WELCOME, &mut b)[12], 2);
         b.store(region, 0, 0);
         first.say(&write_frame(&key, 0, &[3; 8]));
@@ -374,7 +375,8 @@ fn until_word(fabric: &mut TcpFabric, region: Region, word: u64) {
     }
 }
 
-/// Both call at the same moment, again and again: each then knows one peer, and they hear each other.
+/// Both call at the same moment, again and again: afterwards each has one peer, and receives the other's control
+/// messages.
 #[test]
 fn two_calls_at_once_are_one_meeting() {
     const ROUNDS: usize = 100;
@@ -386,7 +388,7 @@ fn two_calls_at_once_are_one_meeting() {
             let mut delay = Rng::new(me.len() as u64 + u64::from(me.as_bytes()[0]));
             for round in 0..ROUNDS {
                 let mut fabric = net.join(me).unwrap();
-                // Both are at their addresses.
+                // Both listen at their addresses.
                 barrier.wait();
                 for _ in 0..delay.below(3_000) {
                     std::hint::spin_loop();
@@ -405,7 +407,7 @@ fn two_calls_at_once_are_one_meeting() {
                     look(&mut fabric);
                     assert_eq!(fabric.dial(other).unwrap(), peer, "still the same");
                 }
-                // Nobody leaves before the other has heard.
+                // Neither leaves before the other has received its message.
                 barrier.wait();
                 drop(fabric);
                 barrier.wait();
@@ -474,7 +476,7 @@ fn a_batch_is_one_system_call() {
     assert_eq!(b.traffic().sends - before.1, 1, "and so are its answers");
 }
 
-/// Something between two processes that can fail.
+/// A proxy between two processes that can break.
 struct Wall {
     address: String,
     broken: Arc<AtomicBool>,
@@ -482,7 +484,7 @@ struct Wall {
 }
 
 impl Wall {
-    /// Passes everything on to `target`, until it is broken: then it resets all connections.
+    /// Forwards everything to `target`, until it is broken: then it resets all connections.
     fn before(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -504,7 +506,7 @@ impl Wall {
                 }
                 if flags.0.swap(false, Ordering::Relaxed) {
                     for socket in links.drain(..).flatten() {
-                        // Nothing is sent any more: both sides are told by a reset.
+                        // Closes with a reset, without sending anything more.
                         rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))
                             .unwrap();
                     }
@@ -542,8 +544,8 @@ impl Drop for Wall {
     }
 }
 
-/// Resets at any moment, with writes, reads and letters under way: every end is told, both sides find
-/// out, and meet again as new peers with nothing of the earlier connection left.
+/// Resets at any moment, with writes, reads and control messages under way: the end of every operation is reported,
+/// both sides notice, and connect again as new peers with nothing of the earlier connection left.
 #[test]
 fn connections_are_reset_and_made_again() {
     let theirs = net(&["b"]);
@@ -607,8 +609,8 @@ fn connections_are_reset_and_made_again() {
     assert!(unknown > 0);
 }
 
-/// Who reads nothing is given up, when too much waits for it or when it has waited for too long; and
-/// everybody else is served.
+/// A peer that reads nothing is given up when too much waits for it, or when it has waited for too long; all other
+/// peers are served meanwhile.
 #[test]
 fn who_reads_nothing_is_given_up() {
     let given_up = |most: u64| {

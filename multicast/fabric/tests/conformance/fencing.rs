@@ -1,8 +1,8 @@
-//! Promise 3 against a writer that hammers, is stopped, or is killed in the middle of a write.
+//! Promise 3 against a writer that writes continuously, is stopped, or is killed in the middle of a write.
 //!
-//! Each write covers a prefix of the region with its number, and a second one puts the number at
-//! the region's end. What the owner keeps at a revocation must then hold everything that the writer
-//! was told is done, the denied write's words or its predecessor's beside it, and never change.
+//! Each write covers a prefix of the region with its number, and a second write puts the number at the region's end.
+//! What the owner keeps at a revocation must then contain everything that was reported to the writer as done, next to
+//! words of the denied write or of its predecessor, and must never change.
 //!
 //! A revocation landed *inside* a write if the denied write's number is in what the owner kept:
 //! its writer then found the grant open before its first byte and closed after its last.
@@ -22,32 +22,32 @@ use crate::harness::{
 /// Deaths of each kind that are tried between machines.
 const DEATHS: usize = 8;
 
-/// Writes that one who hammers has under way.
+/// Writes under way of a continuous writer.
 const UNDER_WAY_MAX: u32 = 16;
 /// Bodies among them: every other write is a tail.
 const BODIES: usize = UNDER_WAY_MAX as usize / 2;
 const SIZE_MAX: usize = 256 << 10;
 const INSIDE_MIN: u32 = 1_000;
-/// Says how many it is to be instead.
+/// Overrides that number.
 const INSIDE_ENV: &str = "SKEIN_HAMMER";
-/// Regions granted at once, to be revoked one after the other: on a busy machine each exchange of
-/// mail costs several turns of the scheduler.
+/// Regions granted at once, to be revoked one after the other: on a busy machine each exchange of control messages
+/// costs several turns of the scheduler.
 const BATCH: usize = 8;
 
-// Words of the shared region in which the writer says what it is doing.
+// Words of the shared region in which the writer publishes its progress.
 const WHERE: usize = 0;
 const BEGUN: usize = 64;
 const ENDED: usize = 128;
 
-/// What a writer reports of a grant.
+/// A writer's report about a grant.
 #[derive(Debug)]
 struct Report {
     /// The number before its first write.
     earlier: u64,
-    /// The last body, and the last tail, that it was told is done; 0 if none.
+    /// The last body, and the last tail, that were reported as done; 0 if none.
     body: u64,
     tail: u64,
-    /// The first that was denied: number, and whether it was the tail's.
+    /// The first denied write: its number, and whether it was a tail.
     denied: u64,
     denied_tail: u64,
 }
@@ -67,14 +67,14 @@ impl Report {
     }
 }
 
-/// Writes under each grant it is given until it is denied, then under the next.
+/// Writes under each grant that it is given until it is denied, then under the next.
 pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
     let (_, letter) = mail(&mut fabric);
     let progress = keys(&letter).next().unwrap();
     let progress = fabric.attach(owner, &progress).unwrap();
-    // Each body under way has a span of its own, for it may be read late.
+    // Each body under way has its own span, because it may be read late.
     let source = fabric.create(BODIES * SIZE_MAX, Permission::Shared).unwrap();
     let mut bytes = vec![0; SIZE_MAX];
     let (mut i, mut grants) = (0u64, 0u64);
@@ -83,7 +83,7 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
         if letter == b"enough" {
             return;
         }
-        // Each a key, how long the body is, and where the tail.
+        // For each grant: its key, the length of the body, and the offset of the tail.
         let granted: Vec<_> = letter
             .as_chunks::<48>()
             .0
@@ -100,7 +100,7 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
             let mut report = Report { earlier: i, body: 0, tail: 0, denied: 0, denied_tail: 0 };
             grants += 1;
             put(&mut fabric, progress, WHERE, grants, None);
-            // Ends that are still to come: a few at a time, where they come later.
+            // Completions still to come: several at a time on backends that report them late.
             let mut under_way = 0;
             while report.denied == 0 || under_way > 0 {
                 if report.denied == 0 && under_way < UNDER_WAY_MAX {
@@ -140,22 +140,22 @@ pub(crate) fn hammer<F: Fabric>(mut fabric: F) {
     }
 }
 
-/// The owner's side of it.
+/// The owner's side of the race.
 struct Target<F> {
     owner: F,
     writer: Peer,
     progress: Region,
     logs: Vec<Region>,
     len: usize,
-    /// Of the present grants: how long their bodies are, and what was kept of them.
+    /// For each present grant: the length of its bodies, and what was kept of them.
     sizes: Vec<usize>,
     kept: Vec<Vec<u64>>,
-    /// Grants that the writer was done with before.
+    /// Grants with which the writer had finished before.
     grants: u64,
 }
 
 impl<F: Fabric> Target<F> {
-    /// With so many regions of `len` bytes; the tail has the last cache line.
+    /// Creates `count` regions of `len` bytes. The tail is in the last cache line.
     fn new(harness: &impl Ground<F = F>, count: usize, len: usize) -> (Self, Hand) {
         let mut owner = harness.join_as_owner();
         let hand = harness.launch("hammer", "writer");
@@ -177,7 +177,7 @@ impl<F: Fabric> Target<F> {
             letter.extend(self.owner.grant(log, self.writer).unwrap().0);
             letter.extend([size, self.len - 64].map(|n| (n as u64).to_le_bytes()).concat());
         }
-        // Half of them with the next revocation prepared, half without.
+        // The next revocation is prepared for half of them.
         self.logs.iter().step_by(2).for_each(|&log| self.owner.prepare(log));
         self.sizes = sizes;
         self.kept.clear();
@@ -222,7 +222,7 @@ impl<F: Fabric> Target<F> {
         }
     }
 
-    /// For each of the present grants: whether its revocation came inside a write.
+    /// For each present grant: whether its revocation came inside a write.
     fn check(&mut self) -> Vec<bool> {
         let (from, reports) = mail(&mut self.owner);
         assert_eq!(from, self.writer);
@@ -253,7 +253,7 @@ impl<F: Fabric> Target<F> {
     }
 }
 
-/// Until so many revocations came inside a write, or as many as somebody asks for.
+/// Runs until `usual` revocations came inside a write, or as many as the environment asks for.
 fn race(harness: &impl Ground, usual: u32) {
     let asked = env::var(INSIDE_ENV).ok();
     let inside_min = asked.map_or(usual, |asked| asked.parse().expect("a number of revocations"));
@@ -265,7 +265,7 @@ fn race(harness: &impl Ground, usual: u32) {
     while count < inside_min {
         // Enough for a machine that many others use.
         assert!(counted.elapsed() < 2 * WATCHDOG, "inside {inside:?} of {revoked:?} revocations");
-        // Short writes are hit less often, and long ones are why this takes time.
+        // Short writes are hit less often; long ones make this slow.
         let picks: Vec<usize> =
             (0..BATCH).map(|_| *rng.pick(&[0, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5])).collect();
         target.grant(picks.iter().map(|&pick| sizes[pick]).collect());
@@ -274,7 +274,7 @@ fn race(harness: &impl Ground, usual: u32) {
             for _ in 0..rng.below(2_000) {
                 hint::spin_loop();
             }
-            // Mostly while it says that it is writing; now and then at any moment.
+            // Mostly while the writer reports that it is writing; now and then at any moment.
             let wait = Instant::now() + Duration::from_millis(2);
             while !rng.one_in(200) && !target.is_inside() && Instant::now() < wait {
                 if rng.one_in(8) {
@@ -299,8 +299,8 @@ fn race(harness: &impl Ground, usual: u32) {
     target.end(hand, harness);
 }
 
-/// Tiny regions, so that what the owner copies is what the writer has only just written: the bytes
-/// are in the writer's store buffer and not in memory yet, unless both sides fence.
+/// Tiny regions, so that the owner copies what the writer has only just written: the bytes are in the writer's store
+/// buffer and not in memory yet, unless both sides fence.
 #[test]
 fn a_write_that_is_done_is_not_in_a_store_buffer() {
     let harness = Harness::of_threads();
@@ -334,7 +334,7 @@ fn no_late_byte_of_a_thread_that_hammers() {
     race(&Harness::of_threads(), INSIDE_MIN);
 }
 
-/// Only the longest writes travel in several frames, so that a revocation can come between them.
+/// Only the longest writes are sent in several frames, so that a revocation can come between them.
 #[test]
 fn no_late_byte_of_a_process_elsewhere_that_hammers() {
     race(&Wire::plain(), INSIDE_MIN / 20);
@@ -374,7 +374,7 @@ fn a_writer_stopped_in_a_write_holds_nothing_up_and_lands_nothing_later() {
         target.wait();
         stop_inside(&mut target, &hand);
         took.push(target.revoke());
-        // Whoever comes next is not held up either: the next grant is one more file.
+        // The next writer is not delayed either: the next grant is one more file.
         target.owner.grant(target.logs[0], target.writer).unwrap();
         hand.go_on();
         inside += target.check().into_iter().filter(|&hit| hit).count();
@@ -384,7 +384,7 @@ fn a_writer_stopped_in_a_write_holds_nothing_up_and_lands_nothing_later() {
     took.sort_unstable();
     println!("{inside} of 40 inside a write; revoking took {:?}, at most {:?}", took[20], took[39]);
     assert!(inside > 0);
-    // The median, since a shared machine may take the processor away from anybody.
+    // The median, since a shared machine may take the processor away from any process.
     assert!(took[20] < Duration::from_millis(5), "{took:?}");
     target.end(hand, &harness);
 }
@@ -413,8 +413,8 @@ fn a_writer_killed_in_a_write_holds_nothing_up_and_is_gone() {
     }
 }
 
-/// Where bytes travel, those of a writer that is killed in a long write are under way: what has arrived
-/// when the grant is revoked stays as it is, torn or whole, and nobody has to wait for the rest.
+/// Between machines, the bytes of a writer that is killed in a long write are under way: what has arrived when the
+/// grant is revoked stays as it is, torn or whole, and nobody has to wait for the rest.
 fn killed_inside<G: Ground>(ground: impl Fn() -> Option<G>) {
     let (mut torn, mut took) = (0, Vec::new());
     for _ in 0..DEATHS {
@@ -448,7 +448,7 @@ fn until_gone<F: Fabric>(fabric: &mut F, peer: Peer) {
     }
 }
 
-/// Lends out memory until it is killed.
+/// Shares memory until it is killed.
 pub(crate) fn victim<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
     let region = fabric.create(SIZE_MAX, Permission::Shared).unwrap();
@@ -458,8 +458,7 @@ pub(crate) fn victim<F: Fabric>(mut fabric: F) {
     }
 }
 
-/// Whoever writes to one that is killed is told of each write that it is done or that nobody knows, and
-/// of none that it was denied; and soon.
+/// Each write to a process that is killed is reported, and soon, as done or as unknown; none is reported as denied.
 fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
     let mut unknown = 0;
     for _ in 0..DEATHS {
@@ -498,7 +497,7 @@ fn target_killed<G: Ground>(ground: impl Fn() -> Option<G>) {
     assert!(unknown > 0);
 }
 
-/// Lets its owner write, takes that back when it is told to, and waits to be killed.
+/// Grants its owner the right to write, revokes it on request, and waits to be killed.
 pub(crate) fn revoker<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
     let region = fabric.create(64, Permission::Granted).unwrap();
@@ -512,8 +511,8 @@ pub(crate) fn revoker<F: Fabric>(mut fabric: F) {
     }
 }
 
-/// What was revoked stays so when the revoker dies: a writer that has not noticed the death is not told that its write
-/// is done, though both still map the memory.
+/// A revocation stays valid when the revoker dies: a write is not reported as done to a writer that has not noticed the
+/// death, though both still map the memory.
 fn revoked_by_the_dead<G: Ground>(ground: impl Fn() -> Option<G>) {
     for _ in 0..DEATHS {
         let Some(ground) = ground() else { return };
@@ -531,7 +530,7 @@ fn revoked_by_the_dead<G: Ground>(ground: impl Fn() -> Option<G>) {
     }
 }
 
-/// How the only write that is under way ends.
+/// The outcome of the only write that is under way.
 fn one_end<F: Fabric>(writer: &mut F) -> Outcome {
     writer.flush();
     let end = Instant::now() + WATCHDOG;

@@ -1,4 +1,4 @@
-//! The other side: roles played by processes or threads, and the tools to talk to them.
+//! The other side: roles played by processes or threads, and tools to communicate with them.
 
 use std::env;
 use std::fs;
@@ -15,22 +15,22 @@ use tempfile::TempDir;
 
 use crate::{fencing, incarnations, ordering, space, waiting};
 
-/// Nothing here takes this long unless it hangs.
+/// No step of a test takes this long unless it hangs.
 pub(crate) const WATCHDOG: Duration = Duration::from_mins(1);
 
 pub(crate) const OWNER: &str = "owner";
 const ROLE: &str = "SKEIN_TEST_ROLE";
 
-/// Where processes or threads meet, and a way to get others to join.
+/// A meeting place of processes or threads, and a way to launch others.
 pub(crate) trait Ground {
     type F: Fabric;
 
-    /// Joins as the one that the others know.
+    /// Joins as the process that the others can dial.
     fn join_as_owner(&self) -> Self::F;
 
     fn launch(&self, role: &str, name: &str) -> Hand;
 
-    /// Everybody has left: nothing of theirs may be left behind.
+    /// All have left: checks that nothing of theirs is left behind.
     fn check_empty(&self);
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Cards(pub(crate) Net);
 
 #[cfg(feature = "verbs")]
 impl Cards {
-    /// None without an RDMA device.
+    /// `None` without an RDMA device.
     pub(crate) fn plain() -> Option<Self> {
         has_adapter().then(|| Self(Wire::plain().0))
     }
@@ -146,7 +146,7 @@ impl Ground for Cards {
     fn check_empty(&self) {}
 }
 
-/// A process that plays a role.
+/// Starts a process that plays a role.
 fn process(role: &str, name: &str, place: &str) -> Hand {
     let me = env::current_exe().unwrap();
     let child = Command::new(me)
@@ -157,14 +157,14 @@ fn process(role: &str, name: &str, place: &str) -> Hand {
     Hand::Process(child.unwrap())
 }
 
-/// Somebody launched. A process is killed if the test gives up on it.
+/// A launched process or thread. A process is killed if the test gives up on it.
 pub(crate) enum Hand {
     Process(Child),
     Thread(Option<JoinHandle<()>>),
 }
 
 impl Hand {
-    /// Waits for the role to end well.
+    /// Waits for the role to end, and checks that it succeeded.
     pub(crate) fn finish(mut self) {
         match &mut self {
             Self::Process(child) => assert!(child.wait().unwrap().success(), "the role failed"),
@@ -213,7 +213,7 @@ impl Drop for Hand {
     }
 }
 
-/// Not a test: what the processes that the tests launch run.
+/// Not a test: the processes that the tests launch run this.
 #[test]
 fn play_the_role() {
     let Ok(told) = env::var(ROLE) else { return };
@@ -261,7 +261,7 @@ fn play<F: Fabric>(role: &str, fabric: F) {
     }
 }
 
-/// The owner. On a busy machine, and on an emulated one, to meet takes longer than one call may.
+/// Dials the owner. On a busy or emulated machine, connecting takes longer than one call may.
 pub(crate) fn meet_owner<F: Fabric>(fabric: &mut F) -> Peer {
     let end = Instant::now() + WATCHDOG;
     loop {
@@ -273,7 +273,7 @@ pub(crate) fn meet_owner<F: Fabric>(fabric: &mut F) -> Peer {
     }
 }
 
-/// Waits for mail.
+/// Waits for a control message.
 pub(crate) fn mail<F: Fabric>(fabric: &mut F) -> (Peer, Vec<u8>) {
     let end = Instant::now() + WATCHDOG;
     let mut bytes = Vec::new();
@@ -286,7 +286,7 @@ pub(crate) fn mail<F: Fabric>(fabric: &mut F) -> (Peer, Vec<u8>) {
     }
 }
 
-/// Splits mail into keys.
+/// Splits a control message into keys.
 pub(crate) fn keys(bytes: &[u8]) -> impl Iterator<Item = RegionKey> {
     bytes.as_chunks::<32>().0.iter().map(|key| RegionKey(*key))
 }
@@ -296,14 +296,14 @@ pub(crate) fn put<F: Fabric>(fabric: &mut F, to: Remote, at: usize, word: u64, t
     fabric.write(to, at, Source::Inline(&word.to_ne_bytes()), tag).unwrap();
 }
 
-/// Everything that was completed since the last call.
+/// The completions since the last call.
 pub(crate) fn ends<F: Fabric>(fabric: &mut F) -> Vec<(u64, Outcome)> {
     let mut completions = Vec::new();
     fabric.poll(&mut completions);
     completions.into_iter().map(|Completion { tag, outcome }| (tag, outcome)).collect()
 }
 
-/// Lets what peers have written become visible, where nobody else does.
+/// Places the writes of peers, on backends where nothing else does.
 pub(crate) fn look<F: Fabric>(fabric: &mut F) {
     assert_eq!(ends(fabric), []);
 }

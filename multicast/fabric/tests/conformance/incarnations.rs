@@ -64,7 +64,7 @@ fn leftovers_of_a_killed_process_are_refused_and_cleaned_up() {
         assert!(matches!(owner.send(peer, b"hello"), Err(FabricError::Gone)));
         assert_eq!(host.live(), [OWNER]);
         assert!(host.bytes_reserved() > alone.1 + (2 << 20), "left behind");
-        // The second time by the next to join, otherwise by hand.
+        // In round 1 the next process to join cleans up, otherwise `clean_dead` does.
         if round != 1 {
             let report = host.clean_dead().unwrap();
             assert_eq!(report.processes, 1);
@@ -131,7 +131,7 @@ fn many_join_leave_and_clean_at_once() {
                     let there = mine.attach(me, &mine.key(region)).unwrap();
                     put(&mut mine, there, 0, round, Some(round));
                     assert_eq!(ends(&mut mine), [(round, Outcome::Done)]);
-                    // Everybody wants this one; whoever is second is told.
+                    // All processes try to join under this name; all but the first get an error.
                     match host.join("contested") {
                         Ok(_) | Err(FabricError::NameTaken { .. }) => {}
                         Err(e) => panic!("{e}"),
@@ -202,7 +202,7 @@ fn who_was_hung_up_on_takes_no_memory() {
             owner.attach(peer, &key).unwrap();
         }
         hand.kill();
-        // As if it had died in the middle of writing, and between two letters.
+        // As if it had died while it wrote a letter, and between two letters.
         let (name, it) = owner.who(peer).unwrap();
         let left = [format!(".{name}.{it:016x}"), format!("{name}.{it:016x}.0000000000000001")];
         for letter in &left {

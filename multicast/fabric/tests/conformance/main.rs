@@ -1,10 +1,9 @@
 //! Every backend keeps every promise of [`skein_fabric::Fabric`].
 //!
-//! `promises` runs over all backends in one thread: what must hold however slowly things happen.
-//! `ordering`, `fencing`, `waiting` and `incarnations` let real processes (this binary, started
-//! again) and threads race each other on shared memory. `simulated` asks of the simulator what no
-//! real machine can be asked for, and `space` what happens when memory runs out. `connections` and
-//! `certificates` are about what only a network has.
+//! `promises` runs on all backends in one thread, and checks what must hold however slowly things happen. `ordering`,
+//! `fencing`, `waiting` and `incarnations` let real processes (this binary, started again) and threads race each other.
+//! `simulated` checks in the simulator what no real machine can be made to do, and `space` what happens when memory
+//! runs out. `connections` and `certificates` are about networks alone.
 
 mod certificates;
 mod connections;

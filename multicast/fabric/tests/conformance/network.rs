@@ -1,4 +1,4 @@
-//! Processes on a network, driven by one thread: what the tests of `promises` need.
+//! Processes on a network, driven by one thread, for the tests of `promises`.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -17,17 +17,17 @@ use skein_fabric::{
 use crate::certificates::Authority;
 use crate::promises::Stage;
 
-/// How often nothing must have happened, so long apart, to say that nothing is under way.
+/// Number of looks without any event, and the pause between them, after which nothing counts as under way.
 const QUIET_LOOKS: u32 = 5;
 const QUIET_NAP: Duration = Duration::from_micros(300);
 
-/// A fabric whose processes meet by calling each other.
+/// A fabric whose processes connect by calling each other.
 pub(crate) trait Calling: Fabric + Sized {
-    /// The one who only calls, and has no address.
+    /// The process that only calls, and has no address.
     const GUEST: &str = "";
     fn join(net: &Net, name: &str) -> Result<Self, FabricError>;
     fn is_calling(&self, name: &str) -> bool;
-    /// Differs whenever something has passed.
+    /// Changes whenever something has passed through the fabric.
     fn passed(&self) -> [u64; 4];
 }
 
@@ -58,7 +58,7 @@ impl Calling for VerbsFabric {
     }
 }
 
-/// Processes with cards, and a client that has none.
+/// Processes with cards, and a client without one.
 #[cfg(feature = "verbs")]
 impl Calling for AnyFabric {
     const GUEST: &str = "a";
@@ -86,10 +86,10 @@ impl Calling for AnyFabric {
 
 type Everybody<F> = Rc<RefCell<Vec<Weak<RefCell<F>>>>>;
 
-/// A network that lives on one machine, and everybody on it.
+/// A network on one machine, and all its processes.
 pub(crate) struct Network<F = TcpFabric> {
     book: Book,
-    /// Makes certificates, if they are used.
+    /// Issues certificates, if they are used.
     authority: Option<Authority>,
     everybody: Everybody<F>,
 }
@@ -122,7 +122,7 @@ impl<F: Calling> Stage for Network<F> {
     }
 
     fn step(&self) -> bool {
-        // As it was before the first look, in which something may happen that the caller has not seen.
+        // The state before the first look, in which something may happen that the caller has not seen.
         let before = passed(&self.everybody);
         for _ in 0..QUIET_LOOKS {
             look(&self.everybody);
@@ -135,12 +135,12 @@ impl<F: Calling> Stage for Network<F> {
     }
 }
 
-/// Lets everybody do what there is to do.
+/// Polls all processes.
 fn look<F: Calling>(everybody: &Everybody<F>) {
     for_each(everybody, |fabric| fabric.park(Duration::ZERO, &mut |_| true));
 }
 
-/// Differs whenever something has passed.
+/// Changes whenever something has passed through any of them.
 fn passed<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
     let mut all = Vec::new();
     for_each(everybody, |fabric| all.push(fabric.passed()));
@@ -149,13 +149,13 @@ fn passed<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
 
 fn for_each<F>(everybody: &Everybody<F>, mut act: impl FnMut(&mut F)) {
     let living: Vec<_> = everybody.borrow().iter().filter_map(Weak::upgrade).collect();
-    // Whoever calls us from within its own fabric is busy.
+    // A fabric from within which this is called is borrowed already.
     for mut fabric in living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok()) {
         act(&mut fabric);
     }
 }
 
-/// Somebody on the network. Whoever dials lets the others answer.
+/// A process on the network. While it dials, the others answer.
 pub(crate) struct Joined<F> {
     fabric: Rc<RefCell<F>>,
     everybody: Everybody<F>,
@@ -234,8 +234,8 @@ impl<F: Calling> Fabric for Joined<F> {
         self.fabric.borrow_mut().wake(peer);
     }
     fn park(&mut self, longest: Duration, idle: &mut dyn FnMut(&Self) -> bool) {
-        // `idle` wants to look at us, and not at what is in us: it is asked first. How parking
-        // races with writing is for `waiting`.
+        // `idle` takes the outer fabric, which is borrowed inside, so it is called first. `waiting` tests how parking
+        // races with writing.
         let idle = idle(self);
         self.fabric.borrow_mut().park(longest, &mut |_| idle);
     }

@@ -15,7 +15,7 @@ const UNDER_WAY: usize = 64;
 const LOOKS_MIN: u32 = 100_000;
 const WRITES_MIN: u64 = 20_000;
 
-/// A word whose halves tell whether they belong together.
+/// A word whose halves are equal.
 fn twin(i: u64) -> u64 {
     i << 32 | i
 }
@@ -31,7 +31,7 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
     fabric.send(owner, b"ready").unwrap();
     let (_, letter) = mail(&mut fabric);
     let remotes: Vec<_> = keys(&letter).map(|key| fabric.attach(owner, &key).unwrap()).collect();
-    // Each body under way has a span of its own, for it may be read late.
+    // Each body under way has its own span, because it may be read late.
     let source = fabric.create(UNDER_WAY * BODY * 8, Permission::Shared).unwrap();
     let mut bytes = Vec::new();
     for i in 1.. {
@@ -42,7 +42,7 @@ pub(crate) fn writer<F: Fabric>(mut fabric: F) {
         fabric.write(remotes[1], 0, from, None).unwrap();
         let last = i.is_multiple_of(UNDER_WAY as u64);
         put(&mut fabric, remotes[2], 0, twin(i), last.then_some(i));
-        // No faster than the owner takes it, who takes nothing any more once it has seen enough.
+        // No faster than the owner reads. The owner sends a message once it has seen enough.
         let mut waiting = last;
         while waiting {
             waiting = ends(&mut fabric).is_empty();
@@ -58,7 +58,7 @@ fn race(harness: &impl Ground) {
     let mut owner = harness.join_as_owner();
     let hand = harness.launch("order", "writer");
     let (peer, _) = mail(&mut owner);
-    // In three regions, one of them granted: the order is the connection's and not the region's.
+    // In three regions, one of them granted: the order is that of the connection and not of the region.
     let before = owner.create(64, Permission::Shared).unwrap();
     let body = owner.create(BODY * 8, Permission::Granted).unwrap();
     let after = owner.create(512 << 10, Permission::Shared).unwrap();
@@ -112,7 +112,7 @@ fn cards_show_writes_in_order_and_words_whole() {
     }
 }
 
-/// A torn body of a kilobyte does not pass a checksum that came with it.
+/// A torn body of a kilobyte does not match a checksum that came with it.
 #[test]
 fn a_torn_body_is_noticed() {
     let harness = Harness::of_processes();

@@ -1,4 +1,4 @@
-//! What holds on every backend, in one thread.
+//! Promises that hold on every backend, tested in one thread.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::harness::{ends, put, words};
 pub(crate) trait Stage {
     type F: Fabric;
     fn join(&self, name: &str) -> Result<Self::F, FabricError>;
-    /// Lets the next thing happen; false if nothing is under way.
+    /// Makes the next event happen; false if nothing is under way.
     fn step(&self) -> bool;
     fn settle(&self) {
         while self.step() {}
@@ -39,7 +39,7 @@ impl Stage for World {
     }
 }
 
-/// Each of them a test per backend.
+/// Makes a test of each promise for each backend.
 macro_rules! promises {
     ($($name:ident)*) => {
         mod on_files {
@@ -117,7 +117,7 @@ promises! {
     what_changed_is_found_among_many_words
 }
 
-/// A client that has no card writes into the memory of processes that have, under the same promises.
+/// A client without a card writes into the memory of processes with cards, under the same promises.
 #[cfg(feature = "verbs")]
 mod from_a_client_without_a_card {
     use crate::network::Network;
@@ -152,7 +152,7 @@ mod from_a_client_without_a_card {
     }
 }
 
-/// Two joined processes that know each other.
+/// Two joined and connected processes.
 struct Pair<F> {
     a: F,
     b: F,
@@ -222,7 +222,7 @@ fn writes_arrive_in_the_order_posted<S: Stage>(stage: &S) {
     assert_eq!(done, 100);
 }
 
-// Promises 1 and 4, from the one who was called to the caller.
+// Promises 1 and 4, from the called process to the caller.
 fn a_reply_reaches_who_asked<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_a, to_b } = pair(stage);
     let ring = a.create(1 << 10, Permission::Granted).unwrap();
@@ -315,7 +315,7 @@ fn what_is_prepared_changes_nothing<S: Stage>(stage: &S) {
     let log = b.create(1 << 12, Permission::Granted).unwrap();
     let mut earlier = None;
     for round in 0..16 {
-        // Before and after granting and revoking, often enough for all there is to do, or not at all.
+        // Before and after granting and revoking: often enough for everything there is to prepare, or not at all.
         let times = |bit: u32| if round >> bit & 1 == 0 { 0 } else { 3 };
         (0..times(0)).for_each(|_| b.prepare(log));
         let key = b.grant(log, to_a).unwrap();
@@ -398,7 +398,7 @@ fn a_key_opens_one_grant_of_one_region_of_one_life<S: Stage>(stage: &S) {
     for (key, why) in stale {
         match a.attach(to_b, &key) {
             Err(e) => assert!(matches!(e, FabricError::StaleKey), "{why}: {e}"),
-            // Only its owner can tell.
+            // Only the region's owner can detect it.
             Ok(remote) => {
                 put(&mut a, remote, 0, 9, Some(1));
                 a.read(remote, 0, 8, (mine, 0), 2).unwrap();
@@ -575,7 +575,7 @@ fn mail_comes_whole_in_order_and_from_somebody<S: Stage>(stage: &S) {
         let len = if i == 50 { MAIL_MAX } else { usize::from(i) };
         assert_eq!(bytes, vec![i; len]);
     }
-    // It is a peer now, and can be answered.
+    // The sender is a peer now, and can be answered.
     let to_a = from.unwrap();
     assert_eq!(b.dial("a").unwrap(), to_a);
     b.send(to_a, b"got it").unwrap();
@@ -598,7 +598,7 @@ fn a_full_mailbox_is_an_error<S: Stage>(stage: &S) {
 
 fn a_destroyed_region_denies<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
-    // Some that go into an arena together, and some with a file of their own.
+    // Some that go into an arena together, and some that have their own file.
     for len in [64, 64, 4096, 300 << 10] {
         let first = b.create(len, Permission::Shared).unwrap();
         let there = a.attach(to_b, &b.key(first)).unwrap();
@@ -613,7 +613,7 @@ fn a_destroyed_region_denies<S: Stage>(stage: &S) {
     }
 }
 
-// Promise 6, as far as one thread can see.
+// Promise 6, as far as one thread can test it.
 fn a_parked_process_has_looked_again<S: Stage>(stage: &S) {
     let Pair { mut a, mut b, to_b, .. } = pair(stage);
     let shared = b.create(64, Permission::Shared).unwrap();
@@ -628,7 +628,7 @@ fn a_parked_process_has_looked_again<S: Stage>(stage: &S) {
         b.load(shared, 0) == 0
     });
     assert_eq!(asked, 1);
-    // Mail and completions that wait keep it awake, whatever `idle` says.
+    // Waiting control messages and completions keep it awake, whatever `idle` returns.
     a.send(to_b, b"hello").unwrap();
     stage.settle();
     b.park(longest, &mut |_| true);

@@ -1,4 +1,4 @@
-//! What only the simulator can be asked for: every bad moment, again and again.
+//! Tests that only the simulator allows: every bad moment, again and again.
 
 use std::time::Duration;
 
@@ -163,7 +163,7 @@ fn the_same_seed_is_the_same_run_and_everything_happens() {
     prints.dedup();
     assert_eq!(prints.len(), 60, "seeds differ");
     println!("{all}");
-    // Connections break in the simulations of the multicast, whose processes connect again.
+    // Connections flap in the simulations of the multicast, whose processes connect again.
     for (name, count) in all.all().filter(|(name, _)| !name.starts_with("flap")) {
         assert!(count > 0, "{name} never happened");
     }
@@ -282,7 +282,7 @@ fn a_wake_up_that_nobody_sends_is_a_world_that_stands_still() {
     assert!(!world.is_parked("b"));
     b.park(hour, &mut |b| b.load(region, 0) == 0);
     assert!(!world.is_parked("b"), "it looked again");
-    // Mail wakes, and so does time.
+    // A control message wakes, and so does time.
     b.park(hour, &mut |_| true);
     a.send(to_b, b"hello").unwrap();
     while world.step() {}
@@ -309,7 +309,7 @@ fn who_dies_before_it_has_woken_its_reader_leaves_it_asleep() {
         assert_eq!(asleep, world.is_left_asleep("b"), "seed {seed}");
         left += u32::from(asleep && b.load(region, 0) == 1);
         woken += u32::from(!asleep);
-        // Who looks once more is left by nobody.
+        // If it looks once more, it does not count as left asleep.
         world.wake("b");
         b.park(hour, &mut |_| true);
         assert!(world.is_parked("b") && !world.is_left_asleep("b"));

@@ -1,4 +1,4 @@
-//! Memory and descriptors: none is an error, and a lot of memory takes few files.
+//! Memory and descriptors: running out is an error, and a lot of memory takes few files.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     assert!(error.to_string().contains("4194"), "it says how much: {error}");
     assert_eq!(host.bytes_reserved(), reserved, "nothing is left of it");
 
-    // There is room for one file of a log: revoking makes do without a second.
+    // There is room for one file of a log: revoking uses private memory instead of a second file.
     let log = b.create(5 << 18, Permission::Granted).unwrap();
     b.store(log, 0, 7);
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
         b.revoke(log).unwrap();
         assert_eq!(b.load(log, 0), 7);
     }
-    // A grant that cannot be made leaves the region as it was.
+    // A grant that fails leaves the region as it was.
     b.prepare(log);
     let other = b.create(5 << 18, Permission::Shared).unwrap();
     let error = b.grant(log, to_a).unwrap_err();
@@ -104,7 +104,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     b.destroy(log);
     assert_eq!(host.bytes_reserved(), reserved);
 
-    // Fill it with small ones, then large mail; what is there keeps working.
+    // Fill it with small regions, then with large control messages. What exists keeps working.
     let mut regions = Vec::new();
     let error = loop {
         match b.create(60 << 10, Permission::Shared) {
@@ -130,7 +130,7 @@ fn no_space_is_an_error_and_leaves_nothing_behind() {
     }
     assert!(ends(&mut a).iter().all(|end| end.1 == Outcome::Done));
 
-    // Room again, and all is as before.
+    // Once there is room again, all is as before.
     for region in regions {
         b.destroy(region);
     }
@@ -188,13 +188,13 @@ fn tens_of_thousands_of_regions_take_few_files_and_little_more_than_their_size()
     assert_eq!(region_files(harness.host().dir().unwrap()), 0);
 }
 
-/// Nobody's new region is where somebody may still write to an old one.
+/// A new region is never placed where a process may still write to an old one.
 #[test]
 fn memory_is_not_reused_under_a_writer() {
     let harness = Harness::of_processes();
     let (mut a, mut b) = (harness.host().join("a").unwrap(), harness.host().join("b").unwrap());
     let to_b = a.dial("b").unwrap();
-    // Keeps the arena from going away.
+    // Keeps the arena from being freed.
     let _anchor = b.create(64, Permission::Shared).unwrap();
     let reserved = harness.host().bytes_reserved();
     let first = b.create(4096, Permission::Shared).unwrap();
@@ -202,8 +202,8 @@ fn memory_is_not_reused_under_a_writer() {
     let there = a.attach(to_b, &key).unwrap();
     b.destroy(first);
     let others: Vec<_> = (0..5).map(|_| b.create(4096, Permission::Shared).unwrap()).collect();
-    // A key begins with the place. It has to be another one: a writer that was stopped after it
-    // had found the region open will write, whatever happens meanwhile.
+    // A key begins with the place. It must be another place: a writer that was stopped after it had found the region
+    // open will write, whatever happens meanwhile.
     assert!(others.iter().all(|&other| b.key(other).0[..24] != key.0[..24]));
     put(&mut a, there, 0, 1, Some(1));
     assert_eq!(ends(&mut a), [(1, Outcome::Denied)]);
@@ -212,14 +212,14 @@ fn memory_is_not_reused_under_a_writer() {
     for other in others {
         b.destroy(other);
     }
-    // Once it has let go, the same few places go round for ever, zeroed.
+    // Once the writer has detached, the same few places are reused for ever, zeroed.
     for i in 0..1000 {
         let next = b.create(4096, Permission::Shared).unwrap();
         assert_eq!(words(&b, next, 512), [0; 512], "round {i}");
         let there = a.attach(to_b, &b.key(next)).unwrap();
         put(&mut a, there, 8, 1, None);
         b.copy_in(next, 16, &[1; 100]);
-        // Either may be first.
+        // Either side may be first.
         if i % 2 == 0 {
             a.detach(there);
             b.destroy(next);
@@ -231,7 +231,7 @@ fn memory_is_not_reused_under_a_writer() {
     assert_eq!(harness.host().bytes_reserved(), reserved);
 }
 
-/// Has no descriptors for a while. Its word says when the letters to it have been sent.
+/// Runs without descriptors for a while. Its word tells it when the control messages to it have been sent.
 pub(crate) fn pauper<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
     let word = fabric.create(8, Permission::Shared).unwrap();

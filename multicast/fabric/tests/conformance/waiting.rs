@@ -1,4 +1,4 @@
-//! Promise 6: nobody sleeps through a wake-up.
+//! Promise 6: no process sleeps through a wake-up.
 
 use std::hint;
 use std::thread;
@@ -11,10 +11,10 @@ use skein_fabric::{Fabric, Peer, Permission, Region, Remote};
 use crate::harness::{Ground, Harness, WATCHDOG, Wire, keys, mail, meet_owner, put};
 
 const ROUNDS: u64 = 20_000;
-/// Much longer than a wake-up takes: who sleeps this long was not woken.
+/// Much longer than a wake-up takes: a process that sleeps this long was not woken.
 const FOREVER: Duration = Duration::from_secs(20);
 
-/// Exchanges regions of a word with somebody.
+/// Exchanges regions of a word with a peer.
 fn meet<F: Fabric>(fabric: &mut F, peer: Peer) -> (Region, Remote) {
     let ours = fabric.create(64, Permission::Shared).unwrap();
     fabric.send(peer, &fabric.key(ours).0).unwrap();
@@ -24,7 +24,7 @@ fn meet<F: Fabric>(fabric: &mut F, peer: Peer) -> (Region, Remote) {
     (ours, theirs)
 }
 
-/// Plays ping-pong, parking for every ball, hitting at moments all around that of parking.
+/// Plays ping-pong: parks for every ball, and hits at moments around the other's parking.
 fn rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: u64) {
     let (ours, theirs) = meet(fabric, peer);
     let mut rng = Rng::new(seed);
@@ -32,7 +32,7 @@ fn rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: 
     for i in 1..=rounds {
         if !serve || i > 1 {
             let ball = i - u64::from(serve);
-            // So that the ball comes before, while and after we go to sleep.
+            // So that the ball arrives before, while and after we go to sleep.
             for _ in 0..rng.below(200) {
                 hint::spin_loop();
             }
@@ -73,7 +73,7 @@ fn play(harness: &impl Ground, rounds: u64) {
     hand.finish();
 }
 
-/// Plays it with a waiter, whose yields were late: it parks for each ball until it may yield again.
+/// Plays it with a waiter whose yields were late: it parks for each ball until it may yield again.
 fn patient_rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, rounds: u64) {
     let (ours, theirs) = meet(fabric, peer);
     let mut rng = Rng::new(seed);
@@ -82,7 +82,7 @@ fn patient_rally<F: Fabric>(fabric: &mut F, peer: Peer, serve: bool, seed: u64, 
     let mut waiter = Waiter::new(Waiting::Adaptive);
     for i in 1..=rounds {
         if i % PAUSED_FOR == 1 {
-            // As beside somebody who computes, the waiter has its yields return late now and then.
+            // As beside a computing thread, yields return late now and then.
             let now = fabric.now();
             yields.returned(now, now + Duration::from_millis(4));
             waiter = Waiter::with_yields(Waiting::Adaptive, yields.clone());
@@ -161,7 +161,7 @@ fn no_wake_up_is_lost_between_cards() {
     }
 }
 
-/// A peer's core is contended or is not; its bell says so to whoever wakes it.
+/// A peer's core is contended or is not; its bell reports that to a process that wakes it.
 #[test]
 fn whoever_wakes_a_peer_learns_whether_its_core_is_contended() {
     let harness = Harness::of_threads();
@@ -175,7 +175,7 @@ fn whoever_wakes_a_peer_learns_whether_its_core_is_contended() {
     }
 }
 
-/// Sleeps until there is mail, and answers it.
+/// Sleeps until there is a control message, and answers it.
 pub(crate) fn sleeper<F: Fabric>(mut fabric: F) {
     let owner = meet_owner(&mut fabric);
     fabric.send(owner, b"ready").unwrap();
@@ -235,7 +235,7 @@ fn mail_wakes_a_process_with_a_card() {
     }
 }
 
-/// A process that was stopped in the middle of waking keeps nobody else from waking.
+/// A process that was stopped in the middle of waking does not keep others from waking.
 #[test]
 fn a_stopped_waker_keeps_nobody_asleep() {
     a_waker_is_stopped(&Harness::of_processes());
