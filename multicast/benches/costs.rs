@@ -1,7 +1,7 @@
-//! How many instructions a message takes: `cargo bench -p skein-multicast --bench costs`.
+//! Instructions that a message takes: `cargo bench -p skein-multicast --bench costs`.
 //!
-//! Counted is all that takes part: the sessions, and the engines of all three replicas of each group.
-//! What they took is recorded in `costs.txt`.
+//! The count covers all participants: the sessions, and the engines of all three replicas of each group.
+//! `costs.txt` records the counts.
 
 mod counting;
 #[path = "../tests/harness/mod.rs"]
@@ -12,8 +12,7 @@ use std::process::ExitCode;
 use self::counting::Case;
 use self::harness::Harness;
 
-/// By case: groups, sessions, those of them that are busy, messages that each of those has under way, and bursts
-/// of them.
+/// Name, groups, sessions, busy sessions, messages that each of those has in flight, and bursts of them.
 type Load = (&'static str, u16, usize, usize, usize, usize);
 
 #[rustfmt::skip]
@@ -34,7 +33,7 @@ fn main() -> ExitCode {
     counting::count("a message", &LOADS.map(case), package, "benches/costs.txt", |case, bursts| {
         let (_, groups, sessions, busy, depth, _) = LOADS[case];
         let mut harness = Harness::start(groups, sessions);
-        // Everybody says something once, so that everybody is known.
+        // Each session sends one message, so that all are known.
         harness.multicast(1, 1, &mut |turn| turn(), &mut |turn| turn());
         harness.keep_busy(busy);
         harness.multicast(bursts, depth, &mut |turn| turn(), &mut |turn| turn());

@@ -1,151 +1,151 @@
-//! What delivery does is somebody else's business: the boundary to the replicated state machine.
+//! The boundary to the replicated state machine.
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
-/// A message whose place in the order is decided.
+/// A message whose position in the order is decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
-    /// Its name.
     pub message: MessageId,
-    /// The session needs no reply, and will send no retry, below this sequence number.
+    /// The session needs no reply to messages below this sequence number, and will not send them again.
     pub low_water: u64,
-    /// All the groups that deliver it.
+    /// All groups that deliver it.
     pub destinations: GroupSet,
-    /// The ordering's clock there: it falls from no delivery of a group to the next, and a group that is recreated goes on
-    /// above all that its former self may have reached.
+    /// The ordering's clock of the message. It never falls from one delivery of a group to the next, and a
+    /// recreated group continues above every clock that it may have reached before.
     pub clock: u64,
-    /// Its place in this group's order: rises by one with each delivery, the same at every replica.
+    /// Position in this group's order: rises by one with each delivery, and is the same at every replica.
     pub position: u64,
     /// The leader's clock when it logged the message, in milliseconds: replicated time.
     pub time_ms: u64,
-    /// The payload that was multicast.
     pub payload: &'a [u8],
-    /// Whether what this replica answers goes out, as it leads. The one thing in which replicas differ: one
-    /// that does not answer may leave undone what changes nothing, and has nothing to
-    /// [repeat](Application::repeat) then.
+    /// Whether this replica sends its answers, because it leads. Replicas differ in this field only. A
+    /// replica that does not answer may skip work that changes no state, and then has nothing to
+    /// [repeat](Application::repeat).
     pub answers: bool,
 }
 
-/// What a state machine holds, in short.
+/// A digest of a state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
-    /// The last message that counts.
+    /// Position of the last message that is included.
     pub position: u64,
-    /// Equal at replicas of a group whose states and answers are equal up to there.
+    /// Equal at replicas of a group whose states and answers are equal up to `position`.
     pub digest: u64,
 }
 
-/// A deterministic state machine, one per replica. Everything it does follows from the calls below,
-/// which every replica of a group makes in the same order with the same arguments, but for
-/// [`Delivery::answers`].
+/// A deterministic state machine, one per replica. Its state depends only on the calls below, which every
+/// replica of a group makes in the same order with the same arguments, except for [`Delivery::answers`].
 pub trait Application {
-    /// What every replica's machine must have alike besides its state, because an outcome depends on it:
-    /// limits, for instance. Engines whose machines differ in an entry refuse each other.
+    /// Settings, such as limits, that all replicas' machines must have in common because outcomes depend on
+    /// them. Engines whose machines differ in an entry refuse each other.
     fn constants(&self) -> Constants {
         Constants::default()
     }
 
-    /// Takes the next message of the order.
+    /// Delivers the next message of the order.
     fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox);
 
-    /// Takes what group `from` [exchanged](Outbox::exchange) about `message`. May come before this
-    /// group has delivered the message. What comes again, from a leader that does not know what the
-    /// last one said, is the same.
+    /// Delivers the result that group `from` [exchanged](Outbox::exchange) about `message`, perhaps before
+    /// this group has delivered the message. A new leader repeats results that its predecessor may have sent;
+    /// the repetition is identical.
     fn exchanged(&mut self, message: MessageId, from: GroupId, result: &[u8], out: &mut dyn Outbox);
 
-    /// Goes on with what earlier calls have made possible and left undone, since it was too much for one call. Returns
-    /// whether there was anything. Nothing else is given to the machine before it returns false.
+    /// Continues work that earlier calls have enabled and left undone because it was too much for one call.
+    /// Returns whether there was anything to do. The machine receives nothing else before it returns false.
     fn go_on(&mut self, _out: &mut dyn Outbox) -> bool {
         false
     }
 
-    /// Whether the next message may be delivered. False makes the order wait, for instance for
+    /// Returns whether the next message may be delivered. False makes the order wait, for instance for
     /// another group's result.
     fn ready(&self) -> bool;
 
-    /// Bytes that were copied, filled or scanned in the calls since this was last asked, about. When they
-    /// are many, the engine does something else before the next delivery, so that no turn takes long.
+    /// Approximate number of bytes that were copied, filled or scanned in calls since the last call of this.
+    /// If there are many, the engine does something else before the next delivery, so that no turn takes
+    /// long.
     fn take_work(&mut self) -> u64 {
         0
     }
 
-    /// How many of the messages delivered are not *over*: the last so many. A message is over when it
-    /// has taken effect and all before it are over; nobody's results about it are of use any more. As
-    /// it stands, a machine waits for the last one only, and takes no other meanwhile.
+    /// Number of delivered messages that are not *over*: the last so many. A message is over when it has
+    /// taken effect, results about it are no longer needed, and all earlier messages are over. By default, a
+    /// machine waits for its last message only, and takes no other meanwhile.
     fn under_way(&self) -> usize {
         usize::from(!self.ready())
     }
 
-    /// Digests of the state and of all that was said, for replicas of a group to compare: the last one that
-    /// was taken at a place where every replica takes one, and the present one. One that differs from
-    /// another replica's at the same position shows that the replicas have gone apart.
+    /// Digests of the state and of all answers, for replicas of a group to compare: the last digest that was
+    /// taken at a position where every replica takes one, and the present one. Two digests that differ at one
+    /// position show that the replicas have diverged.
     fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
-    /// The digest that it had at this position of the order, if it knows.
+    /// The digest at this position of the order, if the machine still has it.
     fn digest_at(&self, position: u64) -> Option<u64> {
         let _ = position;
         None
     }
 
-    /// A message came again after it was delivered: repeat its reply, if it still is owed one.
+    /// Repeats the reply to a message that came again after it was delivered, if its session may still need it.
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox);
 
-    /// Answers from the state as it is, which it leaves as it is, by appending to `answer`. False is "not
-    /// now": what the answer depends on is being decided. A machine that does not say how is asked
-    /// nothing.
+    /// Answers a query from the present state, without changing it, by appending to `answer`. Returns false
+    /// if it cannot answer now, because a message that the answer depends on is not over. The default appends
+    /// nothing; such a machine receives no queries.
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
         let _ = (query, answer);
         true
     }
 
-    /// Begins to copy the state for a replica that has none, while deliveries go on. There is at
-    /// most one copy at a time; beginning another gives up the first.
+    /// Begins to copy the state for a replica that has none, while deliveries continue. There is at most one
+    /// copy at a time; beginning another drops the first.
     fn begin_copy(&mut self);
 
-    /// Appends the next part of the copy, of about `bytes` bytes, to `part`: what was not copied
-    /// yet, and then what has changed since it was copied. Returns whether so little is left that
-    /// [`finish_copy`](Self::finish_copy) takes no longer than this did.
+    /// Appends the next part of the copy, of about `bytes` bytes, to `part`: first what was not copied yet,
+    /// then what has changed since it was copied. Returns whether so little is left that
+    /// [`finish_copy`](Self::finish_copy) takes no longer than this call did.
     fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool;
 
-    /// Appends the last part: all that is missing to make the parts together the state as it is at
-    /// this moment, and what is [under way](Self::under_way): what other groups wait for may need the
-    /// learner's word before it comes.
+    /// Appends the last part: all that is missing to make the parts together the state at this moment, and
+    /// the messages that are [under way](Self::under_way): other groups may need the learner's results about
+    /// them before their own results arrive.
     fn finish_copy(&mut self, part: &mut Vec<u8>);
 
-    /// Gives up the copy: whoever needed it is gone.
+    /// Drops the copy: the receiver is gone.
     fn give_up_copy(&mut self);
 
-    /// Takes the next part of another replica's state, in the order in which they were made, into a
-    /// machine that has delivered nothing. After the `last` it is the same as the one copied.
+    /// Restores the next part of another replica's state, in the order in which the parts were made, into a
+    /// machine that has delivered nothing. After the `last` part it equals the copied state.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not a part of a state.
     fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed>;
 }
 
-/// Bytes that should be part of a state machine's state are not.
+/// The bytes are not a part of a state machine's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of a copied state makes no sense")]
 pub struct Malformed;
 
-/// What a state machine says. Every replica's machine says everything; only the leader's words go
-/// out.
+/// Takes the output of a state machine. Every replica's machine produces all output; only the leader's is sent.
 pub trait Outbox {
-    /// Answers a message's session. The session gets one reply per destination group.
+    /// Replies to a message's session. The session gets one reply from each destination group.
     fn reply(&mut self, message: MessageId, reply: &[u8]);
 
-    /// Gives every replica of the groups `to` this group's result of `message`, at most
-    /// [`EXCHANGE_MAX`] bytes.
+    /// Sends this group's result of `message` to every replica of the groups `to`, in at most [`EXCHANGE_MAX`] bytes.
     fn exchange(&mut self, message: MessageId, to: GroupSet, result: &[u8]);
 
-    /// The session was closed or has expired: what is remembered to recognise its duplicates may
-    /// go, some time after. To be called by every replica alike, while it delivers.
+    /// Ends a session that was closed or has expired: the memory that recognises its duplicates may be freed,
+    /// some time later. Every replica must call this alike, during delivery.
     fn end_session(&mut self, session: SessionId);
 }
 
-/// Answers each message with its sequence number: what is left is what the order costs. It has no
-/// state, so whoever loses its own has lost nothing, and a reply can be repeated without being kept.
+/// Answers each message with its sequence number, to measure the cost of ordering alone. It has no state, so
+/// a replica that loses its memory has lost nothing, and a reply can be repeated without being kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer;
 

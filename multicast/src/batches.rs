@@ -1,15 +1,15 @@
-//! How many things are done together, at each stage that a message passes: batches form by themselves
-//! while there is more to do than is done, and cost nothing while there is not.
+//! Sizes of the batches at each stage that a message passes. A batch is whatever has accumulated when a stage
+//! runs: no stage waits to fill one.
 
 use serde::{Deserialize, Serialize};
 
-/// How often so many were done together, by powers of two: first 1, then 2 and 3, then 4 to 7, and so on.
-/// The last is of all that are larger.
+/// Histogram of batch sizes by powers of two: sizes 1, 2 to 3, 4 to 7, and so on. The last bucket has all
+/// larger sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes(pub [u64; 14]);
 
 impl Sizes {
-    /// So many were done together. Nothing at all does not count.
+    /// Counts a batch. A size of zero is ignored.
     pub(crate) fn note(&mut self, size: usize) {
         let Some(power) = size.checked_ilog2() else { return };
         let last = self.0.len() - 1;
@@ -21,25 +21,24 @@ impl Sizes {
     }
 }
 
-/// The batches at every stage.
+/// Histograms of the batch sizes at every stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batches {
-    /// Datagrams taken from a ring, of a session or another replica, at one look.
+    /// Datagrams taken from one ring, of a session or another replica, in one scan.
     pub datagrams_per_look: Sizes,
-    /// Entries that a leader writes into its followers' logs at a time.
+    /// Entries in one write of a leader to its followers' logs.
     pub entries_per_write: Sizes,
-    /// Entries that a follower finds in its log at one look.
+    /// Entries that a follower finds in its log in one scan.
     pub entries_per_look: Sizes,
-    /// Other groups' proposals in a log entry.
+    /// Other groups' proposals in one log entry.
     pub proposals_per_entry: Sizes,
-    /// Words of others that have changed between two looks.
+    /// Status words of peers that have changed between two scans.
     pub words_per_look: Sizes,
-    /// Messages delivered in a turn.
     pub deliveries_per_turn: Sizes,
 }
 
 impl Batches {
-    /// Adds another engine's.
+    /// Adds the batches of another engine.
     pub fn add(&mut self, other: &Self) {
         self.datagrams_per_look.add(&other.datagrams_per_look);
         self.entries_per_write.add(&other.entries_per_write);

@@ -1,8 +1,8 @@
 //! A pair of rings between two processes, and the frames in them.
 //!
-//! Each side owns the ring that the other writes, and a *slot* of two words that the other writes:
-//! the tail of that ring, and how much the other has taken of the ring we write. Datagrams that are
-//! longer than a quarter of the ring travel in several frames and are put together by the reader.
+//! Each side owns the ring that the other side writes, and a *slot* of two words that the other side writes:
+//! the tail of that ring, and the number of bytes that the other side has taken from its own ring. A datagram
+//! longer than a quarter of the ring travels in several frames, which the reader assembles.
 //!
 //! A frame is a word, then its bytes, padded to whole words:
 //!
@@ -11,13 +11,13 @@
 //!  8 bytes; in the first of several frames, the datagram's length comes first, in 8 bytes
 //! ```
 //!
-//! A side that is done writes [`GOODBYE`] as its last credit word; nothing of it comes after that, so
-//! the slot can be used again once both have said so.
+//! A side that is finished writes [`GOODBYE`] as its last credit word and writes nothing after it. The slot
+//! can be reused once both sides have written it.
 //!
-//! Frames are written together, just before the tail word that makes them visible, or when they are many.
-//! The tail word is written after the bytes, so nothing between the reader and it is of an earlier
-//! lap; the mark, and every length, is checked all the same. A side that writes nonsense harms only
-//! its own channel.
+//! Frames are written together, just before the tail word that makes them visible, or once they exceed a
+//! limit. The tail word is written after the bytes, so nothing between the reader and the tail belongs to an
+//! earlier lap; the mark and every length are checked all the same. A side that writes invalid data harms
+//! only its own channel.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,38 +32,39 @@ use crate::introductions::Purpose;
 pub(crate) const GOODBYE: u64 = u64::MAX;
 
 const FRAME: u64 = 8;
-/// More than the longest datagram, whatever the limits are.
+/// More than the length of the longest datagram under any configuration.
 const DATAGRAM_MAX: usize = 1 << 30;
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
-/// Frames are written together, at the latest when they are so many bytes.
+/// Unwritten frames are written at once when they reach this size in bytes.
 const TOGETHER: usize = 4 << 10;
 
-/// What a datagram is.
+/// Type of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// Session to replica: a message's head and payload.
     Message = 1,
-    /// Replica to session: the sequence number and the reply.
+    /// Replica to session: the message's sequence number and the reply.
     Reply = 2,
-    /// Replica to replica: what the ordering tells. A leader that takes it may log entries for it.
+    /// Replica to replica: a message of the ordering. A leader that takes it may log entries for it.
     Order = 3,
-    /// Replica to replica: send me this message.
+    /// Replica to replica: a request for a message.
     Fetch = 4,
-    /// The answer: session, head, payload.
+    /// Replica to replica, the answer to `Fetch`: session, head, payload.
     Relay = 5,
-    /// Leader to leader: what our state machine says about messages.
+    /// Leader to leader: results of the state machine about messages.
     Exchange = 6,
-    /// Within a group: about who leads it, and who is in it.
+    /// Within a group: elections and membership.
     Election = 7,
-    /// Replica to replica: what the ordering tells, and no entry follows from. It is taken whether or not the log has room.
+    /// Replica to replica: a message of the ordering that leads to no entry. It is taken whether or not the
+    /// log has room.
     Progress = 8,
-    /// Session to replica: something to answer that is not ordered.
+    /// Session to replica: a query, which is answered without being ordered.
     Query = 9,
-    /// The answer, after the query's number.
+    /// Replica to session: the query's number and the answer.
     Answer = 10,
-    /// Engine to engine: like `Order`, from all replicas of the one to those of the other.
+    /// Engine to engine: like `Order`, from all replicas of one engine to those of the other.
     OrderTogether = 11,
 }
 
@@ -82,15 +83,15 @@ impl Kind {
     }
 }
 
-/// What the next datagram of a channel will be.
+/// The next datagram of a channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub kind: Kind,
-    /// Bytes of the whole datagram.
+    /// Length in bytes of the whole datagram.
     pub len: usize,
-    /// Part of it was taken before.
+    /// Its first frame was taken before.
     pub begun: bool,
-    /// All of it is in one frame.
+    /// It is in one frame.
     pub whole: bool,
 }
 
@@ -100,9 +101,9 @@ struct Backlogged {
     sent: usize,
 }
 
-/// The side of the writer.
+/// The memory of the peer that this side writes.
 pub(crate) struct Out {
-    /// How the peer calls the channel.
+    /// The peer's number for the channel.
     pub channel: u32,
     pub slots: Remote,
     pub slot_at: usize,
@@ -113,38 +114,37 @@ pub(crate) struct Out {
 pub(crate) struct Channel {
     pub purpose: Purpose,
     pub peer: Peer,
-    /// Whatever whoever opened it files it under.
+    /// An index for the use of the channel's opener.
     pub owner: u32,
-    /// We have opened it, and the peer has neither taken nor refused it yet.
+    /// This side has opened the channel, and the peer has neither accepted nor refused it yet.
     pub asked: bool,
-    /// `None` until the peer has answered.
+    /// `None` until the peer has answered, and after this side has said goodbye.
     pub out: Option<Out>,
     pub outgoing: Outgoing,
-    /// The last frames before the tail, as far as they are not written. The peer knows of none of them.
+    /// The last frames before the tail that are not written yet. The peer's tail word covers none of them.
     unwritten: Vec<u8>,
-    /// The tail word as the peer has it.
+    /// The last tail word written to the peer.
     tail_told: u64,
     backlog: VecDeque<Backlogged>,
-    /// A larger ring was asked for: nothing is written until the answer.
+    /// A larger ring was requested: nothing is written until the answer.
     pub growing: bool,
-    /// It was asked for once: whatever the answer, that is the ring's size.
+    /// A larger ring was requested once. It is not requested again, whatever the answer.
     pub grown: bool,
     pub ring: Option<Region>,
     pub incoming: Incoming,
     assembling: Option<(Kind, usize, Vec<u8>)>,
-    /// Set when the peer wants a larger ring: from which position, and how large.
+    /// If the peer wants a larger ring: the position from which it is used, and its size.
     pub grow_at: Option<(u64, u64)>,
-    /// The peer is done with the channel, or dead, or writes nonsense. What is whole in the ring
-    /// is still read.
+    /// The peer is finished, dead, or has written invalid data. Whole datagrams in the ring are still read.
     pub dying: bool,
-    /// It cannot be written any more.
+    /// The peer's memory cannot be written any more.
     pub failed: bool,
-    /// Nothing more of the peer's comes to our slot: it has said goodbye, or is dead.
+    /// The peer writes our slot no more: it has said goodbye, or is dead.
     pub silent: bool,
-    /// We are done with it, and only wait for the peer to be silent.
+    /// This side is finished, and waits for the peer to be silent.
     pub leaving: bool,
     pub dirty: bool,
-    /// Its owner has noted that it is to be read later.
+    /// The owner has scheduled a later read of the ring.
     pub later: bool,
 }
 
@@ -181,7 +181,7 @@ impl Channel {
         }
     }
 
-    /// Takes in the two words of our slot.
+    /// Takes in the two words of this side's slot.
     pub(crate) fn see(&mut self, words: [u64; 2]) -> Result<(), Nonsense> {
         if words[1] == GOODBYE {
             self.silent = true;
@@ -192,7 +192,7 @@ impl Channel {
         self.incoming.see(words[0])
     }
 
-    /// Tells the peer that nothing more of ours comes.
+    /// Writes the last word to the peer.
     pub(crate) fn say_goodbye<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
         match self.out.take() {
             Some(out) => {
@@ -203,13 +203,13 @@ impl Channel {
         }
     }
 
-    /// The longest frame, its word included. What waits for room needs at most this much, and the
-    /// reader reports credits by quarters, so it always comes.
+    /// The longest frame, its word included. The reader reports credits by quarters of the ring, so this much
+    /// room always comes.
     fn frame_max(&self) -> u64 {
         self.outgoing.capacity() / 4
     }
 
-    /// Writes a datagram, or queues it behind what waits for room already.
+    /// Writes a datagram, or queues it behind others that wait for room.
     #[inline]
     pub(crate) fn send<F: Fabric>(
         &mut self,
@@ -239,12 +239,12 @@ impl Channel {
         self.pump(fabric)
     }
 
-    /// Queues a datagram that several channels share.
+    /// Queues a datagram whose bytes several channels share.
     pub(crate) fn send_shared(&mut self, kind: Kind, bytes: Arc<[u8]>) {
         self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
     }
 
-    /// Writes what waits and has room.
+    /// Writes queued datagrams as far as there is room.
     pub(crate) fn pump<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
         while self.out.is_some()
             && !self.growing
@@ -273,7 +273,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Puts a frame behind those that are to be written.
+    /// Appends a frame to the unwritten ones.
     #[inline]
     fn write_frame<F: Fabric>(
         &mut self,
@@ -293,7 +293,7 @@ impl Channel {
         frames.reserve(padded + 8);
         frames.extend_from_slice(&word.to_le_bytes());
         frames.extend_from_slice(head);
-        // Most of a session's have none.
+        // Most datagrams of a session have no body.
         if !body.is_empty() {
             frames.extend_from_slice(body);
         }
@@ -302,7 +302,7 @@ impl Channel {
         if end >= TOGETHER { self.write_frames(fabric) } else { Ok(()) }
     }
 
-    /// Writes the frames that are not written.
+    /// Writes the unwritten frames into the peer's ring.
     fn write_frames<F: Fabric>(&mut self, fabric: &mut F) -> Result<(), FabricError> {
         let mut frames = std::mem::take(&mut self.unwritten);
         let ring = self.out.as_ref().expect("only an open channel is written").ring;
@@ -321,8 +321,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Makes what was written visible, and gives credit for what was taken if that is worth it.
-    /// Returns whether anything was written.
+    /// Makes written frames visible, and reports credit if there is enough to report. Returns whether it
+    /// wrote anything.
     pub(crate) fn tell<F: Fabric>(&mut self, fabric: &mut F) -> Result<bool, FabricError> {
         if self.out.is_some() && !self.unwritten.is_empty() {
             self.write_frames(fabric)?;
@@ -346,7 +346,7 @@ impl Channel {
         Ok(told)
     }
 
-    /// The size of ring that would suit what waits, if ours is too small for it.
+    /// The ring size that suits the queued datagrams, if the present ring is too small for them.
     pub(crate) fn wants(&self, bytes_max: u64) -> Option<u64> {
         let capacity = self.outgoing.capacity();
         let longest = self.backlog.iter().map(|b| b.bytes.len() as u64).max()?;
@@ -354,12 +354,12 @@ impl Channel {
         (self.out.is_some() && !self.growing && suits > capacity).then_some(suits)
     }
 
-    /// Whether everything given to [`send`](Self::send) is in the peer's ring.
+    /// Returns whether everything given to [`send`](Self::send) is in the peer's ring.
     pub(crate) fn sent_all(&self) -> bool {
         self.backlog.is_empty()
     }
 
-    /// Whether the very same datagram waits for room already.
+    /// Returns whether an identical datagram waits for room.
     pub(crate) fn holds(&self, kind: Kind, head: &[u8], body: &[u8]) -> bool {
         self.backlog.iter().any(|waiting| {
             let bytes = waiting.bytes.strip_prefix(head);
@@ -367,14 +367,14 @@ impl Channel {
         })
     }
 
-    /// Datagrams that wait for room.
+    /// Number of datagrams that wait for room.
     pub(crate) fn waiting(&self) -> usize {
         self.backlog.len()
     }
 
-    /// Whether an answer of `len` bytes to query `number` may wait for room behind what does: no answer to
-    /// the same query waits, and at most `most` datagrams of `bytes_max` bytes together do. An answer may
-    /// always wait alone.
+    /// Returns whether an answer of `len` bytes to query `number` may wait for room: no answer to the same
+    /// query waits, fewer than `most` datagrams wait, and they have at most `bytes_max` bytes with it. An
+    /// answer may always wait alone.
     pub(crate) fn takes_answer(
         &self,
         number: u64,
@@ -392,17 +392,17 @@ impl Channel {
                 && !self.backlog.iter().any(to_it)
     }
 
-    /// Bytes of what waits for room.
+    /// Bytes of the datagrams that wait for room.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.backlog.iter().map(|waiting| waiting.bytes.len()).sum()
     }
 
-    /// Whether a datagram of that kind waits for room.
+    /// Returns whether a datagram of that kind waits for room.
     pub(crate) fn has_waiting(&self, kind: Kind) -> bool {
         self.backlog.iter().any(|waiting| waiting.kind == kind)
     }
 
-    /// What an onlooker sees of it.
+    /// A description for an observer.
     pub(crate) fn describe(&self) -> String {
         let Self { purpose, growing, dying, failed, leaving, .. } = self;
         let (open, waiting, room) = (self.out.is_some(), self.waiting(), self.outgoing.room());
@@ -412,10 +412,13 @@ impl Channel {
         )
     }
 
-    /// Whether a reply to message `sequence` is to be sent, when at most `most` may wait for room, more
-    /// than a window of the session; and whether one was dropped for it. A new leader repeats replies
-    /// that were heard, faster than they are read. Each waits once. Of too many, the session has had
-    /// the one with the lowest number: it has no more than a window of messages under way.
+    /// Decides whether to send a reply to message `sequence`, if at most `most` datagrams, more than a window
+    /// of the session, may wait for room. Returns that, and whether a reply is dropped because there are too
+    /// many.
+    ///
+    /// A new leader repeats replies that the session has received, faster than the session reads them. Each
+    /// reply waits once. If too many wait, the session has received the one with the lowest number, since it
+    /// has no more than a window of messages in flight.
     pub(crate) fn make_room_for_reply(&mut self, sequence: u64, most: usize) -> (bool, bool) {
         let of = |waiting: &Backlogged| {
             let number = waiting.bytes.first_chunk().copied().map(u64::from_le_bytes);
@@ -435,12 +438,12 @@ impl Channel {
         (dropped.is_some(), true)
     }
 
-    /// Forgets what waits: nobody will read it.
+    /// Drops the queued datagrams: the peer will not read them.
     pub(crate) fn drop_backlog(&mut self) {
         self.backlog.clear();
     }
 
-    /// What the next datagram will be, if any of it is readable.
+    /// The next datagram, if any of it is readable.
     #[inline]
     pub(crate) fn next<F: Fabric>(&self, fabric: &F) -> Result<Option<Next>, Nonsense> {
         if let Some((kind, len, _)) = &self.assembling {
@@ -457,7 +460,7 @@ impl Channel {
         Ok(Some(Next { kind: frame.kind, len, begun: false, whole }))
     }
 
-    /// Takes the next datagram, which was found to be of `len` bytes in one frame, into `into`.
+    /// Copies the next datagram, which was found to be of `len` bytes in one frame, into `into`.
     #[inline]
     pub(crate) fn take_whole<F: Fabric>(&mut self, fabric: &F, len: usize, into: &mut Vec<u8>) {
         into.resize(len, 0);
@@ -465,8 +468,8 @@ impl Channel {
         self.skip(len);
     }
 
-    /// Takes the next datagram, which is in several frames, into `into`, or as much of it as is there.
-    /// Returns whether it is whole.
+    /// Takes the next datagram, which is in several frames, as far as it is there. Returns whether it is
+    /// complete, and if so puts it in `into`.
     pub(crate) fn take<F: Fabric>(
         &mut self,
         fabric: &F,
@@ -478,7 +481,7 @@ impl Channel {
             let padded = FRAME + (frame.len as u64).next_multiple_of(8);
             match (&mut self.assembling, frame.flags & FIRST != 0, frame.flags & LAST != 0) {
                 (None, true, false) if frame.len > 8 => {
-                    // It was looked at before, and its writer may have changed it since.
+                    // The length was read before, and the writer may have changed it since.
                     let total = self.total(fabric, at)?;
                     let mut bytes = Vec::with_capacity(total);
                     bytes.resize(frame.len - 8, 0);
@@ -508,20 +511,20 @@ impl Channel {
         }
     }
 
-    /// The first word of the next datagram, which is in one frame or in several.
+    /// The first word of the next datagram, in one frame if `whole`, or in several.
     pub(crate) fn first_word<F: Fabric>(&self, fabric: &F, whole: bool) -> u64 {
-        // In the first of several frames, the length comes first.
+        // The first of several frames begins with the datagram's length.
         let skipped = if whole { FRAME } else { 2 * FRAME };
         self.word(fabric, self.incoming.position() + skipped)
     }
 
-    /// Passes over the next datagram, which is in one frame of `len` bytes.
+    /// Skips the next datagram, which is in one frame of `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) {
         self.incoming.take(FRAME + (len as u64).next_multiple_of(8));
     }
 
-    /// Passes over messages that `known` says are known, by their first words, as long as each is in one
-    /// frame and no longer than `len_max`. Returns whether there was any.
+    /// Skips messages whose first words satisfy `known`, as long as each is in one frame and no longer than
+    /// `len_max`. Returns whether it skipped any.
     pub(crate) fn skip_known<F: Fabric>(
         &mut self,
         fabric: &F,
@@ -540,17 +543,17 @@ impl Channel {
         Ok(self.incoming.position() > from)
     }
 
-    /// Whether what is not read takes most of the ring, or keeps it from growing: its writer may wait.
+    /// Returns whether unread bytes fill more than half of the ring, or keep it from growing: its writer may wait.
     pub(crate) const fn is_crowded(&self) -> bool {
         self.grow_at.is_some() || self.incoming.available() > self.incoming.capacity() / 2
     }
 
-    /// Bytes of a datagram that is being put together.
+    /// Length in bytes of the datagram that is being assembled.
     pub(crate) fn assembling_bytes(&self) -> usize {
         self.assembling.as_ref().map_or(0, |(_, total, _)| *total)
     }
 
-    /// Gives up the datagram that is being put together.
+    /// Drops the datagram that is being assembled.
     pub(crate) fn stop_assembling(&mut self) {
         self.assembling = None;
     }
@@ -573,7 +576,7 @@ impl Channel {
         Ok(Some(Frame { kind, flags, len }))
     }
 
-    /// The length of a datagram that travels in several frames.
+    /// The length of a datagram that is in several frames.
     fn total<F: Fabric>(&self, fabric: &F, position: u64) -> Result<usize, Nonsense> {
         let total = self.word(fabric, position);
         usize::try_from(total).ok().filter(|len| *len <= DATAGRAM_MAX).ok_or(Nonsense)
@@ -624,7 +627,7 @@ mod tests {
     fn of_too_many_replies_the_session_has_had_the_first() {
         let mut fabric = World::new(1, SimConfig::default()).join("engine");
         let purpose = Purpose::session(SessionId(1), ReplicaId::new(GroupId(0), 0));
-        // Its session has not answered yet, so everything waits.
+        // The session has not answered yet, so everything waits.
         let mut channel = Channel::new(purpose, Peer(0), None, 0, 4096);
         #[rustfmt::skip]
         let replies = [

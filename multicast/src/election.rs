@@ -1,4 +1,4 @@
-//! What the replicas of a group tell each other about who leads it and who is in it.
+//! Messages between the replicas of a group about its leader and its members.
 
 use serde::{Deserialize, Serialize};
 use skein_protocol::ballot::Ballot;
@@ -8,7 +8,7 @@ use skein_protocol::group::runs::Runs;
 use crate::application::Digest;
 use crate::introductions::Key;
 
-/// A place in the log, as sent: index of the next entry, and position.
+/// A cursor of the log, as sent: index of the next entry, and its position.
 pub(crate) type SentCursor = (u64, u64);
 
 pub(crate) fn place(cursor: Cursor) -> SentCursor {
@@ -19,81 +19,87 @@ pub(crate) fn cursor((index, position): SentCursor) -> Cursor {
     Cursor { index, position }
 }
 
-/// One of them; some are followed by bytes.
+/// A message between two replicas of a group. Some are followed by bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Election {
-    /// Let me write your log.
+    /// Asks for permission to write the receiver's log, and so to lead.
     Prepare(Prepare),
-    /// You may: nobody else does. Followed by the [`Piece`]s of the log that the other may lack.
+    /// Grants it: no other replica has the permission any more. Followed by the [`Piece`]s of the log that
+    /// the receiver may lack.
     Granted(Granted),
-    /// You may not: I have promised myself to a higher ballot, or my leader is well.
+    /// Refuses it: the sender has promised a higher ballot, or its leader is well.
     Refused { promised: u64 },
-    /// I lead, and what you lack is not in my log any more: ask for the state.
+    /// From a leader to a follower: the log no longer has what the receiver lacks, so the receiver must ask
+    /// for the state.
     Behind { ballot: u64 },
-    /// I have no state that counts: whoever leads, give me yours if I need one, or let me in. I need that of
-    /// whoever leads in this ballot, who left me behind, or of anybody, if it is none. I have applied everything
-    /// up to this final timestamp, and have taken so much of a copy of yours.
+    /// From a replica without a state that counts: asks for a state transfer if it needs one, or for its
+    /// admission. `needs` is the ballot of the leader that it lags behind, whose state it needs; `None` if
+    /// any state will do. It has applied everything up to the final timestamp `applied`, and has received
+    /// `taken` of a copy of the receiver's state.
     Ask { incarnation: u32, needs: Option<u64>, applied: u64, taken: Option<Taken> },
-    /// I lead in this ballot, or follow, and the `Join` of this incarnation of yours is committed.
+    /// From a leader of this ballot or its follower: the `Join` of this incarnation of the receiver is committed.
     Admitted { ballot: u64, incarnation: u32 },
-    /// I have logged these messages, by session and number, and cannot tell that they are decided.
+    /// From a follower: it has logged these messages, by session and number, and cannot see that they are decided.
     Lacks { messages: Vec<(u64, u64)> },
-    /// Lead instead of me, whose ballot this is: I lack what nobody tells any more, or the log that is
-    /// to be taken over.
+    /// From the leader of this ballot: the receiver is to lead instead, since the sender lacks something that
+    /// nobody sends any more, or lacks the log that is to be taken over.
     TimeoutNow { ballot: u64 },
     /// A part of the state. Followed by its bytes.
     State(Part),
-    /// I lead in this ballot, and am asked to read: promise me a lease.
+    /// From the leader of this ballot, which has a read to confirm: asks for a lease.
     Lease { ballot: u64, number: u64 },
-    /// This incarnation of me lets nobody else lead, for one lease from when it says so.
+    /// Promises a lease: this incarnation of the sender lets no other replica lead, for one lease from the
+    /// time of sending.
     Promised { ballot: u64, number: u64, incarnation: u32 },
-    /// I lead, and the connections of these sessions to me have ended: has one to you?
+    /// From the leader: the connections of these sessions to it have ended. Asks whether one has a connection
+    /// to the receiver.
     Seeks { sessions: Vec<u64> },
-    /// These have.
+    /// Answers `Seeks`: these sessions have.
     Sees { sessions: Vec<u64> },
-    /// What my state is at these positions, in short. I follow, or lead, in this ballot.
+    /// Digests of the sender's state. The sender follows, or leads, in this ballot.
     Digests { ballot: u64, digests: Vec<Digest> },
-    /// As this incarnation I was given a copy of your state, and it is not what its digest says.
+    /// Reports that a copy of the receiver's state, which this incarnation of the sender received, does not
+    /// match its digest.
     Malformed { copy: CopyId, incarnation: u32 },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub ballot: u64,
-    /// Elected already.
+    /// It is elected already.
     pub leads: bool,
-    /// Even a leader that is well shall be given up.
+    /// Even a leader that is well is to be deposed.
     pub forced: bool,
-    /// Raised when what was granted was lost: a question asked twice is answered once.
+    /// Raised when a grant was lost: a request that arrives twice is answered once.
     pub attempt: u32,
-    /// Up to where the asking one knows the log to be committed.
+    /// Up to where the candidate knows the log to be committed.
     pub commit: SentCursor,
-    /// The incarnations of its committed view, by slot: who is among them grants, though it may not have read
-    /// that its `Join` is committed.
+    /// Incarnations of its committed view, by slot. A replica among them grants, even if it has not read yet
+    /// that its own `Join` is committed.
     pub admitted: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Granted {
     pub ballot: u64,
-    /// Which question this answers: a later one's answer takes this grant back.
+    /// The attempt of the request that this answers. An answer to a later attempt revokes this grant.
     pub attempt: u32,
     pub incarnation: u32,
     /// The grant's number, and the key to the log.
     pub grant: u64,
     pub key: Key,
-    /// The lives that count, at the end of the granter's log.
+    /// The incarnations that count, at the end of the granter's log.
     pub named: Vec<u32>,
-    /// The births of its entries.
+    /// The births of its log's entries.
     pub runs: Vec<(u64, SentCursor)>,
     pub end: SentCursor,
-    /// Up to which position it needs the log no more.
+    /// Position up to which it no longer needs the log.
     pub freed: u64,
-    /// Whether what follows goes on where the asking one's log is committed.
+    /// Whether the pieces that follow continue where the candidate's log is committed.
     pub whole: bool,
-    /// Up to which final timestamp it has applied everything.
+    /// Final timestamp up to which it has applied everything.
     pub applied: u64,
-    /// From which position on its memory holds its log.
+    /// Position from which on its memory holds its log.
     pub held_from: u64,
 }
 
@@ -104,14 +110,15 @@ impl Granted {
     }
 }
 
-/// How far a copy of a state has come: which copy of its giver's, and the next part.
+/// The progress of a state transfer: the sender's copy, and the number of the next part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Taken {
     pub copy: CopyId,
     pub next: u64,
 }
 
-/// A copy of a replica's state. No two copies of a slot's have one name: its incarnation, and the copy's number there.
+/// Names a copy of a replica's state: the incarnation of its slot, and the copy's number there. No two copies
+/// of a slot have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CopyId {
     pub giver: u32,
@@ -120,9 +127,8 @@ pub(crate) struct CopyId {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
-    /// For which incarnation it is.
+    /// The receiving incarnation.
     pub incarnation: u32,
-    /// Of which copy.
     pub copy: CopyId,
     /// Rising from 0.
     pub number: u64,
@@ -131,9 +137,9 @@ pub(crate) struct Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Content {
-    /// Of the state machine's state.
+    /// A part of the state machine's state.
     Machine,
-    /// The last of those.
+    /// The last part of the state machine's state.
     MachineLast,
     /// The ordering state, which ends the copy.
     Order,
@@ -144,13 +150,13 @@ impl Election {
         postcard::to_stdvec(self).expect("plain data")
     }
 
-    /// Splits it from the bytes that follow.
+    /// Splits the message from the bytes that follow.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         postcard::take_from_bytes(bytes).ok()
     }
 }
 
-/// What follows a grant: log entries, and payloads that they do not hold.
+/// A piece after a grant: a log entry, or a payload that an entry does not hold.
 pub(crate) enum Piece<'a> {
     /// A whole log entry.
     Entry(&'a [u8]),
@@ -169,7 +175,7 @@ impl<'a> Piece<'a> {
         into.extend_from_slice(bytes);
     }
 
-    /// Splits the next piece off.
+    /// Splits off the next piece.
     pub(crate) fn next(from: &mut &'a [u8]) -> Option<Self> {
         let (kind, rest) = from.split_first()?;
         let (len, rest) = rest.split_first_chunk::<4>()?;

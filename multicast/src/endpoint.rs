@@ -1,7 +1,7 @@
-//! A process's end of all its channels: slots, rings, and the mail that opens them.
+//! A process's side of all its channels: slots, rings, and the control messages that open them.
 //!
-//! Idle channels cost next to nothing: what peers write is announced in [slots](crate::slots), and only
-//! those are polled, never the rings.
+//! An idle channel costs next to nothing: peers report their writes in [slots](crate::slots), and only the
+//! slots are polled, never the rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,84 +19,78 @@ use crate::wakes::{Hurry, Wakes};
 skein_protocol::paths! {
     /// Counts of paths taken in a process's channels.
     EndpointPaths:
-    /// A datagram waited for room in a ring.
     waited_for_room,
-    /// A datagram travelled in several frames.
     fragmented,
-    /// A ring was replaced by a larger one.
     ring_grown,
-    /// A larger ring was refused.
+    /// A larger ring was refused, and the present one stays.
     ring_kept,
-    /// Both sides said goodbye and the slot was used again.
+    /// Both sides had said goodbye, and the slot was used again.
     slot_reused,
-    /// A channel of a dead peer was read to its end.
+    /// The peer of a channel died. The channel was still read to its end.
     peer_lost,
-    /// A reply was dropped: one that a session had from another leader and did not read again, or one too many for a
-    /// session that does not read.
+    /// A reply was dropped because the session's ring is full: the session had received it from another
+    /// leader, or does not read its ring.
     reply_dropped,
 }
 
-/// The smallest and the largest ring that anybody makes.
+/// The smallest and the largest size of a ring, in bytes.
 const RING_BYTES_MIN: u64 = 4 << 10;
 const RING_BYTES_MAX: u64 = 1 << 30;
 
-/// How often mail is tried again for which there was no room.
+/// Interval after which control messages are sent or handled again if resources were lacking.
 const POST_AGAIN: Duration = Duration::from_millis(2);
 
 /// Sizes of rings, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingSizes {
-    /// Of a session's rings, when opened.
+    /// Initial size of a session's rings.
     pub session: u64,
-    /// What those may grow to.
+    /// Limit to which a session's rings may grow.
     pub session_max: u64,
-    /// Of the ring between two replicas.
+    /// Size of the ring between two replicas.
     pub replica: u64,
-    /// All rings of this process together; beyond it none grows.
+    /// Limit for all rings of this process together; no ring grows beyond it.
     pub total_max: u64,
 }
 
-/// Channels by number: the index of their slot.
+/// All channels of a process. A channel's number is the index of its slot.
 pub(crate) struct Endpoint<F> {
     pub fabric: F,
     sizes: RingSizes,
     slots: Slots,
     channels: Vec<Option<Channel>>,
     free: Vec<u32>,
-    /// Channels written to or read from since [`Endpoint::tell`].
+    /// Channels written or read since the last [`Endpoint::tell`].
     dirty: Vec<u32>,
     pub wakes: Wakes,
     attached: BTreeMap<(Peer, [u8; 32]), Remote>,
-    /// Those who have written to us, whether they have a channel or not: something of them is mapped
-    /// here until they are gone.
+    /// Peers that have written to this process, with or without a channel. Memory of theirs is mapped here
+    /// until they are gone.
     correspondents: BTreeSet<Peer>,
     rings_bytes: u64,
     assembling: usize,
-    /// A channel has failed since this was last asked for.
+    /// A channel has failed since the last [`Endpoint::take_failed`].
     failed: bool,
-    /// A writer has asked for a larger ring since this was last asked for.
+    /// A writer has asked for a larger ring since the last [`Endpoint::take_asked_to_grow`].
     asked_to_grow: bool,
-    /// How often each path was taken that is not the common one.
     pub paths: EndpointPaths,
-    /// Introduction for which its peer's box, or the shared memory that it lies in, had no room; and when it is
-    /// tried again.
+    /// Control messages for which the peer's mailbox, or the shared memory that it is in, had no room.
     unposted: VecDeque<(Peer, Vec<u8>)>,
-    /// Answers to what we asked that name memory which could not be opened, for lack of descriptors or
-    /// of memory: nobody sends them again.
+    /// Answers that name memory which could not be opened for lack of descriptors or memory. The peer does
+    /// not send them again.
     untaken: Vec<(Peer, Introduction)>,
-    /// When what could not be done is tried again.
+    /// Time at which `unposted` and `untaken` are tried again.
     again_at: Duration,
-    /// What the slots say, while it is looked at.
+    /// Scratch: the slots that have changed, and their words.
     news: Vec<(u32, Words)>,
 }
 
-/// What a piece of mail about channels came to.
+/// The outcome of a control message about channels.
 pub(crate) enum Opening {
-    /// A peer has opened this channel to us.
+    /// A peer has opened this channel.
     Accepted(u32),
-    /// The peer refused the channel that we opened.
+    /// The peer has refused this channel, which this side opened.
     Refused(u32),
-    /// Nothing that the owner needs to know.
     Nothing,
 }
 
@@ -124,7 +118,7 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Opens a channel to `peer`. What is sent before the peer answers waits.
+    /// Opens a channel to `peer`. Datagrams that are sent before the peer answers wait.
     pub(crate) fn open(&mut self, peer: Peer, purpose: Purpose) -> Result<u32, FabricError> {
         let (ring_bytes, wanted) = self.sizes_for(purpose, true);
         let (id, side) = self.make(peer, purpose, ring_bytes, wanted)?;
@@ -135,7 +129,7 @@ impl<F: Fabric> Endpoint<F> {
         Ok(id)
     }
 
-    /// Takes mail about channels. `admit` decides who may open one.
+    /// Handles a control message about channels. `admit` decides whether the sender may open one.
     pub(crate) fn receive_mail(
         &mut self,
         from: Peer,
@@ -193,7 +187,7 @@ impl<F: Fabric> Endpoint<F> {
                 }
                 Opening::Nothing
             }
-            // Only the answer to a question: what a peer has opened itself, it closes.
+            // A refusal counts only as an answer: the peer closes a channel that it has opened itself.
             Introduction::Refused { channel } if self.asked(channel, from) => {
                 let channel_mut = self.channel_mut(channel);
                 channel_mut.silent = true;
@@ -249,15 +243,15 @@ impl<F: Fabric> Endpoint<F> {
         Ok(id)
     }
 
-    /// Takes an answer again, soon.
+    /// Schedules an answer to be handled again soon.
     fn take_later(&mut self, from: Peer, mail: Introduction, error: &FabricError) {
         tracing::debug!(%error, "memory of a peer cannot be opened now");
         self.again_at = self.fabric.now() + POST_AGAIN;
         self.untaken.push((from, mail));
     }
 
-    /// The peer cannot be written any more: what waits for it is forgotten. What it has written is
-    /// still read; when it is gone, the liveness probe will tell.
+    /// Stops writing a channel and drops what waits for the peer. What the peer has written is still read,
+    /// and the liveness probe finds out whether it is gone.
     fn fail(&mut self, id: u32, error: &FabricError) {
         let channel = self.channel_mut(id);
         tracing::debug!(%error, purpose = ?channel.purpose, "a channel cannot be written");
@@ -267,7 +261,7 @@ impl<F: Fabric> Endpoint<F> {
         self.failed = true;
     }
 
-    /// Whether a channel has failed since the last call.
+    /// Returns whether a channel has failed since the last call.
     pub(crate) fn take_failed(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
@@ -276,12 +270,12 @@ impl<F: Fabric> Endpoint<F> {
         self.get(channel).is_some_and(|channel| channel.peer == by)
     }
 
-    /// Whether a peer was asked for that channel, and has not answered yet.
+    /// Returns whether this side has opened that channel to the peer and the peer has not answered yet.
     fn asked(&self, channel: u32, of: Peer) -> bool {
         self.owned(channel, of) && self.channel(channel).asked
     }
 
-    /// The sizes of our own ring, and of the peer's.
+    /// The sizes of this side's ring and of the peer's.
     fn sizes_for(&self, purpose: Purpose, opener: bool) -> (u64, u64) {
         match purpose {
             Purpose::Session { .. } => (self.sizes.session, self.sizes.session),
@@ -330,7 +324,7 @@ impl<F: Fabric> Endpoint<F> {
         };
         self.attached.insert((peer, side.slots), slots);
         let ring = match side.ring_bytes {
-            0 => slots, // Never written: the peer has no ring for us, and no room in it.
+            0 => slots, // Never written: the peer has no ring for this side, and no room in it.
             _ => self.fabric.attach(peer, &RegionKey(side.ring))?,
         };
         let out = Out { channel: side.channel, slots, slot_at: side.slot_at as usize, ring };
@@ -338,12 +332,12 @@ impl<F: Fabric> Endpoint<F> {
         Ok(())
     }
 
-    /// Replaces our ring, once everything that the writer put into it was taken.
+    /// Replaces this side's ring by a larger one, once everything that the writer put into it was taken.
     fn grow(&mut self, id: u32) {
         let channel = self.channel(id);
         let Some((position, wanted)) = channel.grow_at else { return };
         let (Some(old), Some(out)) = (channel.ring, &channel.out) else { return };
-        // Who has asked writes nothing beyond until it is answered.
+        // The writer writes nothing beyond that position until it is answered.
         if channel.incoming.position() != position || channel.incoming.available() > 0 {
             return;
         }
@@ -388,7 +382,7 @@ impl<F: Fabric> Endpoint<F> {
             self.fabric.detach(old);
         }
         let channel = self.channel_mut(id);
-        // The answer itself says that everything was taken; the credit word may come later.
+        // The answer implies that everything was taken; the credit word may come later.
         let _ = channel.outgoing.credit(tail);
         channel.outgoing.resize(ring_bytes);
         channel.growing = false;
@@ -399,7 +393,7 @@ impl<F: Fabric> Endpoint<F> {
         Ok(())
     }
 
-    /// Sends a datagram; what does not fit waits in the channel.
+    /// Sends a datagram, which waits in the channel if it does not fit.
     pub(crate) fn send(&mut self, id: u32, kind: Kind, head: &[u8], body: &[u8]) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         let sent = channel.send(&mut self.fabric, kind, head, body);
@@ -411,8 +405,8 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Whether a reply of `len` bytes may wait behind what waits already in a session's channel, of `most` bytes
-    /// together. One may always wait alone.
+    /// Returns whether a reply of `len` bytes may wait in a session's channel, together with at most `most`
+    /// bytes. A reply may always wait alone.
     pub(crate) fn has_room_for_reply(&mut self, id: u32, len: usize, most: usize) -> bool {
         let channel = self.channel(id);
         let fits = channel.sent_all() || channel.waiting_bytes() + len <= most;
@@ -420,20 +414,20 @@ impl<F: Fabric> Endpoint<F> {
         fits
     }
 
-    /// Whether a reply to a session's message is to be sent, of which at most `most` may wait.
+    /// Returns whether to send a reply to a session's message, if at most `most` datagrams may wait.
     pub(crate) fn makes_room_for_reply(&mut self, id: u32, sequence: u64, most: usize) -> bool {
         let (wanted, dropped) = self.channel_mut(id).make_room_for_reply(sequence, most);
         self.paths.reply_dropped += u64::from(dropped);
         wanted
     }
 
-    /// Sends a datagram that is too long to copy for each of several channels.
+    /// Queues a datagram that is too long to copy for each of several channels.
     pub(crate) fn send_shared(&mut self, id: u32, kind: Kind, bytes: Arc<[u8]>) {
         self.channel_mut(id).send_shared(kind, bytes);
         self.pump(id);
     }
 
-    /// Writes what waits in a channel and has room now.
+    /// Writes queued datagrams of a channel as far as there is room.
     pub(crate) fn pump(&mut self, id: u32) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         let pumped = channel.pump(&mut self.fabric);
@@ -462,7 +456,7 @@ impl<F: Fabric> Endpoint<F> {
         self.post(peer, Introduction::Grow { channel: theirs, position, wanted_bytes: wanted });
     }
 
-    /// Looks at the slots and appends the channels about which a peer has written something.
+    /// Scans the slots and appends the channels whose slot a peer has written.
     pub(crate) fn look(&mut self, ready: &mut Vec<u32>) {
         let found = ready.len();
         self.slots.look(&self.fabric, &mut self.news);
@@ -488,18 +482,18 @@ impl<F: Fabric> Endpoint<F> {
         ready.truncate(kept);
     }
 
-    /// Whether there is nothing that a peer has written.
+    /// Returns whether no slot has changed since the last scan.
     pub(crate) fn is_quiet(&self) -> bool {
         self.slots.is_quiet(&self.fabric)
     }
 
-    /// The fabric to sleep on, and what to look at once more before.
+    /// The fabric to sleep on, and the check for news that must be repeated before sleeping.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
         let slots = &self.slots;
         (&mut self.fabric, move |fabric: &F| slots.is_quiet(fabric))
     }
 
-    /// What the next datagram of a channel will be. A channel that holds nonsense is given up.
+    /// The next datagram of a channel. A channel with invalid data in its ring is given up.
     pub(crate) fn next(&mut self, id: u32) -> Option<Next> {
         let next = self.get(id)?.next(&self.fabric);
         if next.is_err() {
@@ -508,19 +502,19 @@ impl<F: Fabric> Endpoint<F> {
         next.ok().flatten()
     }
 
-    /// The first word of the datagram that was found to be the [next](Self::next) one, and is not begun.
+    /// The first word of the datagram that [`next`](Self::next) returned, if it is not begun.
     pub(crate) fn first_word(&self, id: u32, next: Next) -> u64 {
         self.channel(id).first_word(&self.fabric, next.whole)
     }
 
-    /// A channel's ring makes no sense.
+    /// Gives up a channel whose ring holds invalid data.
     fn give_up(&mut self, id: u32) {
         let channel = self.channel_mut(id);
         tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
         channel.dying = true;
     }
 
-    /// Takes the datagram that was found to be the [next](Self::next) one; false if it is not whole yet.
+    /// Takes the datagram that [`next`](Self::next) returned. Returns false if it is not complete yet.
     pub(crate) fn take(&mut self, id: u32, next: Next, into: &mut Vec<u8>) -> bool {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         if next.whole {
@@ -541,7 +535,7 @@ impl<F: Fabric> Endpoint<F> {
         taken.unwrap_or(false)
     }
 
-    /// Passes over messages that are known by their first words: see [`Channel::skip_known`].
+    /// Skips messages whose first words satisfy `known`: see [`Channel::skip_known`].
     pub(crate) fn skip_known(&mut self, id: u32, len_max: usize, known: impl Fn(u64) -> bool) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         match channel.skip_known(&self.fabric, len_max, known) {
@@ -558,24 +552,24 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Whether a writer has asked for a larger ring since the last call, and waits for its own to be read.
+    /// Returns whether a writer has asked for a larger ring since the last call: it waits until its ring is read.
     pub(crate) fn take_asked_to_grow(&mut self) -> bool {
         std::mem::take(&mut self.asked_to_grow)
     }
 
-    /// Takes note that the channel is to be read later. Returns whether that is new.
+    /// Marks the channel to be read later. Returns whether it was not marked yet.
     pub(crate) fn read_later(&mut self, id: u32) -> bool {
         !std::mem::replace(&mut self.channel_mut(id).later, true)
     }
 
-    /// The channel is to be read now, if it is there still.
+    /// Clears the mark of [`read_later`](Self::read_later), if the channel still exists.
     pub(crate) fn read_on(&mut self, id: u32) {
         if let Some(channel) = &mut self.channels[id as usize] {
             channel.later = false;
         }
     }
 
-    /// Ends a turn: tails and credits become visible, and whoever sleeps is woken.
+    /// Ends a turn: makes tails and credits visible, and wakes their readers.
     pub(crate) fn tell(&mut self) {
         while let Some(id) = self.dirty.pop() {
             let Some(channel) = &mut self.channels[id as usize] else { continue };
@@ -596,12 +590,12 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Takes note of somebody who has written to us, so that the liveness probe asks for them.
+    /// Records a peer that has written to this process, so that the liveness probe covers it.
     pub(crate) fn met(&mut self, peer: Peer) {
         self.correspondents.insert(peer);
     }
 
-    /// Those who have written to us and are not [lost](Self::lost) yet.
+    /// The peers that have written to this process and are not [lost](Self::lost) yet.
     pub(crate) const fn correspondents(&self) -> &BTreeSet<Peer> {
         &self.correspondents
     }
@@ -623,8 +617,7 @@ impl<F: Fabric> Endpoint<F> {
         self.slots.use_soon(id);
     }
 
-    /// We are done with the channel: frees its rings, and its slot when the peer can write nothing
-    /// to it any more.
+    /// Closes the channel from this side: frees its ring, and its slot once the peer can no longer write there.
     pub(crate) fn close(&mut self, id: u32) {
         self.channel_mut(id).leaving = true;
         self.goodbye(id);
@@ -660,7 +653,7 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Forgets a channel whose peer is silent.
+    /// Removes a channel whose peer is silent.
     fn remove(&mut self, id: u32) {
         self.free_ring(id);
         self.untaken.retain(|(_, mail)| mail.answers() != Some(id));
@@ -669,7 +662,7 @@ impl<F: Fabric> Endpoint<F> {
         self.free.push(id);
     }
 
-    /// The peer is gone: hangs up, and marks its channels as dying.
+    /// Forgets a peer that is gone. Returns its channels, which are dying now.
     pub(crate) fn lost(&mut self, peer: Peer) -> Vec<u32> {
         let mut ids = Vec::new();
         for (id, channel) in self.channels.iter_mut().enumerate() {
@@ -698,12 +691,12 @@ impl<F: Fabric> Endpoint<F> {
         ids
     }
 
-    /// Sends control mail, at once or, if there is no room for it now, as soon as there is. Nobody sends it
-    /// again: a channel whose opening, or the answer to it, was dropped would wait for ever.
+    /// Sends a control message, at once or as soon as there is room. It is kept until then, since nothing
+    /// sends it again: a channel whose opening, or the answer to it, was dropped would wait forever.
     pub(crate) fn post(&mut self, to: Peer, mail: Introduction) {
         let mail = mail.encode();
-        // Letters to one peer keep their order. One that waits already, such as a repeated welcome, waits
-        // once.
+        // Messages to one peer keep their order. If an identical one waits already, such as a repeated
+        // welcome, it waits once.
         if self.unposted.iter().any(|(peer, _)| *peer == to) {
             if !self.unposted.iter().any(|(peer, waits)| *peer == to && *waits == mail) {
                 self.unposted.push_back((to, mail));
@@ -716,7 +709,8 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Whether a letter is done with: sent, or to a peer that is gone.
+    /// Tries to send a control message. Returns false if it must be tried again; a message to a peer that is
+    /// gone is dropped.
     fn try_post(&mut self, to: Peer, mail: &[u8]) -> bool {
         match self.fabric.send(to, mail) {
             Ok(()) => true,
@@ -729,8 +723,8 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Does again what could not be done, if it is time: takes answers, and sends letters, each peer's in
-    /// their order.
+    /// Retries, if it is time, what failed for lack of resources: handles answers, and sends messages to each
+    /// peer in their order.
     #[cold]
     fn run_errands(&mut self) {
         let now = self.fabric.now();
@@ -750,12 +744,12 @@ impl<F: Fabric> Endpoint<F> {
         }
     }
 
-    /// Whether something was written since [`tell`](Self::tell) that its reader has not been woken for.
+    /// Returns whether something was written since the last [`tell`](Self::tell) for which its reader was not woken.
     pub(crate) fn has_untold(&self) -> bool {
         !self.dirty.is_empty() || !self.wakes.now().is_empty()
     }
 
-    /// Whether something is to be done again soon: not a time to sleep for long.
+    /// Returns whether something must be retried soon, so that this is no time to sleep for long.
     pub(crate) fn has_errands(&self) -> bool {
         !(self.unposted.is_empty() && self.untaken.is_empty())
     }
@@ -772,12 +766,12 @@ impl<F: Fabric> Endpoint<F> {
         self.channels[id as usize].as_mut().expect("a channel of ours")
     }
 
-    /// Every channel there is.
+    /// All channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Channel)> {
         self.channels.iter().enumerate().filter_map(|(id, c)| Some((id as u32, c.as_ref()?)))
     }
 
-    /// Bytes of all datagrams that are being put together.
+    /// Bytes of all datagrams that are being assembled.
     pub(crate) const fn assembling(&self) -> usize {
         self.assembling
     }
@@ -788,7 +782,7 @@ impl<F: Fabric> Endpoint<F> {
     }
 }
 
-/// Whether a ring may have that size. What peers say may be anything.
+/// Returns whether a ring may have that size. A peer may send any number.
 const fn is_ring(bytes: u64) -> bool {
     bytes.is_power_of_two() && RING_BYTES_MIN <= bytes && bytes <= RING_BYTES_MAX
 }

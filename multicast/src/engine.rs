@@ -1,4 +1,4 @@
-//! The only loop: outcomes and words in, events, step, effects out.
+//! The engine's event loop: completions and words in, one step of each replica, effects out.
 
 mod channels;
 mod pace;
@@ -31,48 +31,52 @@ use crate::replica::{Replica, untag};
 use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks};
 use crate::roster::Roster;
 
-/// A turn that takes longer is worth a line when somebody looks for what holds others up.
+/// A turn that takes longer is logged at debug level, to help find what delays others.
 const LONG_TURN: Duration = Duration::from_millis(10);
-/// Of a replica's incarnation, what is left for its own use within an incarnation of its node.
+/// Low bits of a replica's incarnation, which count its resets within one incarnation of its node.
 const RESETS_BITS: u32 = 10;
-/// Messages of its own that an engine may multicast in one incarnation.
+/// Bits that count the messages that an engine originates in one incarnation of its node.
 const ORIGINATED_BITS: u32 = 18;
-/// Letters taken in one turn. Each may open a channel, which takes as long as a hundred messages.
+/// Control messages read in one turn. Each may open a channel, which takes as long as a hundred messages.
 const LETTERS_PER_TURN: usize = 32;
-/// Datagrams taken from one channel before the others get their turn.
+/// Datagrams read from one channel before the next channel is read.
 const DATAGRAMS_PER_TURN: usize = 64;
-/// Bytes taken from all channels, and of each replica's log, before what is left waits for the next turn.
+/// Bytes read from all channels together, and from each replica's log, in one turn. The rest waits for the next turn.
 const READ_PER_TURN: usize = 1 << 20;
 
-/// One engine thread's replicas and the fabric they share.
+/// The replicas of one engine thread and the fabric that they share.
 pub struct Engine<F, A, O: Links = Ramcast> {
     links: ReplicaLinks<F, O>,
     replicas: Vec<Replica<A, O>>,
     me: Identity,
-    /// Makes a replica's state machine, empty.
+    /// Makes an empty state machine for a replica.
     application: Box<dyn FnMut(ReplicaId) -> A + Send>,
     reading: Reading,
     dead_sessions: BTreeSet<SessionId>,
-    /// A peer's process has ended since this was last asked for.
+    /// A peer's process has ended, or a process was met, since the last [`Engine::take_peer_died`].
     peer_died: bool,
     originated: u32,
-    /// The last message of our own, and which replica of ours multicast it.
+    /// The last message that this engine originated, and the replica here that multicast it.
     own: Option<(ReplicaId, MessageId)>,
     pace: Pace,
     completions: Vec<Completion>,
-    /// Words that have changed, by number.
+    /// Scratch: the numbers and values of status words that have changed.
     news: Vec<(usize, u64)>,
-    /// Those who are asked after.
+    /// Scratch: the peers that are probed.
     peers: Vec<Peer>,
     mail: Vec<u8>,
-    /// Words that had changed at one look.
+    /// Sizes of the batches of changed status words.
     words: Sizes,
 }
 
 impl<F: Fabric, A: Application> Engine<F, A> {
-    /// Makes the replicas that engine `me` runs, and the memory their peers write. `application`
-    /// makes a replica's state machine, with nothing in it: for its first incarnation, and again each time
-    /// when it must begin anew and is given the state by others. RamCast orders.
+    /// Makes the replicas that engine `me` runs, and the memory that their peers write. `application` makes
+    /// an empty state machine for a replica: for its first incarnation, and each time the replica must start
+    /// again and receives its state from others. RamCast orders the messages.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the fabric cannot create the memory.
     pub fn new(
         fabric: F,
         topology: Topology,
@@ -86,7 +90,8 @@ impl<F: Fabric, A: Application> Engine<F, A> {
 }
 
 impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
-    /// The same, with any ordering, of a node that remembers which processes ran the others. Its engines share the roster.
+    /// Like [`Engine::new`], with any ordering, for a node that remembers which processes ran the others. The
+    /// node's engines share the roster.
     pub fn with_roster(
         fabric: F,
         topology: Topology,
@@ -128,7 +133,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             reading: Reading::default(),
             dead_sessions: BTreeSet::new(),
             peer_died: false,
-            // No incarnation gives a message a name that an earlier one has given.
+            // No incarnation reuses a message name of an earlier one.
             originated: me.incarnation << ORIGINATED_BITS,
             own: None,
             pace: Pace::new(now, &tuning),
@@ -140,7 +145,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         })
     }
 
-    /// Looks at everything once and does what follows. Returns whether there was anything to do.
+    /// Polls everything once and handles what it finds. Returns whether there was anything to do.
     pub fn turn(&mut self) -> bool {
         self.links.began = self.keep_time();
         let mut worked = self.read_mail();
@@ -166,13 +171,13 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         } else {
             self.links.endpoint.fabric.flush();
         }
-        // Where writes complete at once, what was just logged is committed by now; and what replicas here
-        // say to each other was said.
+        // If writes complete at once, the entries that were just logged are committed by now, and words
+        // between replicas here are written.
         self.take_completions();
         if self.links.take_told_here() {
             worked |= self.look_at_words();
         }
-        // Sessions wait for what leaders have to say, and for nothing else.
+        // Sessions wait for the leaders' replies only, so leaders deliver first.
         worked |= self.deliver(|replica| replica.core.log().leads());
         if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.log().leads()) {
             self.links.endpoint.tell();
@@ -192,15 +197,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             self.pace.has_worked(now);
             let took = now.saturating_sub(self.links.began);
             if took >= LONG_TURN {
-                // Others wait meanwhile, and some take us for dead if there are many of these.
+                // Other engines wait meanwhile, and suspect this one if there are many such turns.
                 tracing::debug!(?took, "a turn took long");
             }
         }
         worked
     }
 
-    /// Hands to the state machines of some replicas what is their turn, and lets their answers out.
-    /// Returns whether there was anything.
+    /// Delivers to the state machines of the chosen replicas, and sends their answers. Returns whether there
+    /// was anything.
     fn deliver(&mut self, whose: impl Fn(&Replica<A, O>) -> bool) -> bool {
         let Self { replicas, links, .. } = self;
         let some = replicas.iter_mut().filter(|replica| whose(replica));
@@ -211,9 +216,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         })
     }
 
-    /// After a turn that found nothing: waits as `waiter` sees fit until a peer has written something
-    /// or the fabric is woken, and never for so long that others take this engine for dead.
-    /// `undisturbed` is asked too before it sleeps, for what the fabric knows nothing of.
+    /// Waits, as `waiter` decides, until a peer has written something or the fabric is woken, but never so
+    /// long that others suspect this engine. To be called after a turn that found nothing. `undisturbed` is
+    /// checked as well before it sleeps, for events that the fabric does not see.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
         let none_to_wake = self.links.endpoint.wakes.by_tick().is_empty();
         let longest = self.pace.longest_wait(self.links.endpoint.fabric.now(), none_to_wake);
@@ -226,27 +231,27 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         });
     }
 
-    /// Whether all the engines that this one's replicas talk to have been met: ready to serve.
+    /// Returns whether all engines that this one's replicas talk to have been met: it is ready to serve.
     pub fn connected(&self) -> bool {
         self.links.connected()
     }
 
-    /// Other nodes whose engines were refused since they last introduced themselves, and why.
+    /// The nodes whose engines are refused, and why.
     pub fn refusals(&self) -> impl Iterator<Item = (u16, &str)> {
         self.links.refusals.iter().map(|((node, _), why)| (*node, why.as_str()))
     }
 
-    /// The fabric.
+    /// The fabric of this engine.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.links.endpoint.fabric
     }
 
-    /// The state machines, with the replicas they belong to.
+    /// The state machines and the replicas that they belong to.
     pub fn applications(&self) -> impl Iterator<Item = (ReplicaId, &A)> {
         self.replicas.iter().map(|replica| (replica.id, &replica.application))
     }
 
-    /// How many things were done together, at every stage.
+    /// Histograms of the batch sizes at every stage.
     pub fn batches(&self) -> Batches {
         let mut batches = Batches {
             datagrams_per_look: self.reading.datagrams.clone(),
@@ -259,7 +264,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         batches
     }
 
-    /// What an operator sees of the replicas.
+    /// The status of the replicas for an operator.
     pub fn status(&self) -> Vec<ReplicaStatus> {
         let rings = |i| if i == 0 { self.links.endpoint.rings_bytes() } else { 0 };
         let sessions = |id| self.links.sessions_of(id) as u64;
@@ -267,7 +272,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         replicas.map(|(i, replica)| replica.status(sessions(replica.id), rings(i))).collect()
     }
 
-    /// Does what an operator asks for, or says why not.
+    /// Carries out an operator's command.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the command cannot be carried out.
     pub fn command(&mut self, command: &Command) -> Result<(), CommandError> {
         let group = match command {
             Command::Lead(group)
@@ -287,10 +296,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
     }
 
-    /// Sessions whose process has died, at most so many, for the replicas led here to end by an
-    /// ordered message; see [`originate`](Self::originate). None while the last such message is under
-    /// way: however many die, and however slow the groups are, they are not told faster than they
-    /// listen.
+    /// Takes at most `most` sessions whose process has died, for the replicas led here to end by an ordered
+    /// message; see [`originate`](Self::originate). Returns none while the last such message is in flight, so
+    /// that groups do not receive them faster than they deliver them.
     pub fn take_dead_sessions(&mut self, most: usize) -> Vec<SessionId> {
         if self.dead_sessions.is_empty() || self.originates() {
             return Vec::new();
@@ -300,8 +308,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         std::mem::replace(&mut self.dead_sessions, rest).into_iter().collect()
     }
 
-    /// Whether a message of our own is under way. If whoever multicast it leads no more, it may be
-    /// lost.
+    /// Returns whether a message that this engine originated is in flight. If the replica that multicast it
+    /// leads no more, the message may be lost and is not waited for.
     fn originates(&self) -> bool {
         self.own.is_some_and(|(by, message)| {
             let by = self.replicas.iter().find(|replica| replica.id == by);
@@ -311,14 +319,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         })
     }
 
-    /// Whether the process of any peer has ended since the last call, or another one was met: one that was
-    /// killed has left its memory behind, which somebody has to remove, and whom we met is to be remembered.
+    /// Returns whether a peer's process has ended, or a new process was met, since the last call. A process
+    /// that was killed leaves memory behind, which its host must remove; the identity of a new process must
+    /// be remembered.
     pub fn take_peer_died(&mut self) -> bool {
         std::mem::take(&mut self.peer_died)
     }
 
-    /// Multicasts a small message of the node's own to all groups, from a replica that leads its
-    /// group, if there is one with room in its log. Other groups have no ring to find its payload in,
+    /// Multicasts a small message of the node's own to all groups, from a replica here that leads its group
+    /// and has room in its log. If there is none, does nothing. Other groups have no ring with its payload,
     /// and fetch it.
     pub fn originate(&mut self, payload: &[u8]) {
         let can =
@@ -332,14 +341,14 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         replica.receive(session, head, payload, &mut self.links);
     }
 
-    /// Whether a peer has written something that a turn would find.
+    /// Returns whether a peer has written something that a turn would find.
     pub(crate) fn has_news(&self) -> bool {
         let fabric = &self.links.endpoint.fabric;
         !self.links.is_quiet() || self.replicas.iter().any(|replica| replica.log_has_more(fabric))
     }
 
-    /// As if somebody had refused a replica of ours, because its group has held so many elections since
-    /// it last heard of one.
+    /// Handles, in a simulation, a refusal of a replica here by its group, as if the group had held `count`
+    /// elections that this replica did not see.
     pub(crate) fn hear_of_elections(&mut self, id: ReplicaId, count: u32) {
         if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.id == id) {
             let counter = replica.core.log().inspect().ballot_counter().saturating_add(count);
@@ -350,27 +359,28 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
     }
 
-    /// Notes for an onlooker what happens from here on.
+    /// Starts the journal of events for an observer.
     pub(crate) fn look_on(&mut self) {
         self.links.journal = Some(Vec::new());
     }
 
-    /// What an onlooker saw since it last asked.
+    /// Takes the events since the last call.
     pub(crate) fn take_journal(&mut self) -> Vec<Note<O::Record>> {
         self.links.journal.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The replicas, and the endpoint they share, for an onlooker.
+    /// The replicas, and the endpoint that they share, for an observer.
     pub(crate) fn inside(&self) -> (&[Replica<A, O>], &Endpoint<F>) {
         (&self.replicas, &self.links.endpoint)
     }
 
-    /// The last incarnation of a node that we have met or heard of.
+    /// The last incarnation of a node that this engine has met or was sent.
     pub(crate) fn life_of(&self, node: u16) -> Option<u32> {
         self.links.roster.known(node).map(|seen| seen.incarnation)
     }
 
-    /// A session that one of our replicas hears and takes for gone all the same, where connections may return.
+    /// A session that counts as gone at a replica here although it has an open channel to it, on a fabric
+    /// where connections may return.
     pub(crate) fn taken_for_gone(&self) -> Option<(ReplicaId, SessionId)> {
         let gone = |it: &Replica<A, O>| {
             let heard = it.dead_sessions.keys().find(|session| self.links.hears(**session, it.id));
@@ -379,7 +389,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.replicas.iter().find_map(gone).filter(|_| self.peers_may_return())
     }
 
-    /// Does what is to be done once a tick, if it is time. Returns the time.
+    /// Does the periodic work, if a tick is due. Returns the time.
     fn keep_time(&mut self) -> Duration {
         let now = self.links.endpoint.fabric.now();
         if !self.pace.ticks(now) {
@@ -403,7 +413,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         now
     }
 
-    /// One leader at a time, if it is time, hands over to the replica that led its group at the start.
+    /// At most one leader at a time hands over to the replica that led its group at the start, if it is time.
     fn spread_leaders(&mut self, now: Duration) {
         if self.pace.may_hand_over(now) {
             let Self { replicas, links, .. } = self;
@@ -413,7 +423,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
     }
 
-    /// Looks at the words that peers write. Returns whether any has changed.
+    /// Scans the status words that peers write. Returns whether any has changed.
     fn look_at_words(&mut self) -> bool {
         let mut news = std::mem::take(&mut self.news);
         self.links.look_at_words(&mut news);
@@ -451,7 +461,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         any
     }
 
-    /// Why an engine that says this of itself does not belong to this cluster, if it does not.
+    /// The reason why an engine with this version and these constants does not belong to this cluster, if
+    /// there is one.
     fn why_refused(&self, version: u16, constants: &[u8]) -> Option<String> {
         if version != WIRE_VERSION {
             return Some(format!(
@@ -464,7 +475,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.links.constants.difference(&theirs).map(|difference| difference.to_string())
     }
 
-    /// Says once that an engine is refused; it introduces itself again and again.
+    /// Logs once that an engine is refused: the engine introduces itself again and again.
     fn refuse(&mut self, (node, engine): (u16, u16), why: String) {
         let topology = self.links.topology;
         if node >= topology.nodes || engine >= topology.engines {
@@ -481,7 +492,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     }
 
     fn take_mail(&mut self, from: Peer, mail: Introduction) {
-        // Whoever was let in may be anybody's session; who speaks for an engine must be that.
+        // An admitted peer may open any session, but may speak for an engine only under that engine's name.
         let sender = self.links.endpoint.fabric.name_of(from);
         let goes_by = |name: String| sender == Some(name);
         match mail {
@@ -502,7 +513,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 if !self.links.meet(from, (node, engine), &who) {
                     return self.learn_of_peers();
                 }
-                // The one that we knew is of another incarnation, or behind a connection that broke.
+                // The former peer is another incarnation of the engine, or another connection to it, which is over.
                 if let Some(former) = self.links.welcome(from, (node, engine)) {
                     self.lose(former);
                 }
@@ -557,7 +568,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     }
                     Opening::Refused(channel) => {
                         let engine = self.links.engine_of(from);
-                        // Why it has nothing to do with us was said when we refused it.
+                        // The reason was logged when this engine was refused.
                         if !engine.is_some_and(|it| self.links.refusals.contains_key(&it)) {
                             tracing::warn!(purpose = ?self.links.endpoint.channel(channel).purpose,
                                 "another engine refused a channel: it has no memory for it, or has not \
@@ -576,7 +587,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let mut any = false;
         for Completion { tag, outcome } in self.completions.drain(..) {
             if tag & PULSE_TAG != 0 {
-                continue; // What was read is looked at in the next tick, if it is there.
+                continue; // The next tick evaluates the value, if it has arrived.
             }
             any = true;
             let (group, slot, number) = untag(tag);

@@ -1,4 +1,4 @@
-//! Control messages: who is there, and where the memory is that we may write to.
+//! Control messages: they introduce processes, and name the memory that the receiver may write.
 //!
 //! They travel by the fabric's mail, never on the path of a message that is being ordered.
 
@@ -26,14 +26,14 @@ pub(crate) fn replica((group, slot): Name) -> ReplicaId {
     ReplicaId::new(GroupId(group), slot)
 }
 
-/// What a channel is for, told by who opens it.
+/// The purpose of a channel, as its opener declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Purpose {
     /// A session's messages to a replica, and the replica's replies.
     Session { session: u64, replica: Name },
-    /// What one replica tells another. Nothing comes back.
+    /// Datagrams from one replica to another. Nothing comes back.
     Replica { from: Name, to: Name },
-    /// What an engine tells another for all of its replicas, of which one is named. Nothing comes back.
+    /// Datagrams from an engine to all replicas of another, of which one is named. Nothing comes back.
     Engine { from: Name, to: Name },
 }
 
@@ -43,10 +43,10 @@ impl Purpose {
     }
 }
 
-/// One side of a channel, as the other side needs to know it.
+/// The description of one side of a channel for the other side.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Side {
-    /// How its owner calls the channel.
+    /// The owner's number for the channel.
     pub channel: u32,
     /// The region of slots, and the slot's offset in it.
     pub slots: Key,
@@ -58,23 +58,22 @@ pub(crate) struct Side {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Introduction {
-    /// An engine introduces itself to another.
-    /// `constants` are encoded [`Constants`](skein_fabric::Constants).
+    /// An engine introduces itself to another. `constants` are encoded [`Constants`](skein_fabric::Constants).
     Hello { version: u16, constants: Vec<u8>, node: u16, engine: u16, who: Credentials },
-    /// What the other may write of ours, the words of all our replicas, and what it may read: our
-    /// heartbeat.
+    /// Answers `Hello`: the receiver may write `words`, the status words of all replicas of the sender, and
+    /// may read `pulse`, its heartbeat.
     Welcome { words: Key, pulse: Key, who: Credentials },
-    /// Refuses an engine that introduced itself: this is who we know its node to be.
+    /// Refuses an engine that introduced itself: the sender remembers `known` for that node.
     Unwelcome { known: Seen },
-    /// Opens a channel. The opener's ring is there; it asks for one of `wanted_bytes`.
+    /// Opens a channel. The opener's ring exists; it asks for a ring of `wanted_bytes`.
     Open { version: u16, purpose: Purpose, side: Side, wanted_bytes: u64 },
-    /// Answers `Open` of the channel that the opener calls `channel`.
+    /// Answers `Open` of the channel with number `channel` at the opener.
     Opened { channel: u32, side: Side },
-    /// Answers `Open`: not here, or not now.
+    /// Refuses `Open`: the receiver does not serve this channel, or has no memory for it now.
     Refused { channel: u32 },
-    /// The writer of our ring wants a larger one, and writes nothing beyond `position` until then.
+    /// The writer of a ring wants a larger one, and writes nothing beyond `position` until it is answered.
     Grow { channel: u32, position: u64, wanted_bytes: u64 },
-    /// Answers `Grow`: the ring at the channel that the writer calls `channel` was replaced.
+    /// Answers `Grow`: the ring of the channel with number `channel` at the writer was replaced.
     Grown { channel: u32, ring: Key, ring_bytes: u64 },
 }
 
@@ -87,7 +86,7 @@ impl Introduction {
         postcard::from_bytes(bytes).ok()
     }
 
-    /// The channel of its receiver for which it names memory, if it answers that with some.
+    /// The receiver's channel for which this message names memory, if it answers a request for some.
     pub(crate) const fn answers(&self) -> Option<u32> {
         match self {
             Self::Opened { channel, .. } | Self::Grown { channel, .. } => Some(*channel),

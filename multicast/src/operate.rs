@@ -1,25 +1,24 @@
-//! What an operator sees of an engine's replicas, and may ask of them.
+//! The operator's view of an engine's replicas: their status, and commands to them.
 
 use serde::{Deserialize, Serialize};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::mutants::{Mutant, planted};
 
-/// Which engine this is, and in which of its lives.
+/// Identifies an engine and its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its node.
     pub node: u16,
-    /// Its number on that node.
+    /// Number of the engine on its node.
     pub engine: u16,
-    /// How often its node has been started before, in this cluster. A node whose incarnation is not its
-    /// first has lost its memory: its replicas join as learners, and count in no quorum before
-    /// their group has committed that they do.
+    /// Number of earlier starts of the node in this cluster. A node whose incarnation is not 0 has lost its
+    /// memory: its replicas join as learners, and count in no quorum until their group has committed that
+    /// they do.
     pub incarnation: u32,
 }
 
 impl Identity {
-    /// Incarnations that a node may have in one cluster.
+    /// Number of incarnations that a node may have in one cluster.
     pub const INCARNATIONS_MAX: u32 = 1 << 14;
 
     /// The first incarnation of engine `engine` of node `node`.
@@ -28,45 +27,43 @@ impl Identity {
     }
 }
 
-/// What a replica is at the moment.
+/// A replica's present role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// It writes the group's log.
     Leader,
-    /// It accepts what the leader writes.
+    /// It accepts the leader's log.
     Follower,
-    /// It asks the others for permission to lead.
+    /// It asks the other replicas for permission to lead.
     Candidate,
-    /// It has no state, or none that counts: it is given one, and waits to be let in.
+    /// It has no state, or none that counts: it waits for a state transfer and for its admission.
     Learner,
 }
 
-/// A replica slot, as the view of its group has it.
+/// A replica slot in its group's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// The slot.
     pub slot: u8,
-    /// The incarnation of the replica that counts there.
+    /// The incarnation of the slot that counts.
     pub incarnation: u32,
-    /// Whether the log waits for it no more until it joins again.
+    /// Whether the log no longer waits for it, until it joins again.
     pub evicted: bool,
     /// Whether its heartbeats are seen here.
     pub alive: bool,
 }
 
-/// How far a learner is.
+/// The progress of a learner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnerStatus {
-    /// Its slot.
     pub slot: u8,
-    /// Bytes of state that it was given so far.
+    /// Bytes of state that it has received so far.
     pub bytes: u64,
     /// Whether it has the whole state and only follows the log.
     pub caught_up: bool,
 }
 
-/// Why a replica set out to lead.
+/// The reason why a replica stood for election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -74,230 +71,217 @@ pub enum Cause {
     Start,
     /// The leader's process was seen to be dead.
     Death,
-    /// The leader's heartbeats stopped.
+    /// The leader's heartbeats had stopped, or a member had promised a higher ballot than this replica's.
     Silence,
     /// An operator asked for it.
     Transfer,
-    /// The leader handed over: to spread leaders, or because it lacked what the new one has.
+    /// The leader handed over, to spread leaders or because the new leader has what it lacked.
     HandedOver,
 }
 
-/// The last change of leader that a replica won.
+/// The last election that a replica won.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailoverStatus {
-    /// Why.
     pub cause: Cause,
-    /// From the moment it suspected the old leader to its first entry being committed, in
-    /// microseconds.
+    /// Time from suspecting the old leader to committing the first entry of its own, in microseconds.
     pub took_us: u64,
-    /// How long ago that was, in milliseconds.
+    /// Time since then, in milliseconds.
     pub ago_ms: u64,
 }
 
 /// The oldest multi-group message that a replica has logged and not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StuckStatus {
-    /// The message, as printed.
+    /// The message's name, as printed.
     pub message: String,
-    /// How long it has waited, in milliseconds.
+    /// Time that it has waited, in milliseconds.
     pub age_ms: u64,
-    /// The groups whose proposal, or whose quorum for it, is missing here.
+    /// Groups whose proposal, or a quorum for it, is missing here.
     pub held_up_by: Vec<u16>,
 }
 
-/// Replies that a replica has held back, since it began.
+/// Replies that a replica has held back since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStatus {
-    /// How many wait now.
+    /// Replies that wait now.
     pub waiting: u64,
-    /// How many have waited.
+    /// Replies that have waited.
     pub count: u64,
-    /// How long those did, all together, in microseconds.
+    /// Sum of their waits, in microseconds.
     pub waited_us: u64,
 }
 
-/// How much a replica's machine waits for other groups' results, since it began.
+/// How long a replica's state machine has waited for other groups' results since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResultsStatus {
-    /// Messages delivered that wait for such results now, or behind one that does.
+    /// Delivered messages that wait for such results now, or wait behind one that does.
     pub under_way: u64,
-    /// For how long there were any, in microseconds. Others may go on meanwhile.
+    /// Time during which there were such messages, in microseconds. Others may proceed meanwhile.
     pub waited_us: u64,
-    /// For how long nothing more could be delivered, in microseconds.
+    /// Time during which nothing more could be delivered, in microseconds.
     pub stalled_us: u64,
 }
 
-/// What a replica waits for before it can go on.
+/// The event that a replica waits for before it can proceed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Waiting {
-    /// For the first words of a leader that it lets write its log.
+    /// The first entries of a leader that it has granted its log to.
     Leader,
-    /// For the payload of this message, behind which it reads nothing of its log.
+    /// The payload of this message; the replica reads nothing of its log behind it.
     Payload(String),
-    /// For other groups' results about this message, behind which it delivers nothing.
+    /// Other groups' results about this message; the replica delivers nothing behind it.
     Results(String),
 }
 
-/// How often a replica took part in a change of leaders, in this incarnation.
+/// How often a replica took part in elections, in this incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elections {
-    /// It set out to lead.
+    /// It stood for election.
     pub campaigns: u64,
     /// It was elected.
     pub won: u64,
-    /// It gave up leading.
+    /// It stopped leading.
     pub stepped_down: u64,
-    /// It let another one lead.
+    /// It granted another replica the lead.
     pub granted: u64,
 }
 
-/// Whose state was found to differ from what f+1 replicas of the group hold.
+/// Which replicas' state differs from the state that f+1 replicas of the group hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Diverged {
-    /// This replica's. It answers nobody until it has taken the state anew.
+    /// This replica's. It answers nobody until it has received the state again.
     Own,
-    /// That of other replicas.
+    /// Other replicas'.
     Others,
     /// No state is held by f+1 replicas: the group has stopped.
     All,
 }
 
-/// Replicas of a group that do not hold the same.
+/// A divergence between replicas of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergenceStatus {
-    /// Whose state differs.
     pub what: Diverged,
-    /// Their slots.
+    /// Slots of the replicas whose state differs.
     pub slots: Vec<u8>,
-    /// The position of the order at which it was found.
+    /// Position in the group's order at which it was found.
     pub position: u64,
-    /// How long ago that was, in milliseconds.
+    /// Time since then, in milliseconds.
     pub ago_ms: u64,
-    /// Whether all is well again. It is told until the node is restarted: what has changed a state once,
-    /// a defect or failing memory, may do so again.
+    /// Whether it is repaired. It is reported until the node restarts: the cause, a defect or failing memory,
+    /// may change a state again.
     pub recovered: bool,
 }
 
-/// What an operator sees of a replica.
+/// The status of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
-    /// Its group.
     pub group: u16,
-    /// Its slot.
     pub slot: u8,
-    /// What it is.
     pub role: Role,
-    /// Which incarnation of it this is.
     pub incarnation: u32,
-    /// The slot of the leader it follows, or its own; `None` while it knows of none.
+    /// Slot of the leader that it follows, or its own; `None` while it knows no leader.
     pub leader: Option<u8>,
     /// The ballot, as printed.
     pub ballot: String,
-    /// The counter of the highest ballot it has heard of.
+    /// Counter of the highest ballot that it has seen.
     pub ballot_counter: u32,
-    /// By group: the counter of the highest ballot of that group that stands in its memory.
+    /// For each group, the counter of the highest ballot of that group in its memory.
     pub ballot_counters: Vec<u32>,
-    /// The highest logical clock that it knows any replica to have had, its own among them.
+    /// The highest logical clock that it has seen of any replica, itself included.
     pub clock: u64,
-    /// By group: the highest clock up to which that group is done with messages to several, as far as this
-    /// replica was told.
+    /// For each group, the highest clock that the group has reported as settled: it is done with multi-group
+    /// messages up to there.
     pub settled_clocks: Vec<u64>,
-    /// The group's members, by slot.
     pub view: Vec<MemberStatus>,
-    /// As leader, those that it brings up to date; as learner, itself.
+    /// At a leader: the learners that it brings up to date. At a learner: itself.
     pub learners: Vec<LearnerStatus>,
-    /// More memories of this group are lost than it tolerates: nothing of it can be served until
-    /// an operator recreates it.
+    /// More replicas of this group have lost their memory than the group tolerates: it cannot serve until an
+    /// operator recreates it.
     pub lost: bool,
-    /// As leader: whether a quorum answers. As anything else: whether a leader is known and alive.
+    /// At a leader: whether a quorum answers. Otherwise: whether a leader is known and alive.
     pub available: bool,
-    /// Replicas of the group that were found not to hold the same.
+    /// The last divergence between replicas of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<DivergenceStatus>,
-    /// The last change of leader that this replica won.
+    /// The last election that this replica won.
     pub last_failover: Option<FailoverStatus>,
-    /// All of them.
     pub elections: Elections,
-    /// What it waits for, if for anything but more work.
+    /// The event that it waits for, unless it only waits for more work.
     pub waits_for: Option<Waiting>,
     /// Whether it has a state, whether or not that counts.
     pub holds_state: bool,
     /// The last index of its log.
     pub log_index: u64,
-    /// The ballot in which the last entry of its log was born, as a number: of two logs of a group, the
-    /// one with the higher birth, and then with the higher index, holds all that is committed in both.
+    /// The birth ballot of its log's last entry, as a number. Of two logs of a group, the one with the higher
+    /// birth, and for equal births the higher index, holds all that is committed in both.
     pub log_birth: u64,
-    /// Bytes of log from its beginning to where it goes on.
+    /// The log's end, as a position in bytes from its beginning.
     pub log_position: u64,
-    /// The last index it knows to be committed.
+    /// The last index that it knows to be committed.
     pub commit_index: u64,
-    /// Messages delivered.
     pub delivered: u64,
-    /// Messages it has logged and not delivered.
+    /// Messages that it has logged and not delivered.
     pub pending: u64,
-    /// How long the oldest pending message has waited, in milliseconds.
+    /// Time that the oldest pending message has waited, in milliseconds.
     pub oldest_pending_ms: u64,
-    /// The oldest pending message to several groups.
+    /// The oldest pending multi-group message.
     pub stuck: Option<StuckStatus>,
-    /// As leader: replies that wait for what they rest on to be passed by all who share it.
+    /// At a leader: replies held back until all groups that share their dependencies have passed them.
     pub held: HeldStatus,
-    /// How much its machine waits for other groups' results.
+    /// How long its state machine has waited for other groups' results.
     pub results: ResultsStatus,
-    /// Sessions with a ring open here.
+    /// Sessions with an open ring here.
     pub sessions: u64,
-    /// Bytes of memory: its log and the payloads it holds, and, on the engine's first replica, the
-    /// rings of all of them.
+    /// Bytes of memory: its log, the payloads that it holds, and, at the engine's first replica, the rings of
+    /// all of the engine's replicas.
     pub memory_bytes: u64,
 }
 
 impl ReplicaStatus {
-    /// Whether it has stopped with its group because no state is held by f+1 replicas.
+    /// Returns whether it has stopped with its group because no state is held by f+1 replicas.
     pub fn is_stopped(&self) -> bool {
         let stopped = |it: &DivergenceStatus| it.what == Diverged::All && !it.recovered;
         self.divergence.as_ref().is_some_and(stopped)
     }
 }
 
-/// What an operator may ask of an engine.
+/// An operator's command to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// This engine's replica of the group shall lead it.
+    /// This engine's replica of the group becomes its leader.
     Lead(GroupId),
-    /// The group's leader, which must be here, shall evict this replica: it comes back as a learner
-    /// by itself if it can.
+    /// The group's leader, which must run here, evicts this replica, which rejoins as a learner by itself if it can.
     Evict(ReplicaId),
-    /// First phase of recreating a lost group: the replica here checks that the group is lost and
-    /// keeps the plan for [`PREPARED_FOR_MS`]. It changes nothing else.
+    /// First phase of recreating a lost group: the replica here checks that the group is lost and keeps the
+    /// plan for [`PREPARED_FOR_MS`]. It changes nothing else.
     PrepareRecreate {
-        /// Which group.
         group: GroupId,
-        /// Names this attempt.
+        /// Identifies this attempt.
         token: u64,
-        /// What all replicas of the group are to do.
+        /// The plan for all replicas of the group.
         plan: Recreation,
     },
-    /// Second phase: the replica here carries out the plan that it keeps under `token`. Doing it
-    /// again changes nothing.
+    /// Second phase: the replica here carries out the plan that it keeps under `token`. Repeating it changes nothing.
     Recreate {
-        /// Which group.
         group: GroupId,
-        /// The attempt.
+        /// Identifies the attempt.
         token: u64,
     },
 }
 
-/// How long a replica keeps a plan that it was asked to prepare.
+/// Time for which a replica keeps a prepared plan, in milliseconds.
 pub const PREPARED_FOR_MS: u64 = 10_000;
 
-/// The counter above which the ballots of a group begin that is recreated, going by what the replicas of all
-/// groups say. Those of other groups are asked too: where the group's own have all forgotten what it had
-/// reached, the others still have its words, and would take them for those of its new self.
+/// The counter above which the ballots of a recreated group begin, from the status of the replicas of all
+/// groups. Other groups' replicas are included: if the group's own replicas have all forgotten which ballots
+/// it had reached, the others still hold its status words, and would take them for words of the recreated
+/// group.
 ///
-/// No process that lives may be left out. The words are in the memory of processes that live: one that has
-/// ended has none any more, and its successor is told only what is said from then on. One that lives and does
-/// not answer may have words that no other has, however many answer.
+/// No live process may be left out. The status words are in the memory of live processes: a process that has
+/// ended has none any more, and its successor receives only words written from then on. A live process that
+/// does not answer may hold words that no other process has, however many answer.
 pub fn ballot_counter_of<'a>(
     group: GroupId,
     replicas: impl Iterator<Item = &'a ReplicaStatus>,
@@ -307,8 +291,8 @@ pub fn ballot_counter_of<'a>(
     known.max().unwrap_or(0)
 }
 
-/// The highest clock up to which any replica was told that a group is done. A survivor that was evicted, and
-/// has not read so, may lack what the others were done with, and nobody tells it any more.
+/// The highest settled clock of a group that any replica was sent. A survivor that was evicted, and has not
+/// read so, may lack messages that the other replicas were done with, and nobody sends them any more.
 pub fn settled_clock_of<'a>(
     group: GroupId,
     replicas: impl Iterator<Item = &'a ReplicaStatus>,
@@ -316,36 +300,33 @@ pub fn settled_clock_of<'a>(
     replicas.filter_map(|it| it.settled_clocks.get(group.index()).copied()).max().unwrap_or(0)
 }
 
-/// How a lost group begins anew. All its replicas must be given the same.
+/// The plan for recreating a lost group. All its replicas must be given the same plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recreation {
-    /// The slot whose state the group goes on from; with nothing, if none.
+    /// Slot whose state the group resumes from; `None` for an empty state.
     pub from: Option<u8>,
-    /// The incarnation that counts in each slot, by slot.
+    /// For each slot, the incarnation that counts.
     pub incarnations: Vec<u32>,
     /// Ballots begin above this: see [`ballot_counter_of`].
     pub ballot_counter: u32,
     /// Timestamps begin above this: the highest clock that a replica of the cluster has reported.
     pub clock: u64,
-    /// No survivor is gone on from that waits for a message which may have ended up to here: see
-    /// [`settled_clock_of`].
+    /// The group resumes from no survivor that waits for a message which may have ended at or below this
+    /// clock: see [`settled_clock_of`].
     pub settled_clock: u64,
 }
 
-/// An engine does not do what it was asked to.
+/// The reason why an engine does not carry out a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// It runs no replica of that group.
     #[error("no replica of {0} runs here")]
     NotHere(GroupId),
-    /// Only the leader can do that.
     #[error("the replica of {0} here does not lead it")]
     NotLeader(GroupId),
-    /// A learner counts in no quorum.
     #[error("the replica of {0} here is a learner and cannot lead")]
     Learner(GroupId),
-    /// There is no such slot, or it is the leader's own.
+    /// The slot does not exist, or is the leader's own.
     #[error("{0} cannot be evicted: it is the leader itself, or does not exist")]
     NotEvictable(ReplicaId),
     /// The group still has its state.
@@ -354,18 +335,18 @@ pub enum CommandError {
     /// The plan names another incarnation of the replica, or another number of slots.
     #[error("{0} was to be recreated by a plan that is out of date: run the command again")]
     Outdated(GroupId),
-    /// The group has been recreated as often as its ballots can tell apart.
+    /// The group has been recreated as often as its ballots can distinguish.
     #[error(
         "{0} has been recreated {max} times, as often as a group can be: make a new cluster, and restore its data there",
         max = Ballot::GENERATION_MAX
     )]
     NoGenerationLeft(GroupId),
-    /// The replica from whose state the group is to go on has none that it can.
+    /// The replica whose state the group would resume from has no usable state.
     #[error(
         "{0} cannot be recreated from the replica here: it has no state that can be trusted, or was evicted and lacks what other groups tell nobody any more; choose another survivor, and where there is none, --accept-data-loss --discard-survivors begins with nothing"
     )]
     NoSurvivor(GroupId),
-    /// Nothing was prepared under that token, or too long ago.
+    /// Nothing was prepared under that token, or it was too long ago.
     #[error("{0} was not prepared to be recreated, or too long ago: run the command again")]
     NotPrepared(GroupId),
 }

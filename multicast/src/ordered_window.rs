@@ -1,9 +1,8 @@
-//! What is numbered upwards and ends in any order: a few at a time, found by their numbers.
+//! A window of numbered values: numbers rise, values are removed in any order, and few exist at a time.
 
 use std::collections::VecDeque;
 
-/// Values under rising numbers. The oldest one is mostly the next to end, and then this costs no more
-/// however many there are.
+/// Values with rising numbers. Usually the oldest value is removed next, which takes constant time.
 #[derive(Clone, Debug)]
 pub struct OrderedWindow<T> {
     values: VecDeque<(u64, T)>,
@@ -16,13 +15,13 @@ impl<T> Default for OrderedWindow<T> {
 }
 
 impl<T> OrderedWindow<T> {
-    /// Adds a value under a number above all others.
+    /// Appends a value. Its number must be above all others.
     pub fn push(&mut self, number: u64, value: T) {
         debug_assert!(self.values.back().is_none_or(|(last, _)| *last < number), "numbers rise");
         self.values.push_back((number, value));
     }
 
-    /// Adds a value under a number, unless there is one. Returns whether it was added.
+    /// Adds a value under `number`, unless there is one. Returns whether it was added.
     #[inline]
     pub fn insert(&mut self, number: u64, value: impl FnOnce() -> T) -> bool {
         if self.values.back().is_none_or(|(last, _)| *last < number) {
@@ -39,18 +38,18 @@ impl<T> OrderedWindow<T> {
         true
     }
 
-    /// The value of that number.
+    /// The value of `number`.
     pub fn get(&self, number: u64) -> Option<&T> {
         Some(&self.values[self.place(number)?].1)
     }
 
-    /// The same, to be changed.
+    /// The value of `number`, mutably.
     pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let place = self.place(number)?;
         Some(&mut self.values[place].1)
     }
 
-    /// Takes out the value of that number.
+    /// Removes the value of `number`, and returns it.
     #[inline]
     pub fn remove(&mut self, number: u64) -> Option<T> {
         if let Some((_, value)) = self.values.pop_front_if(|(first, _)| *first == number) {
@@ -65,33 +64,33 @@ impl<T> OrderedWindow<T> {
         self.values.remove(place).map(|(_, value)| value)
     }
 
-    /// Keeps those that it is to keep, from the lowest number up.
+    /// Keeps the values for which `keep` returns true. It is called with rising numbers.
     pub fn retain(&mut self, mut keep: impl FnMut(u64, &mut T) -> bool) {
         self.values.retain_mut(|(number, value)| keep(*number, value));
     }
 
-    /// All of them, from the lowest number up.
+    /// All values, in rising order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.values.iter().map(|(number, value)| (*number, value))
     }
 
-    /// The same, to be changed.
+    /// All values, mutably, in rising order of their numbers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.values.iter_mut().map(|(number, value)| (*number, value))
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
     fn place(&self, number: u64) -> Option<usize> {
-        // Where it is if none is left out.
+        // The index if no number is missing.
         let place = number.checked_sub(self.values.front()?.0)? as usize;
         match self.values.get(place) {
             Some((there, _)) if *there == number => Some(place),

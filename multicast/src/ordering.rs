@@ -1,4 +1,4 @@
-//! What a driver does for one ordering alone: how what that tells other groups travels.
+//! The driver's part that depends on the ordering: how its messages travel to other groups.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, ReplicaId};
@@ -9,46 +9,46 @@ use crate::channel::Kind;
 use crate::replica::Replica;
 use crate::replica_links::ReplicaLinks;
 
-/// An ordering that can be driven.
+/// An ordering that the driver can run.
 ///
-/// Everything else is the same for all: a replica, and an engine, take the ordering as a type parameter. Other crates can name it,
-/// to be generic in it themselves.
+/// Replicas and engines take the ordering as a type parameter, and everything outside this trait is the same
+/// for all orderings. Other crates can name the trait to be generic over orderings themselves.
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'static {
-    /// Messages that a replica tells other groups at its turn's end.
+    /// Messages that a replica sends to other groups at the end of its turn.
     type Outgoing: Send;
-    /// Messages that the replicas of an engine tell others together.
+    /// Messages that the replicas of an engine send to others together.
     type Together: Send;
 
-    /// Nothing, of one replica.
+    /// The empty outgoing messages of one replica.
     fn outgoing(by: ReplicaId, groups: u16) -> Self::Outgoing;
 
-    /// Nothing, of one engine.
+    /// The empty shared messages of one engine.
     fn together(groups: u16) -> Self::Together;
 
-    /// The number of entries that a leader may log for a datagram of that kind and length.
+    /// Number of entries that a leader may log for a datagram of that kind and length.
     fn entries_for(kind: Kind, len: usize) -> usize;
 
-    /// The number of entries that a leader may log for a message behind its own entry.
+    /// Number of entries that a leader may log for a message after the message's own entry.
     fn entries_behind(destinations: GroupSet) -> usize;
 
-    /// Tells others what the ordering tells them, now or at the turn's end.
+    /// Sends a message of the ordering to peers, now or at the end of the turn.
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: Self::PeerEffect,
         links: &mut ReplicaLinks<F, Self>,
     );
 
-    /// A replica's turn ends: sends what it has to tell. Returns whether there was anything.
+    /// Sends a replica's outgoing messages at the end of its turn. Returns whether there were any.
     fn tell_outgoing<F: Fabric>(
         outgoing: &mut Self::Outgoing,
         links: &mut ReplicaLinks<F, Self>,
     ) -> bool;
 
-    /// An engine's turn ends: sends what its replicas tell together. Returns whether there was anything.
+    /// Sends the shared messages at the end of an engine's turn. Returns whether there were any.
     fn tell_together<F: Fabric>(links: &mut ReplicaLinks<F, Self>) -> bool;
 
-    /// Another replica has sent a datagram of one of the ordering's kinds.
+    /// Handles a datagram of one of the ordering's kinds from another replica.
     fn hear<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         from: ReplicaId,
@@ -57,7 +57,7 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         links: &mut ReplicaLinks<F, Self>,
     );
 
-    /// The engine that runs `from` tells all replicas here something.
+    /// Handles a datagram from the engine that runs `from` to all replicas here.
     fn hear_engine<F: Fabric, A: Application>(
         replicas: &mut [Replica<A, Self>],
         from: ReplicaId,

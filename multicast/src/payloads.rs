@@ -1,10 +1,12 @@
-//! Payloads of messages that a replica has received or logged, and not let go of.
+//! Payloads of messages that a replica has received or logged, and still needs.
 //!
-//! Bounded: a session is not read further while it has a window of messages here, and a payload too
-//! large for the log waits in its session's ring while those held take all of their budget. Payloads that other groups'
-//! leaders relay to a leader may exceed the budget, but not while the oldest is kept for a follower alone, so those beyond it
-//! are no more than were pending at some moment. Nobody else takes more than its budget, but for what its log waits for: that
-//! message and those of its session in front of it, no more than a window.
+//! They are bounded. A session is not read further while it has a window of messages here. A payload too
+//! large for the log waits in its session's ring while the held ones take up the budget.
+//!
+//! Payloads that other groups' leaders relay to a leader may exceed the budget, but not while the oldest
+//! payload is kept for a follower alone; so the payloads beyond it are no more than were pending at some
+//! moment. Other replicas exceed the budget only for the message that their log waits for and the messages of
+//! its session in front of it, which are at most a window.
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;
@@ -15,7 +17,7 @@ use skein_protocol::mutants::Mutant;
 use crate::buffers::Buffers;
 use crate::ordered_window::OrderedWindow;
 
-/// Longer ones leave no buffer for others.
+/// Buffers that have grown beyond this size, in bytes, are not kept for reuse.
 const BUFFER_BYTES_MAX: usize = 16 << 10;
 
 /// A message as it was multicast.
@@ -23,12 +25,12 @@ pub(crate) struct Held {
     pub low_water: u64,
     pub destinations: GroupSet,
     pub bytes: Vec<u8>,
-    /// Whether it exceeded the budget when it came.
+    /// Whether it exceeded the budget when it was received.
     beyond: bool,
 }
 
 pub(crate) struct Payloads {
-    /// Of sessions that have nothing here any more, nothing, until somebody [tidies](Self::tidy).
+    /// A session without messages here may remain, empty, until [`tidy`](Self::tidy).
     sessions: BySession<OrderedWindow<Held>>,
     len: usize,
     buffers: Buffers,
@@ -51,7 +53,7 @@ impl Payloads {
         }
     }
 
-    /// Keeps a copy of `bytes`, unless the message is here already. Returns whether it was not.
+    /// Keeps a copy of `bytes`, unless the message is here already. Returns whether it was added.
     pub(crate) fn insert(
         &mut self,
         message: MessageId,
@@ -75,7 +77,7 @@ impl Payloads {
         true
     }
 
-    /// Keeps a copy of what the log says that a message is, whatever else its session has written here.
+    /// Keeps a copy of a message as the log has it, in place of any other payload that its session has written here.
     pub(crate) fn replace(
         &mut self,
         message: MessageId,
@@ -92,14 +94,13 @@ impl Payloads {
         self.insert(message, low_water, destinations, bytes);
     }
 
-    /// Whether the message is here as the log has it, though the log holds no more of its payload than `sum`, its
-    /// [`check`].
+    /// Returns whether the message is here as the log has it, if the log has only `sum`, the [`check`] of its payload.
     pub(crate) fn holds(&self, message: MessageId, destinations: GroupSet, sum: u64) -> bool {
         let fits = |held: &Held| held.destinations == destinations && check(&held.bytes) == sum;
         self.get(message).is_some_and(|held| guard!(Mutant::PayloadNotCompared, fits(held)))
     }
 
-    /// Lets go of the message unless it is here as the log has it. Returns whether it is.
+    /// Drops the message unless it is here as the log has it. Returns whether it is.
     pub(crate) fn keep_only(
         &mut self,
         message: MessageId,
@@ -117,7 +118,7 @@ impl Payloads {
         self.sessions.get(message.session)?.get(message.sequence)
     }
 
-    /// The message, if it is here, exceeds the budget.
+    /// Marks the message as beyond the budget, if it is here.
     pub(crate) fn note_beyond(&mut self, message: MessageId) {
         let messages = self.sessions.get_mut(message.session);
         let held = messages.and_then(|messages| messages.get_mut(message.sequence));
@@ -127,15 +128,14 @@ impl Payloads {
         }
     }
 
-    /// Lets go of a message.
+    /// Drops a message.
     pub(crate) fn remove(&mut self, message: MessageId) {
         if let Some(held) = self.take(message) {
             self.recycle(held);
         }
     }
 
-    /// Takes a message out, of which nobody has any use when it is done with: it is to be given
-    /// [back](Self::recycle) then.
+    /// Takes a message out. The caller gives it [back](Self::recycle) after use.
     pub(crate) fn take(&mut self, message: MessageId) -> Option<Held> {
         let held = self.sessions.get_mut(message.session)?.remove(message.sequence)?;
         self.len -= 1;
@@ -147,12 +147,12 @@ impl Payloads {
         Some(held)
     }
 
-    /// What was taken out has been done with.
+    /// Returns the buffer of a message that was taken out.
     pub(crate) fn recycle(&mut self, held: Held) {
         self.buffers.keep(held.bytes);
     }
 
-    /// Every message that is here, sorted.
+    /// All messages, sorted.
     pub(crate) fn messages(&self) -> Vec<MessageId> {
         let of = |(session, messages): (_, &OrderedWindow<Held>)| {
             let numbers = messages.iter().map(|(number, _)| number);
@@ -163,7 +163,7 @@ impl Payloads {
         messages
     }
 
-    /// Lets go of messages that `keep` does not want.
+    /// Drops the messages for which `keep` returns false.
     pub(crate) fn retain_all(&mut self, keep: impl Fn(MessageId) -> bool) {
         for message in self.messages() {
             if !keep(message) {
@@ -172,7 +172,7 @@ impl Payloads {
         }
     }
 
-    /// Lets go of a session's messages that `keep` does not want.
+    /// Drops a session's messages for which `keep` returns false.
     pub(crate) fn retain(&mut self, session: SessionId, keep: impl Fn(MessageId) -> bool) {
         let Some(messages) = self.sessions.get(session) else { return };
         let messages = messages.iter().map(|(number, _)| MessageId::new(session, number));
@@ -182,28 +182,27 @@ impl Payloads {
         }
     }
 
-    /// How many of the session's messages are here.
+    /// Number of the session's messages.
     pub(crate) fn of_session(&self, session: SessionId) -> usize {
         self.sessions.get(session).map_or(0, OrderedWindow::len)
     }
 
-    /// How many messages are here.
+    /// Number of messages.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Forgets the sessions of which nothing is here. To be called now and then: most of them are back in
-    /// a moment.
+    /// Removes sessions without messages. To be called now and then, since most of them have messages again soon.
     pub(crate) fn tidy(&mut self) {
         self.sessions.retain(|messages| !messages.is_empty());
     }
 
-    /// Bytes of payloads too large for the log.
+    /// Bytes of the payloads that are too large for the log.
     pub(crate) const fn large_bytes(&self) -> usize {
         self.large_bytes
     }
 
-    /// How many payloads exceeded the budget when they came.
+    /// Number of payloads that exceeded the budget when they were received.
     pub(crate) const fn beyond(&self) -> usize {
         self.beyond
     }

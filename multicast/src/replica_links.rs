@@ -1,10 +1,10 @@
-//! How the replicas of one engine reach all others: links to engines, words, routes.
+//! Links between the engines of a cluster: status words, heartbeats, and channels to other replicas.
 //!
-//! Each engine has one region of words that peers write. What a replica says to other groups it says to
-//! each engine once, however many replicas that has: it says the same to all of them. What it says to one
-//! of its own group it says to that one alone. Each word has a single writer and what it said last is
-//! what counts, so it can be written again whenever a link comes up. And each engine has a word that
-//! shows that it is alive, which the others read.
+//! Each engine has one region of status words that its peers write. A replica writes a word for other groups
+//! once for each engine, which serves all replicas that the engine runs. It writes a word for a replica of
+//! its own group to that replica alone. Each word has a single writer and only its last value counts, so it
+//! can be written again whenever a link comes up. Each engine also has a heartbeat word, which the other
+//! engines read.
 
 mod status_words;
 
@@ -35,50 +35,51 @@ pub(crate) use status_words::{Meaning, StatusColumn};
 /// Another engine, by node and engine number.
 type EngineId = (u16, u16);
 
-/// No more payloads are relayed within an engine while so many bytes of them have not been taken:
-/// what a ring between replicas holds by default.
+/// Limit in bytes of relayed payloads that are queued within an engine: the default size of a ring between replicas.
 const RELAYS_HERE_MAX: usize = 256 << 10;
 
-/// No more of what replicas tell together waits for room in a leader's log here: what is not heard is told again on demand.
+/// Limit in bytes of shared messages that are queued for one leader here while its log has no room. Messages
+/// beyond it are dropped, and sent again on demand.
 const TOGETHER_HERE_MAX: usize = 256 << 10;
 
-/// Longer datagrams within an engine leave no buffer for others.
+/// Buffers that have grown beyond this size are not kept for reuse.
 const BUFFER_BYTES_MAX: usize = 4 << 10;
 
-/// Datagrams that wait for room in a ring to another replica, at most, if they are told again anyway.
+/// Number of datagrams waiting for room in a ring to another replica beyond which datagrams that are sent
+/// again anyway are dropped.
 pub(crate) const WAITING_MAX: usize = 128;
 
-/// Replies that may wait for room in a session's ring, in windows of that session: those that it has
-/// not had, and as many that it may have had from another leader.
+/// Limit of replies that wait for room in a session's ring, in windows of that session: one window of replies
+/// that it has not received, and one that it may have received from another leader.
 const REPLIES_WAITING: usize = 2;
-/// Bytes that may wait for room in a session's ring when another reply comes. A session that lacks a reply for long
-/// sends its message again, and is told then.
+/// Limit in bytes of the replies that wait for room in a session's ring. A session that lacks a reply for
+/// long sends its message again, and receives the reply then.
 const REPLIES_WAITING_BYTES: usize = 16 << 20;
-/// Bytes that may wait for room in a session's ring when another answer to a query comes. A query is asked
-/// again every few milliseconds, and its answer may have megabytes.
+/// Limit in bytes of the answers to queries that wait for room in a session's ring. A session repeats a query
+/// every few milliseconds, and an answer may have megabytes.
 const ANSWERS_WAITING_BYTES: usize = 1 << 20;
 
-/// Another engine, and what we know of it.
+/// The link to another engine.
 struct ReplicaLink {
     engine: EngineId,
     peer: Option<Peer>,
-    /// The peer that has introduced itself as this engine, and as whom.
+    /// The last peer that introduced itself as this engine and was accepted, and its process.
     met: Option<(Peer, Seen)>,
-    /// Its region of words, once it has welcomed us, and its heartbeat.
+    /// The engine's status words and heartbeat; `None` until it has answered our introduction.
     words: Option<Remote>,
     pulse: Option<Remote>,
-    /// The heartbeat as last looked at.
+    /// Heartbeat value at the last tick.
     seen: u64,
-    /// What the last look came to.
+    /// Whether the heartbeat had advanced at the last tick.
     beats: bool,
-    /// In how many ticks it is greeted again, if it has not answered: it may stand still, and all
-    /// greetings are answered when it goes on.
+    /// Ticks until the next introduction, if the engine does not answer. It may be suspended, and it answers
+    /// all introductions when it resumes.
     retry_in: u32,
-    /// The last audience to which this engine belongs is the one with this number.
+    /// Number of the last audience that includes this engine; see [`ReplicaLinks::gathered`].
     gathered_in: u64,
-    /// The first of its replicas, which stands for all of them.
+    /// The engine's first replica, which stands for all of them.
     first: ReplicaId,
-    /// The channel for what is told to all of them.
+    /// The channel for datagrams to all of its replicas.
     route: Option<u32>,
 }
 
@@ -100,22 +101,21 @@ impl ReplicaLink {
     }
 }
 
-/// Where a replica of the cluster runs.
 #[derive(Clone, Copy)]
 struct ReplicaLocation {
-    /// The number of the link to its engine; `None` if that is ours.
+    /// Index of the link to its engine; `None` if this engine runs it.
     link: Option<u16>,
-    /// Its number among those of its engine.
+    /// Its index among the replicas of its engine.
     row: u16,
 }
 
-/// Ticks between two greetings of one that does not answer.
+/// Ticks between two introductions to an engine that does not answer.
 const HANDSHAKE_EVERY: u32 = 4;
 
-/// Completions of reads of heartbeats; those of writes to logs have another first bit.
+/// Tag bit of completions of heartbeat reads. Completions of log writes have the bit clear.
 pub(crate) const PULSE_TAG: u64 = 1 << 63;
 
-/// A datagram from one of our replicas to another replica.
+/// A datagram from a replica here to another replica.
 pub(crate) struct Datagram {
     pub from: ReplicaId,
     pub to: ReplicaId,
@@ -126,68 +126,71 @@ pub(crate) struct Datagram {
 pub(crate) struct ReplicaLinks<F, O: Links> {
     pub endpoint: Endpoint<F>,
     pub topology: Topology,
-    /// What every engine of the cluster must have alike.
+    /// Settings that all engines of the cluster must have in common.
     pub constants: Constants,
-    /// Why other engines were refused, the last reason of each.
+    /// The last reason for refusing each engine that is refused.
     pub refusals: BTreeMap<EngineId, String>,
     me: EngineId,
-    /// Who may speak for which node.
+    /// Decides which process may speak for which node.
     pub roster: Arc<Roster>,
-    /// When this turn began.
+    /// Time at which this turn began.
     pub began: Duration,
-    /// Messages that a session may have under way.
+    /// Messages that a session may have in flight.
     window: usize,
     pub local: Vec<ReplicaId>,
-    /// Of every replica of the cluster.
+    /// Locations of all replicas of the cluster, by [`member`].
     places: Vec<ReplicaLocation>,
     words: Region,
-    /// Of each of them, what it is, and whose; and to which replica here it is said, if not to all.
+    /// Meaning of each status word.
     meanings: Vec<Meaning>,
-    /// What they said when last looked at.
+    /// The status words at the last scan.
     words_seen: Vec<u64>,
-    /// Our own heartbeat, and, in the order of the links, those of others as last read.
+    /// This engine's heartbeat, then the last values read from the other engines, in the order of `links`.
     pulse: Region,
     links: Vec<ReplicaLink>,
     routes: HashMap<(ReplicaId, ReplicaId), u32>,
     sessions: HashMap<(SessionId, ReplicaId), Vec<u32>>,
-    /// What we last told others, to be told again when a link comes up: for each replica here, and each
-    /// engine, ours being the last, a word of each column.
+    /// Last words written to others, to be written again when a link comes up: for each replica here and each
+    /// engine (this one last), one word of each column.
     told: Vec<u64>,
-    /// Of each replica here, to whom it has told something last; and how often one was found out.
+    /// For each replica here, the engines to which it last wrote a word for other groups.
     audiences: Vec<Audience>,
+    /// Number of audiences gathered so far.
     gathered: u64,
-    /// One of our replicas has told another here a word since that was last asked for.
+    /// A replica here has written a word to another replica here since the last
+    /// [`take_told_here`](Self::take_told_here).
     told_here: bool,
-    /// To replicas of this very engine.
+    /// Datagrams to replicas of this engine.
     pub loopback: VecDeque<Datagram>,
-    /// Bytes of relayed payloads among those, and of what others here tell each replica together.
+    /// Bytes of relayed payloads in `loopback`; and, for each replica here, bytes of shared messages in it.
     relays_here: usize,
     together_here: Vec<usize>,
-    /// What replicas here tell others together.
+    /// Messages that the replicas here send to others together.
     pub together: O::Together,
-    /// For such, and for whatever else waits for a while.
+    /// Buffers for datagrams to replicas here and for other data that waits.
     pub buffers: Buffers,
     scratch: Vec<u8>,
-    /// What an onlooker would see, if there is one: simulations look on.
+    /// Events for an observer, such as the simulator; `None` if there is none.
     pub journal: Option<Vec<Note<O::Record>>>,
 }
 
-/// Something that an onlooker saw.
+/// An event for an observer.
 #[derive(Clone, Debug)]
 pub(crate) enum Note<R> {
-    /// A replica has put a record into its log.
+    /// A replica has appended a record to its log.
     Logged { by: ReplicaId, index: u64, record: R },
-    /// A replica has written something about a message, or about its log, to another.
+    /// A replica has written something about a message, or about its log, to another replica.
     ReceivedResult(Touch),
     /// A replica has promised a ballot.
     Promised { by: ReplicaId, ballot: Ballot },
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
-    /// A leader has said how far all of its group are done that it waits for: those of this view.
+    /// A leader has reported how far all replicas of its group's `view` are done with messages that
+    /// groups share.
     Settled { by: ReplicaId, rank: Rank, view: View },
-    /// A replica has given its state away, as of that delivery.
+    /// A replica has sent its state, as of that number of deliveries.
     Gave { by: ReplicaId, delivered: u64 },
-    /// A replica goes on from another's state, or, with nothing delivered, from nothing.
+    /// A replica resumes from another replica's state, or from an empty state if `delivered` is 0.
     Restored { by: ReplicaId, delivered: u64 },
 }
 
@@ -247,24 +250,24 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         })
     }
 
-    /// Whether every other engine has welcomed us.
+    /// Returns whether every other engine has answered our introduction.
     pub(crate) fn connected(&self) -> bool {
         self.links.iter().all(|link| link.words.is_some())
     }
 
-    /// Introduces us to the engines that we have not met. To be called now and then. Returns the peers
-    /// that they were to us before, in an incarnation or on a connection that was over before they answered:
-    /// whatever was opened to those goes nowhere.
+    /// Introduces this engine to the engines that have not answered yet. To be called now and then. Returns
+    /// former peers of these engines whose incarnation or connection ended before they answered: channels to
+    /// those lead nowhere.
     pub(crate) fn handshake(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
         if self.roster.successor().is_some() {
-            return over; // Nobody is to count on us.
+            return over; // No process is to count on one that was replaced.
         }
         for link in &mut self.links {
             if link.words.is_some() {
                 continue;
             }
-            // Not there yet is normal while a cluster starts.
+            // While a cluster starts, it is normal that an engine cannot be dialled.
             let name = endpoint_name(link.engine.0, link.engine.1);
             let Ok(peer) = self.endpoint.fabric.dial(&name) else { continue };
             if let Some(former) = link.peer.filter(|former| *former != peer) {
@@ -287,12 +290,12 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         over
     }
 
-    /// The engine behind `peer`, if we have greeted it.
+    /// The engine behind `peer`, if this engine has introduced itself to it.
     pub(crate) fn engine_of(&self, peer: Peer) -> Option<EngineId> {
         self.links.iter().find(|link| link.peer == Some(peer)).map(|link| link.engine)
     }
 
-    /// Whether the process that introduces itself as an engine may be that; one that may not is told so.
+    /// Checks whether a process may speak for the engine as which it introduces itself. If not, sends it the reason.
     pub(crate) fn meet(&mut self, peer: Peer, engine: EngineId, who: &Credentials) -> bool {
         if self.roster.meet(engine.0, who).is_err() {
             self.turn_away(peer, engine.0);
@@ -310,14 +313,14 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// The engine as which a peer has introduced itself, if it may be that.
+    /// The engine as which `peer` introduced itself and was accepted.
     pub(crate) fn met_as(&self, peer: Peer) -> Option<EngineId> {
         let is_it = |link: &&ReplicaLink| link.met.is_some_and(|(met, _)| met == peer);
         self.links.iter().find(is_it).map(|link| link.engine)
     }
 
-    /// Lets go of peers that we have met, and have learned since to be none of the cluster any more.
-    /// They are told.
+    /// Forgets the peers that were met and may no longer speak for their nodes. Sends each of them the
+    /// reason, and returns them.
     pub(crate) fn turn_away_former(&mut self) -> Vec<Peer> {
         let Self { links, roster, .. } = self;
         let former = links.iter_mut().filter_map(|link| {
@@ -331,8 +334,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         former.into_iter().map(|(peer, _)| peer).collect()
     }
 
-    /// Answers an engine that introduced itself. Returns the peer that it was to us in an incarnation or on
-    /// a connection that is over.
+    /// Answers an engine that introduced itself. Returns its former peer here, of an incarnation or a
+    /// connection that is over.
     pub(crate) fn welcome(&mut self, peer: Peer, engine: EngineId) -> Option<Peer> {
         let words = key(self.endpoint.fabric.key(self.words));
         let pulse = key(self.endpoint.fabric.key(self.pulse));
@@ -342,8 +345,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         link.peer.filter(|known| *known != peer)
     }
 
-    /// Takes another engine's welcome: its words can be written from here on, and are told again
-    /// what they missed. Returns which engine it is.
+    /// Handles another engine's welcome: its words can be written from now on, and the last values of those
+    /// meant for it are written again. Returns the engine.
     pub(crate) fn welcomed(&mut self, peer: Peer, words: Key, pulse: Key) -> Option<EngineId> {
         let engine = self.engine_of(peer)?;
         let fabric = &mut self.endpoint.fabric;
@@ -373,15 +376,15 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         Some(engine)
     }
 
-    /// Shows that we are alive.
+    /// Advances this engine's heartbeat.
     pub(crate) fn show_life(&mut self) {
         let fabric = &mut self.endpoint.fabric;
         let count = fabric.load(self.pulse, 0);
         fabric.store(self.pulse, 0, count + 1);
     }
 
-    /// Shows that we are alive, and looks at who else is: at what was read since the last time. Reads
-    /// are one-sided, so that nobody has to have a core to be seen alive but by its own beats.
+    /// Advances this engine's heartbeat, and evaluates the reads of the others' heartbeats that the last tick
+    /// began. Reads are one-sided, so an engine needs a core only to advance its own heartbeat.
     pub(crate) fn beat(&mut self) {
         self.show_life();
         let fabric = &mut self.endpoint.fabric;
@@ -400,12 +403,12 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         fabric.flush();
     }
 
-    /// Whether the engine that runs `replica` was seen to be alive at the last look.
+    /// Returns whether the heartbeat of the engine that runs `replica` had advanced at the last tick.
     pub(crate) fn beats(&self, replica: ReplicaId) -> bool {
         self.link_to(replica).is_some_and(|link| link.beats)
     }
 
-    /// An engine's process is gone.
+    /// Resets the link to `peer`: the connection or the process behind it is gone.
     pub(crate) fn lost(&mut self, peer: Peer) {
         for link in self.links.iter_mut().filter(|link| link.peer == Some(peer)) {
             let met = link.met.filter(|(met, _)| *met != peer);
@@ -415,7 +418,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             .retain(|_, id| self.endpoint.get(*id).is_some_and(|channel| channel.peer != peer));
     }
 
-    /// The engines that we have met.
+    /// The other engines that this engine has introduced itself to.
     pub(crate) fn peers(&self) -> impl Iterator<Item = Peer> {
         self.links.iter().filter_map(|link| link.peer)
     }
@@ -424,7 +427,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.places[member(self.topology, replica)]
     }
 
-    /// The link to the engine that runs `replica`, if that is not ours.
+    /// The link to the engine that runs `replica`; `None` if it runs here.
     fn link_to(&self, replica: ReplicaId) -> Option<&ReplicaLink> {
         self.place(replica).link.map(|link| &self.links[usize::from(link)])
     }
@@ -433,20 +436,20 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.place(replica).link.is_none()
     }
 
-    /// Whether no peer has written a word, or about a channel, since the last look.
+    /// Returns whether no peer has written a status word or a channel's slot since the last scan.
     pub(crate) fn is_quiet(&self) -> bool {
         let Self { endpoint, words, words_seen, .. } = self;
         endpoint.is_quiet() && endpoint.fabric.changed(*words, words_seen, 0).is_none()
     }
 
-    /// The fabric to sleep on, and what to look at once more before.
+    /// The fabric to sleep on, and the check for news that must be repeated before sleeping.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
         let Self { endpoint, words, words_seen, .. } = self;
         let (fabric, quiet) = endpoint.parking();
         (fabric, move |fabric: &F| quiet(fabric) && fabric.changed(*words, words_seen, 0).is_none())
     }
 
-    /// Sends a datagram from one of our replicas to another replica, wherever that is.
+    /// Sends a datagram from a replica here to another replica, here or elsewhere.
     pub(crate) fn send(
         &mut self,
         from: ReplicaId,
@@ -472,7 +475,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Sends a datagram by a channel, or by a new one if that is over. Returns by which, if there is one.
+    /// Sends a datagram by the channel `route`, or by a new one if that is closed. Returns the channel, if
+    /// there is one.
     fn send_by(
         &mut self,
         route: Option<u32>,
@@ -486,8 +490,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             && !channel.dying
             && channel.purpose == purpose
         {
-            // What is told again on demand need not wait for one that stands still, nor twice: what is
-            // asked for again and again would keep everything else from its place.
+            // A datagram that is sent again on demand need not wait for a stalled reader, nor wait twice:
+            // otherwise repeated requests would crowd out everything else.
             let told_again = matches!(
                 kind,
                 Kind::Order | Kind::OrderTogether | Kind::Exchange | Kind::Fetch | Kind::Progress
@@ -500,7 +504,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             }
             return route;
         }
-        // Whoever is not there is told later: all that matters is told again until it is heard.
+        // A datagram to an engine without a link is dropped: everything that matters is sent again until it
+        // is received.
         match self.endpoint.open(to?, purpose) {
             Ok(channel) => {
                 self.endpoint.send(channel, kind, head, body);
@@ -513,7 +518,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Sends a question that will be asked again, unless others wait for room already.
+    /// Sends a question that is asked again anyway, unless other datagrams wait for room already.
     pub(crate) fn ask(&mut self, from: ReplicaId, to: ReplicaId, kind: Kind, question: &[u8]) {
         let route = self.routes.get(&(from, to)).and_then(|id| self.endpoint.get(*id));
         if route.is_none_or(Channel::sent_all) {
@@ -521,8 +526,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Whether another payload can go from one of our replicas to another: whoever waits for it asks
-    /// again, and may ask much faster than payloads are taken.
+    /// Returns whether another payload may be relayed from a replica here to another. The receiver repeats
+    /// its requests, perhaps much faster than it takes payloads.
     pub(crate) fn has_room_to_relay(&self, from: ReplicaId, to: ReplicaId) -> bool {
         if self.runs_here(to) {
             return self.relays_here < RELAYS_HERE_MAX;
@@ -531,13 +536,14 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         route.is_none_or(|channel| !channel.has_waiting(Kind::Relay))
     }
 
-    /// Whether everything that one of our replicas sent to another is in its ring: more can go.
+    /// Returns whether everything that a replica here sent to another is in that replica's ring, so that more
+    /// can be sent.
     pub(crate) fn has_sent_all(&self, from: ReplicaId, to: ReplicaId) -> bool {
         let route = self.routes.get(&(from, to)).and_then(|id| self.endpoint.get(*id));
         route.is_none_or(Channel::sent_all)
     }
 
-    /// The next datagram to a replica of this very engine.
+    /// Takes the next datagram to a replica of this engine.
     pub(crate) fn next_here(&mut self) -> Option<Datagram> {
         let datagram = self.loopback.pop_front()?;
         match datagram.kind {
@@ -551,7 +557,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         Some(datagram)
     }
 
-    /// Queues a datagram to a replica of this very engine.
+    /// Queues a datagram to a replica of this engine.
     pub(crate) fn keep_here(&mut self, datagram: Datagram) {
         match datagram.kind {
             Kind::Relay => self.relays_here += datagram.bytes.len(),
@@ -564,7 +570,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.loopback.push_back(datagram);
     }
 
-    /// Queues what replicas here tell a leader here together, unless too much waits for room in its log already.
+    /// Queues shared messages of replicas here for a leader here, unless too many wait for room in its log already.
     pub(crate) fn keep_together_here(&mut self, from: ReplicaId, to: ReplicaId, told: &[u8]) {
         if self.together_here[usize::from(self.place(to).row)] < TOGETHER_HERE_MAX {
             let bytes = self.buffers.copy(told);
@@ -572,24 +578,24 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// How many other engines there are.
+    /// Number of other engines.
     pub(crate) const fn engines(&self) -> usize {
         self.links.len()
     }
 
-    /// The number of the other engine that runs `replica`; `None` if it is ours.
+    /// Index of the other engine that runs `replica`; `None` if it runs here.
     pub(crate) fn number_of_engine(&self, replica: ReplicaId) -> Option<u16> {
         self.place(replica).link
     }
 
-    /// Sends a datagram to another engine, for all that it runs.
+    /// Sends a datagram to all replicas of another engine.
     pub(crate) fn send_to_engine(&mut self, engine: usize, kind: Kind, bytes: &[u8]) {
         let ReplicaLink { peer, first, route, .. } = self.links[engine];
         let purpose = Purpose::Engine { from: name(self.local[0]), to: name(first) };
         self.links[engine].route = self.send_by(route, peer, purpose, kind, bytes, &[]);
     }
 
-    /// The other engine has no memory for a channel of ours: what is sent next opens another.
+    /// Closes a channel that the other engine has refused. The next datagram opens another.
     pub(crate) fn refused(&mut self, channel: u32) {
         self.routes.retain(|_, id| *id != channel);
         for link in self.links.iter_mut().filter(|link| link.route == Some(channel)) {
@@ -598,7 +604,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.endpoint.close(channel);
     }
 
-    /// Replies to a session. Usually it has one channel to a replica; one that came back after its
+    /// Replies to a session. A session usually has one channel to a replica. One that came back after its
     /// process died has another, until the first is found to be dead.
     pub(crate) fn reply(&mut self, message: MessageId, from: ReplicaId, reply: &[u8]) {
         let head = message.sequence.to_le_bytes();
@@ -612,7 +618,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Answers a session's query, unless it does not read what it is answered: it asks again.
+    /// Answers a session's query, unless the session does not read its ring: it repeats the query.
     pub(crate) fn answer(&mut self, to: SessionId, from: ReplicaId, number: u64, answer: &[u8]) {
         let head = number.to_le_bytes();
         for channel in self.sessions.get(&(to, from)).into_iter().flatten() {
@@ -626,29 +632,29 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// A session has opened a channel to one of our replicas.
+    /// Records a channel that a session opened to a replica here.
     pub(crate) fn session_opened(&mut self, session: SessionId, replica: ReplicaId, channel: u32) {
         self.sessions.entry((session, replica)).or_default().push(channel);
     }
 
-    /// Whether a session has another channel to one of our replicas that is not over.
+    /// Returns whether a session has an open channel to a replica here besides `channel`.
     pub(crate) fn has_another(&self, session: SessionId, replica: ReplicaId, channel: u32) -> bool {
         let lives = |id: &u32| *id != channel && self.endpoint.get(*id).is_some_and(|it| !it.dying);
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 
-    /// Whether a session has a channel to one of our replicas that is not over.
+    /// Returns whether a session has an open channel to a replica here.
     pub(crate) fn hears(&self, session: SessionId, replica: ReplicaId) -> bool {
         let lives = |id: &u32| self.endpoint.get(*id).is_some_and(|it| !it.dying);
         self.sessions.get(&(session, replica)).is_some_and(|ids| ids.iter().any(lives))
     }
 
-    /// Whether a session has a channel to one of our replicas.
+    /// Returns whether a session has a channel to a replica here, open or dying.
     pub(crate) fn has_session(&self, session: SessionId, replica: ReplicaId) -> bool {
         self.sessions.contains_key(&(session, replica))
     }
 
-    /// A session's channel is closed. Returns whether it was its last to that replica.
+    /// Forgets a session's channel that was closed. Returns whether it was the session's last to that replica.
     pub(crate) fn session_closed(
         &mut self,
         session: SessionId,
@@ -664,29 +670,29 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         last
     }
 
-    /// Sessions with a channel to `replica`.
+    /// Number of sessions with a channel to `replica`.
     pub(crate) fn sessions_of(&self, replica: ReplicaId) -> usize {
         self.sessions.keys().filter(|(_, to)| *to == replica).count()
     }
 
-    /// The peer that runs `replica`, if it is another engine that we have met.
+    /// The peer that runs `replica`, if that is another engine that this engine has introduced itself to.
     pub(crate) fn peer_of(&self, replica: ReplicaId) -> Option<Peer> {
         self.link_to(replica)?.peer
     }
 
-    /// Notes something, if there is an onlooker.
+    /// Records an event, if there is an observer.
     pub(crate) fn note(&mut self, note: impl FnOnce() -> Note<O::Record>) {
         if let Some(journal) = &mut self.journal {
             journal.push(note());
         }
     }
 
-    /// Notes that a replica goes on from another's state.
+    /// Records that a replica resumes from another replica's state.
     pub(crate) fn note_restored(&mut self, by: ReplicaId, delivered: u64) {
         self.note(|| Note::Restored { by, delivered });
     }
 
-    /// A buffer to put something together in; give it back with [`keep`](Self::keep).
+    /// A scratch buffer; return it with [`keep`](Self::keep).
     pub(crate) fn borrow(&mut self) -> Vec<u8> {
         let mut buffer = std::mem::take(&mut self.scratch);
         buffer.clear();
@@ -698,12 +704,12 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     }
 }
 
-/// Replicas of the cluster.
+/// Number of replicas of the cluster.
 pub(crate) fn members(topology: Topology) -> usize {
     usize::from(topology.groups) * usize::from(topology.replicas)
 }
 
-/// The number of a replica among them.
+/// Index of a replica among those of the cluster.
 fn member(topology: Topology, replica: ReplicaId) -> usize {
     replica.group.index() * usize::from(topology.replicas) + usize::from(replica.slot)
 }

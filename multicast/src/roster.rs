@@ -1,13 +1,13 @@
 //! Which process may speak for a node: the identities and incarnations that were seen.
 //!
-//! **Invariant (an incarnation never goes back).** The replicas of a group count on what an incarnation
-//! of a node has promised, so a process that has lost its memory must never pass for one that has not.
-//! Every node remembers of each other node the highest incarnation that it has met or heard of, and
-//! tells what it remembers to whom it meets. It has nothing to do with a process of a lower incarnation,
-//! with another process of the same one, or with another identity, unless an operator has made that one
-//! the node's replacement. Where two nodes have met two processes of one incarnation, neither process may
-//! speak for the node from when they learn it of each other: one of the two has forgotten what the other
-//! promised, and nobody can tell which.
+//! **Invariant (an incarnation never goes back).** The replicas of a group rely on the promises that an
+//! incarnation of a node has made, so a process that has lost its memory must never pass for one that has
+//! not. Every node remembers, of each other node, the highest incarnation that it has met or was sent, and
+//! sends this to every process that it meets. It refuses a process of a lower incarnation, another process of
+//! the same incarnation, and another identity, unless an operator has made that identity the node's
+//! replacement. If two nodes have met two processes of one incarnation, neither process may speak for the
+//! node once either node learns of both: one of the two has forgotten what the other promised, and no node
+//! can tell which.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -20,61 +20,60 @@ use skein_protocol::mutants::Mutant;
 /// A process that ran a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// How often an operator had made another host the node's replacement.
+    /// Number of times that an operator had made another host the node's replacement.
     pub replaced: u32,
     /// Drawn at random with the node's directory, and again for each replacement; never [`NOBODYS`].
     pub identity: u64,
-    /// How often the node had been started before.
+    /// Number of earlier starts of the node.
     pub incarnation: u32,
     /// Drawn at random by the process; never [`NOBODYS`].
     pub process: u64,
 }
 
-/// The identity, or the process, of an incarnation of which two were seen.
+/// Identity or process number of an incarnation of which two were seen.
 pub const NOBODYS: u64 = 0;
 
-/// What a process says of itself when it meets another.
+/// How a process introduces itself to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
     pub seen: Seen,
-    /// What it remembers of the other nodes.
+    /// Last process that it remembers for each other node.
     pub known: Vec<(u16, Seen)>,
 }
 
 /// Why a process may not speak for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistrust {
-    /// Its count of starts is wrong.
+    /// The number of its start is too low, or belongs to another process.
     #[error(
         "node {node} says that this is start number {} of it, and start number {} was seen before: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .incarnation.saturating_add(1), .known.saturating_add(1)
     )]
     WentBack {
-        /// Which node.
         node: u16,
-        /// What it says.
+        /// The incarnation that it claims.
         incarnation: u32,
-        /// What was seen.
+        /// The incarnation that was seen before.
         known: u32,
     },
-    /// Its directory was made anew.
+    /// Its directory was created again or belongs to another host.
     #[error(
         "node {node} has another identity than the node {node} that was seen before: its directory was lost or belongs to another host; on its host, `skein admin replace {node}` makes it a new one"
     )]
     OtherIdentity {
-        /// Which node.
+        /// Number of the node.
         node: u16,
     },
-    /// Another host has taken its place.
+    /// Another host has replaced it.
     #[error(
         "node {node} was replaced by another host, and this one comes back: remove its directory, and let only the new one run"
     )]
     Replaced {
-        /// Which node.
+        /// Number of the node.
         node: u16,
     },
 }
 
-/// What one process knows of those that ran nodes. The engines of a node share it.
+/// The processes that this process remembers as having run nodes. The engines of a node share it.
 #[derive(Debug)]
 pub struct Roster {
     node: u16,
@@ -85,16 +84,16 @@ pub struct Roster {
 #[derive(Debug, Default)]
 struct State {
     others: BTreeMap<u16, Seen>,
-    /// Who others know our node to be, if that is not us.
+    /// The process that others accept for this node, if it is not this one.
     successor: Option<(Seen, Mistrust)>,
-    /// Something was learned since that was last asked for.
+    /// Something has changed since the last [`Roster::take_news`].
     news: bool,
-    /// Of each node, why it was last refused.
+    /// For each node, the last reason for refusing it.
     refused: BTreeMap<u16, Mistrust>,
 }
 
 impl Seen {
-    /// Whether `other` may speak for `node`, where `self` was the last one seen to.
+    /// Checks whether `other` may speak for `node`, where `self` was the last process seen to do so.
     fn accepts(self, node: u16, other: Self) -> Result<(), Mistrust> {
         let (incarnation, known) = (other.incarnation, self.incarnation);
         if other.replaced < self.replaced {
@@ -112,8 +111,7 @@ impl Seen {
         }
     }
 
-    /// The knowledge of whoever knew `self` of a node and hears of `other`: the same for all who heard of
-    /// both, in whatever order.
+    /// Merges two sightings of one node. The result does not depend on their order.
     fn and(self, other: Self) -> Self {
         let one = |a, b| if a == b { a } else { NOBODYS };
         match self.rank().cmp(&other.rank()) {
@@ -133,30 +131,31 @@ impl Seen {
 }
 
 impl Roster {
-    /// What a process that runs `node` remembers as it begins.
+    /// The roster of a process that runs `node`, as it starts: `others` is what it remembers.
     pub fn new(node: u16, own: Seen, others: BTreeMap<u16, Seen>) -> Self {
         let state = State { others, ..State::default() };
         Self { node, own, state: Mutex::new(state) }
     }
 
-    /// Of a cluster whose processes keep nothing on a disk.
+    /// The roster of a process in a cluster that keeps nothing on disk.
     pub fn unrecorded(node: u16, incarnation: u32) -> Self {
         let own =
             Seen { replaced: 0, identity: 1, incarnation, process: u64::from(incarnation) + 1 };
         Self::new(node, own, BTreeMap::new())
     }
 
-    /// What we remember of the other nodes.
+    /// The last process remembered for each other node.
     pub fn others(&self) -> BTreeMap<u16, Seen> {
         self.state().others.clone()
     }
 
-    /// The process that has taken our node's place, and what is wrong with us, if any has.
+    /// The process that has replaced this one as its node, and the reason why this one must stop, if there is
+    /// such a process.
     pub fn successor(&self) -> Option<(Seen, Mistrust)> {
         self.state().successor
     }
 
-    /// Whether something was learned since this was last asked.
+    /// Returns whether something has changed since the last call.
     pub fn take_news(&self) -> bool {
         std::mem::take(&mut self.state().news)
     }
@@ -170,7 +169,7 @@ impl Roster {
         Credentials { seen: self.own, known }
     }
 
-    /// Whether the process that introduces itself may speak for `node`. If so, what it knows is ours.
+    /// Checks whether the process that introduces itself may speak for `node`. If it may, learns what it remembers.
     pub(crate) fn meet(&self, node: u16, it: &Credentials) -> Result<(), Mistrust> {
         let mut state = self.state();
         if let Some((_, known)) = it.known.iter().find(|(of, _)| *of == self.node) {
@@ -191,22 +190,23 @@ impl Roster {
         state.successor.map_or(Ok(()), |(_, why)| Err(why))
     }
 
-    /// Whether a process that was met may still speak for `node`.
+    /// Returns whether a process that was met may still speak for `node`.
     pub(crate) fn trusts(&self, node: u16, seen: Seen) -> bool {
         self.known(node).is_none_or(|known| known.accepts(node, seen).is_ok())
     }
 
-    /// What we remember of `node`, for a process that we have refused.
+    /// The last process remembered for `node`; sent to a process that is refused.
     pub(crate) fn known(&self, node: u16) -> Option<Seen> {
         self.state().others.get(&node).copied()
     }
 
-    /// Somebody has refused us, and remembers this of our node.
+    /// Another process has refused this one, and remembers `known` for this node.
     pub(crate) fn refused(&self, known: Seen) {
         self.hear_of_ourselves(&mut self.state(), known);
     }
 
-    /// Whoever others know our node to be, if we are not that: we must not go on.
+    /// Records `known`, which another process accepts for this node. If it excludes this process, this
+    /// process must stop.
     fn hear_of_ourselves(&self, state: &mut State, known: Seen) {
         let Err(why) = known.accepts(self.node, self.own) else { return };
         if state.successor.is_none_or(|(before, _)| before.rank() < known.rank()) {
@@ -293,7 +293,7 @@ mod tests {
         let knows = |known| Credentials { seen: seen(0, 3, 0), known: vec![(1, known)] };
         #[rustfmt::skip]
         let cases = [
-            // heard of         kept              because
+            // received         kept              because
             (seen(0, 7, 3),    seen(0, 7, 4),    "it is over"),
             (seen(0, 7, 5),    seen(0, 7, 5),    "it came later"),
             (seen(1, 8, 2),    seen(1, 8, 2),    "it replaces that host, whatever that one counted"),

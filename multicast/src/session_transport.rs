@@ -1,14 +1,14 @@
-//! The session's half: rings at the replicas, credits, replies, and replicas that come and go.
+//! The sessions' side: rings at the replicas, credits, replies, and replicas that fail and come back.
 //!
-//! **Invariant (nothing is lost with a replica).** A message stays here, whole, until every group
-//! addressed has answered it. A replica that is not there is written to by nobody; as soon as its
-//! next incarnation is there, it is sent everything that its group has not answered, the oldest first, and
-//! then what is new. So of a group's replicas at any moment, each either was sent every unanswered
-//! message or is about to be, and whichever comes to lead the group can order them. Replicas
-//! recognise by its name what they have seen before.
+//! **Invariant (nothing is lost with a replica).** A message stays here, whole, until every destination group
+//! has answered it. A session writes nothing to a replica that is unreachable. As soon as the replica's next
+//! incarnation can be reached, the session sends it everything that its group has not answered, oldest first,
+//! and then new messages. So at any moment, each replica of a group has either been sent every unanswered
+//! message or is about to be, and any replica that comes to lead the group can order them. Replicas recognise
+//! duplicates by the message's name.
 //!
-//! What fits into the log, followers find there: it is sent to them only if their leader has not
-//! answered soon (`docs/decisions/0012-messages-go-to-leaders-first.md`).
+//! Followers find a message that fits into the log there. The session sends it to them only if their leader
+//! does not answer soon (`docs/decisions/0012-messages-go-to-leaders-first.md`).
 
 mod leaders;
 mod queries;
@@ -33,37 +33,37 @@ use crate::endpoint::{Endpoint, Opening, RingSizes};
 use crate::introductions::{Introduction, Purpose, replica};
 use crate::ordered_window::OrderedWindow;
 
-/// How often replicas that are not there are dialled again.
+/// Interval between attempts to reach replicas that are unreachable.
 const RETRY: Duration = Duration::from_millis(20);
-/// How often the system is asked whether the engines we write to still run.
+/// Interval between probes of the engines that are written to.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
-/// How often a session that waits for nothing looks whether its connections still stand: a fraction of
-/// the time that it has to come back.
+/// Interval at which an idle transport checks its connections: a fraction of the time that it has to return
+/// when one breaks.
 const RETURN_WITHIN: Duration = Duration::from_secs(1);
-/// Messages longer than this are copied once for all the rings they go to.
+/// Messages longer than this, in bytes, are copied once for all rings that they go to.
 const SHARED_FROM: usize = 2 << 10;
-/// Buffers of shorter ones kept for reuse, so that the steady state allocates nothing.
+/// Buffers of short messages that are kept for reuse, so that the steady state allocates nothing.
 const POOL_MAX: usize = 4096;
 
-/// The sessions of one thread and the fabric they share. Never blocks.
+/// The sessions of one thread and the fabric that they share. Never blocks, except in [`wait`](Self::wait).
 pub struct SessionTransport<F> {
     endpoint: Endpoint<F>,
     topology: Topology,
     tuning: Tuning,
-    /// By node, and by engine within it.
+    /// In the order of nodes, and within a node of its engines.
     engines: Vec<Engine>,
     sessions: Vec<Option<Session>>,
     free: Vec<u32>,
     ready: Vec<u32>,
-    /// Sessions that have a replica to reach which is not there.
+    /// Sessions with a route to a replica that is unreachable.
     unopened: BTreeSet<u32>,
-    /// When the last turn began.
+    /// Time at which the last turn began.
     turned_at: Duration,
     last_retry: Duration,
     last_probe: Duration,
     refusal: Option<FabricError>,
     failure: Option<FabricError>,
-    /// Messages that are not answered by every group.
+    /// Messages that some group has not answered.
     under_way: usize,
     leaders: Leaders,
     queries: Queries,
@@ -72,18 +72,17 @@ pub struct SessionTransport<F> {
     mail: Vec<u8>,
 }
 
-/// An engine that replicas run on.
 struct Engine {
     name: String,
-    /// Its present incarnation, once dialled, until it is known to be over.
+    /// Its present incarnation, once dialled; `None` once that is known to be gone.
     peer: Option<Peer>,
 }
 
-/// One session of an [`SessionTransport`].
+/// One session of a [`SessionTransport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u32);
 
-/// The session has as many messages under way as its window allows: turn, and try again.
+/// The session has as many messages in flight as its window allows. The caller takes a turn and tries again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the session's window is full")]
 pub struct WindowFull;
@@ -91,21 +90,17 @@ pub struct WindowFull;
 /// One group's reply to one message.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupReply<'a> {
-    /// To whom.
     pub session: SessionKey,
-    /// To what.
     pub sequence: u64,
-    /// From whom.
     pub group: GroupId,
-    /// What its state machine said.
+    /// The reply of the group's state machine.
     pub bytes: &'a [u8],
 }
 
-/// Which engines are running, as far as the system knows.
+/// Which engines run, as far as the fabric can see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// The groups that can order nothing: fewer than a quorum of their replicas are on engines that
-    /// run.
+    /// Groups that can order nothing, because fewer than a quorum of their replicas are on engines that run.
     pub without_quorum: GroupSet,
     /// No engine of the cluster runs.
     pub nobody: bool,
@@ -114,19 +109,19 @@ pub struct Presence {
 struct Session {
     id: SessionId,
     next: u64,
-    /// Queries so far.
+    /// Number of queries so far.
     asked: u64,
-    /// Those that have no answer.
+    /// The queries without an answer.
     queries: OrderedWindow<Query>,
     /// Messages from the low-water mark on, oldest first.
     window: VecDeque<UnderWay>,
-    /// By group, and by slot within it.
+    /// In the order of groups, and within a group of its slots.
     routes: Vec<Route>,
-    /// The groups of which every replica was sent something, or is about to be.
+    /// Groups of which every replica was sent something, or is about to be.
     met: GroupSet,
 }
 
-/// A message that is not settled, or not answered by every group.
+/// A message that is not settled, or that some group has not answered.
 struct UnderWay {
     unanswered: GroupSet,
     settled: bool,
@@ -135,24 +130,24 @@ struct UnderWay {
 
 /// A message's head and payload, kept until every group has answered.
 enum Bytes {
-    /// From the pool.
+    /// The buffer belongs to the pool.
     Short(Vec<u8>),
     Long(Arc<[u8]>),
     Answered,
 }
 
-/// A session's way to one replica.
+/// A session's connection to one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// Nothing went there yet.
+    /// Nothing was sent there yet.
     Unused,
     Open(u32),
-    /// Its engine is not there.
+    /// The replica's engine is unreachable.
     Waiting,
 }
 
 impl<F: Fabric> SessionTransport<F> {
-    /// No sessions yet.
+    /// A transport without sessions.
     pub fn new(fabric: F, topology: Topology, tuning: Tuning) -> Self {
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,
@@ -187,8 +182,7 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// Opens a session, named after 64 bits that must be drawn at random. Rings are opened at first
-    /// use.
+    /// Opens a session, named after 64 bits that must be drawn at random. Rings are opened at their first use.
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
         let replicas = usize::from(self.topology.groups) * usize::from(self.topology.replicas);
@@ -209,14 +203,14 @@ impl<F: Fabric> SessionTransport<F> {
         SessionKey(key)
     }
 
-    /// Whether another message would be taken now.
+    /// Returns whether the session's window has room for another message.
     pub fn has_room(&self, session: SessionKey) -> bool {
         let session = self.sessions[session.0 as usize].as_ref().expect("an open session");
         session.window.len() < self.tuning.window
     }
 
-    /// Multicasts `payload` to `destinations` and returns the message's sequence number. The bytes
-    /// are taken; they are written as the rings have room.
+    /// Multicasts `payload` to `destinations` and returns the message's sequence number. The payload is
+    /// copied, and written as the rings have room.
     pub fn multicast(
         &mut self,
         session: SessionKey,
@@ -231,7 +225,7 @@ impl<F: Fabric> SessionTransport<F> {
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let sequence = at.next;
         at.next += 1;
-        // As it will be once the message is in the window.
+        // The low-water mark once the message is in the window.
         let low_water = sequence - at.window.len() as u64;
         let mut bytes = self.pool.pop().unwrap_or_default();
         bytes.clear();
@@ -270,10 +264,10 @@ impl<F: Fabric> SessionTransport<F> {
         Ok(sequence)
     }
 
-    /// Writes a message again to every replica of the groups that have not answered it. Whichever
-    /// of them was given it before knows it by its name, and repeats its reply if that is owed; it
-    /// is never delivered twice. A replica whose ring still has no room for what was sent before is
-    /// left alone: nothing to it was lost.
+    /// Writes a message again to every replica of the groups that have not answered it. A replica that has
+    /// received it before recognises its name, and repeats the reply if the session still needs it; a message
+    /// is never delivered twice. A replica whose ring still has no room for earlier datagrams is skipped: it
+    /// has lost nothing.
     pub fn retry(&mut self, session: SessionKey, sequence: u64) {
         let at = self.get(session);
         let Some(message) = at.under_way(sequence) else { return };
@@ -289,8 +283,8 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// The session's channel to a replica, opened at its first use. There is none to one that is
-    /// not there now, which does not stop the others.
+    /// The session's channel to a replica, opened at its first use; `None` if the replica is unreachable now,
+    /// which does not affect the others.
     fn route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
         let at = self.route_to(to);
         match self.get(session).routes[at] {
@@ -311,7 +305,7 @@ impl<F: Fabric> SessionTransport<F> {
         opened
     }
 
-    /// Where a session's route to a replica is.
+    /// Index of a replica among a session's routes.
     fn route_to(&self, to: ReplicaId) -> usize {
         to.group.index() * usize::from(self.topology.replicas) + usize::from(to.slot)
     }
@@ -330,8 +324,9 @@ impl<F: Fabric> SessionTransport<F> {
             }
             Err(error) => {
                 tracing::debug!(%to, %error, "a replica cannot be reached");
-                // One that will not have us, or that we lack the means to look for, is as good as gone; all of
-                // them are our own fault, and so is a lack of memory for our rings.
+                // An engine that refuses this process, or that this process lacks the means to look for,
+                // counts as gone. If this holds for all engines, the cause is here, as it is if memory for
+                // rings is lacking.
                 let none = self.engines.iter().all(|engine| engine.peer.is_none());
                 let fatal = match &error {
                     FabricError::Unreachable { .. } | FabricError::Gone => false,
@@ -347,13 +342,13 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// Which engine runs a replica.
+    /// Index of the engine that runs a replica.
     fn engine_of(&self, to: ReplicaId) -> usize {
         let (node, engine) = (self.topology.node_of(to), self.topology.engine_of(to.group));
         usize::from(node) * usize::from(self.topology.engines) + usize::from(engine)
     }
 
-    /// The engine that runs a replica, if it is there.
+    /// The engine that runs a replica, if it can be reached.
     fn reach(&mut self, to: ReplicaId) -> Result<Peer, FabricError> {
         let at = self.engine_of(to);
         let engine = &mut self.engines[at];
@@ -370,10 +365,9 @@ impl<F: Fabric> SessionTransport<F> {
         message.bytes.write(&mut self.endpoint, channel);
     }
 
-    /// Nobody waits for replies to message `sequence` any more; those still to come are not given
-    /// out. The message leaves the window when every destination group has replied, so that the
-    /// session's low-water mark never passes one that may yet be delivered. To be called once for
-    /// every message.
+    /// Marks message `sequence` as settled: its caller needs no further replies, and none are reported. The
+    /// message leaves the window when every destination group has replied, so the session's low-water mark
+    /// never passes a message that may yet be delivered. To be called once for every message.
     pub fn settle(&mut self, session: SessionKey, sequence: u64) {
         let session = self.get(session);
         if let Some(message) = session.under_way(sequence) {
@@ -382,8 +376,12 @@ impl<F: Fabric> SessionTransport<F> {
         session.shrink();
     }
 
-    /// Writes what the rings have room for and takes the replies that are in. Returns whether there
-    /// was anything to do, or why no rings could be made.
+    /// Writes what the rings have room for and takes the replies that have arrived. Returns whether there was
+    /// anything to do.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no rings could be created.
     pub fn turn(&mut self, replies: &mut dyn FnMut(GroupReply<'_>)) -> Result<bool, FabricError> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
@@ -407,22 +405,22 @@ impl<F: Fabric> SessionTransport<F> {
             self.read_channel(channel, replies);
         }
         self.ready = ready;
-        // What is answered by now is not late.
+        // A message that is answered by now is not late.
         self.spread(now);
         self.endpoint.tell();
         Ok(any)
     }
 
-    /// When the last turn began: the time, for those who need not know it better.
+    /// Time at which the last turn began, for callers that need no better clock.
     pub const fn turned_at(&self) -> Duration {
         self.turned_at
     }
 
-    /// Waits, as `waiter` sees fit after a turn that found nothing, until a reply may be in or
-    /// `longest` has passed. Sleeps only while `undisturbed` says so: what other threads ask comes
-    /// with a wake-up of its own.
+    /// Waits, as `waiter` decides after a turn that found nothing, until a reply may have arrived or
+    /// `longest` has passed. Sleeps only while `undisturbed` returns true: requests of other threads come
+    /// with a wake-up of their own.
     pub fn wait(&mut self, waiter: &mut Waiter, longest: Duration, undisturbed: &dyn Fn() -> bool) {
-        // The roll was called, or a session closed, since the last turn: the next one does what follows.
+        // A probe ran, or a session was closed, since the last turn: the next turn handles what follows.
         if !self.ready.is_empty() || self.endpoint.has_untold() {
             return;
         }
@@ -432,7 +430,7 @@ impl<F: Fabric> SessionTransport<F> {
         } else if self.under_way > 0 {
             longest.min(PROBE_EVERY)
         } else if self.endpoint.fabric.may_return() && !planted(Mutant::IdleStaysAway) {
-            // Whoever has nothing to say still has to come back in time where connections end.
+            // On fabrics where connections may break, an idle transport must still return in time.
             longest.min(RETURN_WITHIN)
         } else {
             longest
@@ -443,7 +441,7 @@ impl<F: Fabric> SessionTransport<F> {
         waiter.idle(fabric, longest, &mut |fabric: &F| undisturbed() && quiet(fabric));
     }
 
-    /// Gives the session's rings back. Its unsettled messages may or may not be delivered.
+    /// Closes a session and frees its rings. Its unsettled messages may or may not be delivered.
     pub fn close(&mut self, session: SessionKey) {
         let closed = self.sessions[session.0 as usize].take().expect("an open session");
         self.queries.forget_all(session, &closed.queries);
@@ -462,7 +460,7 @@ impl<F: Fabric> SessionTransport<F> {
         self.free.push(session.0);
     }
 
-    /// Which engines are there. Asks the system: not for the hot path.
+    /// Probes which engines run. It makes system calls, so it is not for the hot path.
     pub fn presence(&mut self) -> Presence {
         self.probe_peers();
         let topology = self.topology;
@@ -488,12 +486,12 @@ impl<F: Fabric> SessionTransport<F> {
         presence
     }
 
-    /// Why an engine that runs has not let us in, when [`presence`](Self::presence) last asked.
+    /// The reason why a running engine has not admitted this process, as of the last [`presence`](Self::presence).
     pub fn refusal(&self) -> Option<&FabricError> {
         self.refusal.as_ref()
     }
 
-    /// Asks which engines are gone. What is whole in the rings that they wrote is read before their
+    /// Probes which engines are gone. Whole datagrams in the rings that they wrote are read before their
     /// channels are given up.
     fn probe_peers(&mut self) {
         for engine in &mut self.engines {
@@ -503,12 +501,12 @@ impl<F: Fabric> SessionTransport<F> {
                 self.ready.append(&mut self.endpoint.lost(peer));
             }
         }
-        // Their engines may be alive all the same: they are asked for another channel.
+        // The engines of failed channels may still run: another channel to them is opened.
         let failed = self.endpoint.iter().filter(|(_, c)| c.failed && !c.leaving);
         self.ready.extend(failed.map(|(id, _)| id));
     }
 
-    /// A channel is of no use any more. Another is opened to the same replica.
+    /// Gives up a channel, and schedules another to the same replica.
     fn give_up(&mut self, channel: u32) {
         let (owner, purpose) =
             (self.endpoint.channel(channel).owner, self.endpoint.channel(channel).purpose);
@@ -523,12 +521,12 @@ impl<F: Fabric> SessionTransport<F> {
         self.endpoint.close(channel);
     }
 
-    /// The fabric.
+    /// The fabric that the sessions share.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.endpoint.fabric
     }
 
-    /// The endpoint, for an onlooker.
+    /// The endpoint, for an observer.
     pub(crate) const fn endpoint(&self) -> &Endpoint<F> {
         &self.endpoint
     }
@@ -537,8 +535,8 @@ impl<F: Fabric> SessionTransport<F> {
         self.sessions[session.0 as usize].as_mut().expect("an open session")
     }
 
-    /// Tries again to reach the replicas that were not there, and sends those that are what their
-    /// groups have not answered.
+    /// Tries again to reach the unreachable replicas, and sends those that it reaches what their groups have
+    /// not answered.
     fn reopen(&mut self) {
         for key in std::mem::take(&mut self.unopened) {
             let session = SessionKey(key);
@@ -606,7 +604,7 @@ impl<F: Fabric> SessionTransport<F> {
             }
             let Some(message) = session.under_way(sequence) else { continue };
             if next.kind != Kind::Reply || !message.unanswered.contains(group) {
-                continue; // A reply repeated: the first one counted.
+                continue; // A repeated reply: the first one counted.
             }
             message.unanswered = message.unanswered.without(group);
             self.leaders.answered(self.turned_at, replica(to));
@@ -629,7 +627,7 @@ impl<F: Fabric> SessionTransport<F> {
 }
 
 impl Bytes {
-    /// Sends them into a channel.
+    /// Sends the message into a channel.
     fn write<F: Fabric>(&self, endpoint: &mut Endpoint<F>, channel: u32) {
         match self {
             Self::Short(bytes) => endpoint.send(channel, Kind::Message, bytes, &[]),
@@ -638,7 +636,7 @@ impl Bytes {
         }
     }
 
-    /// The buffer, if it is of the pool's.
+    /// The buffer, if it belongs to the pool.
     fn into_buffer(self) -> Option<Vec<u8>> {
         match self {
             Self::Short(buffer) => Some(buffer),
@@ -648,7 +646,7 @@ impl Bytes {
 }
 
 impl Session {
-    /// The lowest sequence number that is still under way.
+    /// The lowest sequence number in the window.
     fn low_water(&self) -> u64 {
         self.next - self.window.len() as u64
     }

@@ -1,4 +1,4 @@
-//! The ordering of one group as it is driven: there is nobody else to tell anything.
+//! The driver's part of an ordering of one group: it exchanges nothing with other groups.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, ReplicaId};

@@ -1,50 +1,50 @@
-//! Where peers say that they have written something: two words a channel, in dense arrays.
+//! Slots, the two words of each channel in which the peer reports its writes, in dense arrays.
 //!
-//! While there are few, each look is at all of them. Of many, a look is at those that were in use lately,
-//! and at a share of the others, which takes turns: so what a look costs does not grow with the
-//! sessions that are connected and say nothing. One of those that speaks again is heard a few looks later
-//! than at once. Whoever is about to sleep looks at all: see [`Slots::is_quiet`].
+//! A scan covers all slots while they are few. If they are many, it covers the slots that were in use lately
+//! and a share of the others in rotation, so its cost does not grow with the number of idle sessions. A word
+//! in an idle slot is found a few scans late. An engine that is about to sleep scans all slots: see
+//! [`Slots::is_quiet`].
 
 use skein_fabric::{Fabric, FabricError, Permission, Region, RegionKey};
 
-/// Slots in one region of them.
+/// Slots in one region.
 const CHUNK: usize = 1024;
 const SLOT_BYTES: usize = 16;
-/// Slots that are looked at, or not, together.
+/// Slots that are scanned together.
 const BLOCK: usize = 8;
-/// If there are no more blocks than these, each look is at all.
+/// Up to this many blocks, each scan covers all of them.
 const FEW: usize = 16;
-/// Otherwise, of those that are not in use, at so many.
+/// Blocks that are not in use and are covered by one scan, if there are more than [`FEW`].
 const SWEEP: usize = 8;
-/// A block counts as in use for so many looks after something happened there, or up to twice as many.
+/// A block counts as in use for this many scans after the last event in it, and for up to twice as many.
 const LOOKS_IN_USE: u64 = 1 << 8;
 
-/// What a slot says: a tail word and a credit word.
+/// A slot's tail word and credit word.
 pub(crate) type Words = [u64; 2];
 
-/// The slots of a process's channels, by the channels' numbers.
+/// The slots of a process's channels, by channel number.
 #[derive(Default)]
 pub(crate) struct Slots {
     chunks: Vec<Chunk>,
-    /// There are so many.
+    /// Number of slots.
     len: usize,
-    /// The blocks in use, in order.
+    /// The blocks in use, in ascending order.
     in_use: Vec<u32>,
-    /// By block: the last look before which something happened there, while it is in use.
+    /// For each block in use, the number of scans at its last event.
     used_at: Vec<Option<u64>>,
     looks: u64,
-    /// The first block of those whose turn is next.
+    /// The first block of the rotation's next share.
     next: usize,
 }
 
 struct Chunk {
     region: Region,
-    /// What they said when last looked at.
+    /// The words at the last scan.
     seen: Vec<u64>,
 }
 
 impl Slots {
-    /// Makes slot number `id`, which was made before or is the next one: it says nothing.
+    /// Creates slot number `id`, or resets it if it exists, with both words zero. `id <= len`.
     pub(crate) fn make<F: Fabric>(&mut self, fabric: &mut F, id: u32) -> Result<(), FabricError> {
         let at = id as usize;
         assert!(at <= self.len, "slots are dense");
@@ -64,13 +64,13 @@ impl Slots {
         Ok(())
     }
 
-    /// Where a peer writes it: a region, and a byte offset there.
+    /// Where a peer writes the slot: a region, and a byte offset in it.
     pub(crate) fn place<F: Fabric>(&self, fabric: &F, id: u32) -> (RegionKey, u32) {
         let at = id as usize;
         (fabric.key(self.chunks[at / CHUNK].region), (at % CHUNK * SLOT_BYTES) as u32)
     }
 
-    /// The channel is in use: its peer is likely to write soon.
+    /// Marks a channel as in use: its peer is likely to write soon.
     pub(crate) fn use_soon(&mut self, id: u32) {
         if self.used_at.len() <= FEW {
             return;
@@ -82,8 +82,8 @@ impl Slots {
         }
     }
 
-    /// Looks, and appends which slots say something new, and what. One that has no channel any more says
-    /// what it said in the end, at most once.
+    /// Scans the slots, and appends each that has changed with its words. The slot of a closed channel is
+    /// reported at most once more, with its last words.
     pub(crate) fn look<F: Fabric>(&mut self, fabric: &F, news: &mut Vec<(u32, Words)>) {
         self.looks += 1;
         let blocks = self.used_at.len();
@@ -96,7 +96,7 @@ impl Slots {
         let first = news.len();
         let mut at = 0;
         while let Some(&block) = self.in_use.get(at) {
-            // Those side by side are looked at in one go.
+            // Adjacent blocks are scanned in one go.
             let mut end = block as usize + 1;
             at += 1;
             while self.in_use.get(at) == Some(&(end as u32)) && !end.is_multiple_of(CHUNK / BLOCK) {
@@ -120,7 +120,7 @@ impl Slots {
         self.next = if until == blocks { 0 } else { until };
     }
 
-    /// What nothing has happened to lately is not in use any more.
+    /// Takes blocks without a recent event out of use.
     fn forget_unused(&mut self) {
         self.in_use.retain(|block| {
             let used_at = &mut self.used_at[*block as usize];
@@ -132,7 +132,7 @@ impl Slots {
         });
     }
 
-    /// Looks at slots `from` to `until`, all of one chunk unless they begin with the first.
+    /// Scans slots `from` to `until`, all in one chunk unless `from` is 0.
     fn compare<F: Fabric>(
         &mut self,
         fabric: &F,
@@ -147,7 +147,7 @@ impl Slots {
         let mut word = 2 * (from - first);
         while let Some(changed) = fabric.changed(*region, &seen[..end], word) {
             let mut now = [0; BLOCK * SLOT_BYTES];
-            // Where one has changed, others have too.
+            // Neighbours of a changed word have often changed too.
             let from = changed / 2;
             word = end.min(2 * (from + BLOCK));
             let now = &mut now[..8 * word - SLOT_BYTES * from];
@@ -160,7 +160,7 @@ impl Slots {
                     continue;
                 }
                 if credit != seen[1] {
-                    // Once it says goodbye, the tail word that is read after it is the last.
+                    // If the credit word is a goodbye, a tail word that is read after it is the last.
                     tail = fabric.load(*region, slot * SLOT_BYTES);
                 }
                 *seen = [tail, credit];
@@ -169,7 +169,7 @@ impl Slots {
         }
     }
 
-    /// Whether no slot says anything new.
+    /// Returns whether no slot has changed since it was last scanned.
     pub(crate) fn is_quiet<F: Fabric>(&self, fabric: &F) -> bool {
         self.chunks.iter().all(|Chunk { region, seen }| fabric.changed(*region, seen, 0).is_none())
     }
@@ -190,7 +190,7 @@ mod tests {
         (fabric, slots)
     }
 
-    /// As its peer would.
+    /// Writes a slot as its peer would.
     fn write(fabric: &mut ShmFabric, slots: &Slots, id: u32, words: Words) {
         let Chunk { region, .. } = slots.chunks[id as usize / CHUNK];
         let at = id as usize % CHUNK * SLOT_BYTES;
@@ -198,7 +198,7 @@ mod tests {
         fabric.store(region, at + 8, words[1]);
     }
 
-    /// After how many looks it is heard.
+    /// The number of scans until the change is found.
     fn heard(fabric: &ShmFabric, slots: &mut Slots, id: u32, words: Words) -> usize {
         let mut news = Vec::new();
         let looks = (1..=MANY as usize).find(|_| {
@@ -232,7 +232,7 @@ mod tests {
                 assert_eq!(heard(&fabric, &mut slots, id, [tail, 5]), 1);
             }
         }
-        // We have written to this one, and it will answer.
+        // A process that has written to this peer expects an answer.
         slots.use_soon(500);
         write(&mut fabric, &slots, 500, [1, 0]);
         assert_eq!(heard(&fabric, &mut slots, 500, [1, 0]), 1);

@@ -1,20 +1,21 @@
-//! Peers to wake for what was written to them: at the end of the turn, or at the writer's next tick.
+//! Peers to wake after writes to them: at the end of the turn, or at the writer's next tick.
 //!
-//! **Invariant.** A peer stands in a list once at most, and in none when it has been woken.
+//! **Invariant.** Each list contains a peer at most once, and no list contains a peer that has been woken for
+//! all writes to it.
 
 use skein_fabric::Peer;
 use skein_protocol::mutants::{Mutant, planted};
 
-/// When a peer that sleeps is woken for what was written to it.
+/// When a sleeping peer is woken after a write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hurry {
-    /// At the end of the turn: somebody waits for what it will do.
+    /// At the end of the turn: somebody waits for the peer's reaction.
     Now,
-    /// At the writer's next tick: nobody does.
+    /// At the writer's next tick: nobody waits for it.
     ByTick,
 }
 
-/// The peers that one process has to wake.
+/// The peers that a process has to wake.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
     now: Vec<Peer>,
@@ -22,7 +23,7 @@ pub(crate) struct Wakes {
 }
 
 impl Wakes {
-    /// Something was written to a peer.
+    /// Records a write to a peer.
     pub(crate) fn note(&mut self, peer: Peer, hurry: Hurry) {
         let list = match hurry {
             Hurry::Now => &mut self.now,
@@ -33,7 +34,7 @@ impl Wakes {
         }
     }
 
-    /// A tick: the end of this turn is the time for all.
+    /// Handles a tick: all peers are to be woken at the end of this turn.
     pub(crate) fn tick(&mut self) {
         while let Some(peer) = self.by_tick.pop() {
             if !planted(Mutant::NeverWokenLate) {
@@ -42,7 +43,7 @@ impl Wakes {
         }
     }
 
-    /// The next peer to wake at the end of the turn, which is woken for all that was written to it.
+    /// Takes the next peer to wake at the end of the turn. It is woken for all that was written to it.
     pub(crate) fn take(&mut self) -> Option<Peer> {
         let peer = self.now.pop()?;
         self.by_tick.retain(|late| *late != peer);

@@ -1,5 +1,5 @@
-//! Sessions that keep to nothing: what they write into their channels, and their letters, are changed
-//! on the way. They harm themselves, and nobody else: engines go on, and other sessions are served.
+//! Sessions that violate the protocol: their writes to channels and their control messages are changed in
+//! transit. They harm only themselves: engines keep running, and other sessions are served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 const ROGUES: u64 = 300;
-/// Nothing here takes this long unless it hangs.
+/// Longer than anything here takes unless it hangs.
 const WATCHDOG: Duration = Duration::from_mins(1);
 
 #[derive(Clone)]
@@ -69,7 +69,7 @@ fn rogues_on_a_network_harm_nobody_else() {
     harm_nobody_else(&Ground::net());
 }
 
-/// Whoever is let in as somebody says that it is an engine of another name: nobody talks to it.
+/// A process that is admitted under one name introduces itself as an engine of another name. No engine accepts it.
 #[test]
 fn an_engine_that_goes_by_another_name_is_welcomed_by_nobody() {
     let ground = Ground::net();
@@ -138,7 +138,7 @@ fn harm_nobody_else(ground: &Ground) {
     cluster.stop();
 }
 
-/// A message to all groups is answered by all of them.
+/// Multicasts a message to all groups, and waits until all have answered.
 fn serve(access: &mut SessionTransport<AnyFabric>, session: SessionKey) {
     let sequence = access.multicast(session, TOPOLOGY.all_groups(), b"something").unwrap();
     let (mut unanswered, end) = (TOPOLOGY.all_groups(), Instant::now() + WATCHDOG);
@@ -155,7 +155,7 @@ fn serve(access: &mut SessionTransport<AnyFabric>, session: SessionKey) {
     access.settle(session, sequence);
 }
 
-/// A client of a few sessions, whose fabric changes what it is given, until it has had enough.
+/// Runs a client of a few sessions whose fabric changes what it sends.
 fn misbehave(ground: &Ground, seed: u64) {
     let mut rng = Rng::new(seed);
     let one_in = |rng: &mut Rng| *rng.pick(&[0, 2, 10, 50]);
@@ -170,7 +170,7 @@ fn misbehave(ground: &Ground, seed: u64) {
         Rough { fabric: ground.visit(&format!("rogue{seed}")), whims, rng: Rng::new(seed) };
     let mut access = SessionTransport::new(fabric, TOPOLOGY, Tuning::default());
     let sessions: Vec<_> = (0..3).map(|_| access.open(SessionId(rng.word()))).collect();
-    // It is answered sometimes, and does not care.
+    // It receives some answers, and ignores them.
     for _ in 0..rng.between(20, 60) {
         for session in &sessions {
             let group = GroupSet::single(GroupId(rng.below(2) as u16));
@@ -186,26 +186,26 @@ fn misbehave(ground: &Ground, seed: u64) {
     }
 }
 
-/// A word that is seldom what is expected.
+/// A word that is seldom valid.
 fn odd_word(rng: &mut Rng) -> u64 {
     let word = rng.word();
     *rng.pick(&[u64::MAX, u64::MAX - 1, 1 << 63, 1 << 32, 4096, 8, 7, 1, word, word & !7])
 }
 
-/// What is changed, and how often; nothing if zero.
+/// What is changed, and how often: one in so many, or nothing if zero.
 struct Whims {
     letters_one_in: u64,
     /// Words of slots.
     words_one_in: u64,
     /// First words of frames.
     frames_one_in: u64,
-    /// By what the numbers in all messages are changed: the same to all replicas, as who tells them
-    /// different things is no client that these protocols know.
+    /// Masks by which the numbers in all messages are changed. They are the same for all replicas, since
+    /// these protocols do not tolerate a client that sends different messages to different replicas.
     sequence: u64,
     low_water: u64,
 }
 
-/// A fabric that does not do quite what it is told.
+/// A fabric that changes some of what it sends.
 struct Rough {
     fabric: AnyFabric,
     whims: Whims,

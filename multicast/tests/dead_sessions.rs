@@ -1,4 +1,4 @@
-//! What an engine does about sessions whose process has died.
+//! An engine's handling of sessions whose process has died.
 
 mod echo;
 

@@ -1,4 +1,4 @@
-//! Replicas whose states have gone apart: who notices, who answers, and who takes the state anew.
+//! Replicas whose states have diverged: who notices, who answers, and who receives the state again.
 
 #[path = "harness/clocked.rs"]
 mod clocked;
@@ -17,8 +17,8 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use self::clocked::{Clock, Clocked};
 
 const TURN: Duration = Duration::from_micros(20);
-/// A payload of one byte adds it up everywhere. This one adds something else in the replicas whose bits
-/// follow.
+/// A payload of one byte is added everywhere. A payload that begins with this byte adds something else at the
+/// replicas whose bits follow.
 const PLANT: u8 = 0xff;
 
 /// Adds bytes up, and answers with the sum.
@@ -94,7 +94,7 @@ impl Application for Adder {
 /// A group of three replicas, and a session.
 struct World {
     engines: Vec<Engine<Clocked, Adder>>,
-    /// Those that do no turns.
+    /// Nodes that take no turns.
     still: Vec<usize>,
     access: SessionTransport<Clocked>,
     session: SessionKey,
@@ -182,7 +182,7 @@ impl World {
         machines.map(|(_, machine)| machine.sum).collect()
     }
 
-    /// What each replica says: whose state differs, and whether that is over.
+    /// The status of each replica: whose state differs, and whether that is repaired.
     fn found(&self) -> Vec<Option<(Diverged, bool)>> {
         let statuses = self.statuses().into_iter();
         statuses.map(|it| it.divergence.map(|found| (found.what, found.recovered))).collect()
@@ -213,7 +213,7 @@ fn a_follower_that_has_diverged_takes_the_state_anew() {
     world.until("slot 2 has the state anew", |it| it.sums() == [260; 3]);
     assert_eq!(world.found()[2], Some((Diverged::Own, true)));
     assert_eq!(world.statuses()[2].divergence.as_ref().unwrap().slots, [2]);
-    // It counts again: the group goes on with it alone beside the leader.
+    // It counts again: the group continues with it and the leader alone.
     world.until("it follows", |it| it.roles()[2] == Role::Follower);
     world.until("the others see that all is well", |it| it.found()[..2] == [None, None]);
     world.still = vec![1];

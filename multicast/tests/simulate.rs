@@ -1,7 +1,7 @@
-//! The protocol and its join on the simulated fabric: thousands of seeds, every property on each.
+//! The protocol and its driver on the simulated fabric: thousands of seeds, and every property on each.
 //!
-//! Seeds that failed in the past (`seeds.txt`) are run first. `SKEIN_SEEDS=100..200` runs other
-//! seeds, `SKEIN_PROFILE=crashes` another profile; `skein sim` does both, and shows how a seed fails.
+//! Seeds that failed in the past (`seeds.txt`) are run first. `SKEIN_SEEDS=100..200` runs other seeds, and
+//! `SKEIN_PROFILE=crashes` another profile; `skein sim` does both, and shows how a seed fails.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use skein_multicast::simulate::{
     Campaign, Coverage, Kept, Ordering, Part, Profile, SHARES, Tally, run,
 };
 
-/// In so many of them at least, a leader is followed by another.
+/// Number of seeds, at least, in which a leader is followed by another.
 const LEADER_CHANGES: u64 = 3000;
 
-/// A path that need not be hit. A grant of an incarnation that the adopted view does not name takes a candidate
-/// that is told of one grant, and of no other before that replica has died, come back and been let in
+/// A path that need not be taken. A grant of an incarnation that the adopted view does not contain requires a
+/// candidate that receives one grant, and no other before that replica has died, come back and been admitted
 /// by the old leader: `a_grant_counts_only_from_a_life_that_the_best_log_names` has the schedule.
 const SELDOM: &str = "grant_not_counted";
 
-/// One in so many seeds is run twice: the same seed is the same run, to the byte.
+/// One in so many seeds is run twice: equal seeds must give equal runs, to the byte.
 const AGAIN_ONE_IN: u64 = 100;
-/// Failures after which it is enough.
+/// Number of failures at which a campaign stops.
 const FAILURES_MAX: usize = 100;
-/// How long a failure is made smaller before it is shown.
+/// Time limit for minimising a failure before it is shown.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn campaign(profile: Profile, seeds: Range<u64>, kept: Vec<Kept>) -> Tally {
@@ -45,7 +45,7 @@ fn campaign(profile: Profile, seeds: Range<u64>, kept: Vec<Kept>) -> Tally {
     tally
 }
 
-/// Shows everything that failed in a line each, and the first of them made small.
+/// Lists all failures, one a line, and shows the first of them minimised.
 fn check(tallies: &[Tally]) {
     let failures = || tallies.iter().flat_map(|tally| &tally.failures);
     let mut text = String::new();
@@ -94,7 +94,7 @@ fn every_schedule_keeps_the_properties() {
     assert!(holes.is_empty(), "never hit, and so holes in what was run: {holes:?}");
 }
 
-/// Of the seeds of each profile, one in so many is run with each other ordering, too.
+/// One in so many seeds of each profile is run with each other ordering too.
 const OTHERS_ONE_IN: u64 = 8;
 
 #[test]
@@ -115,7 +115,7 @@ fn keeps_the_properties(ordering: Ordering) {
     for tally in &tallies {
         coverage.add(&tally.coverage);
     }
-    // What a group does by itself, of its elections, its members and its states.
+    // Paths of a group by itself: elections, members and states.
     let changes: u64 = tallies.iter().map(|tally| tally.with_leader_change).sum();
     assert!(changes >= LEADER_CHANGES / (2 * OTHERS_ONE_IN), "{ordering}: {changes}");
     let hit = |name: &str| coverage.all().any(|(path, count)| path == name && count > 0);

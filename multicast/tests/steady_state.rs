@@ -1,6 +1,6 @@
-//! What holds in the steady state, however many groups a message goes to. Neither an engine nor the
-//! sessions allocate, but for a table that is hashed, which may grow once more, late, when deleted
-//! entries have filled it. And no message waits for a tick.
+//! Properties of the steady state, for any number of destination groups. Neither engines nor sessions
+//! allocate, except for hash tables, which may grow once more, late, when deleted entries have filled them.
+//! And no message waits for a tick.
 
 mod harness;
 
@@ -12,20 +12,19 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 
 use self::harness::Harness;
 
-/// Log entries, enough for every ring, table and pool to have its size; and of those that are looked
-/// at.
+/// Log entries of the warm-up, enough for every ring, table and pool to have its final size, and of the measurement.
 const WARM_UP: usize = 40_000;
 const COUNTED: usize = 20_000;
-/// Tables that may grow meanwhile, of all replicas of a group.
+/// Tables of all replicas of a group that may grow during the measurement.
 const TABLES_MAX: u64 = 12;
 
-/// Turns that a burst takes at most.
+/// Limit of the turns that a burst takes.
 const TURNS_MAX: usize = 100;
 
-/// Groups, sessions, and messages that each has under way.
+/// Groups, sessions, and messages that each session has in flight.
 const CASES: [(u16, usize, usize); 5] = [(1, 1, 1), (1, 4, 32), (4, 1, 1), (4, 4, 8), (8, 1, 32)];
 
-/// Allocations of engines and of sessions.
+/// Number of allocations of the engines and of the sessions.
 fn allocations(groups: u16, sessions: usize, depth: usize) -> [u64; 2] {
     let mut harness = Harness::start(groups, sessions);
     let bursts = |entries| entries / (usize::from(groups) * sessions * depth);
@@ -52,7 +51,8 @@ fn a_message_costs_no_allocation() {
     assert!(good, "more than what tables may grow by, for {COUNTED} log entries");
 }
 
-/// Of so many groups, all together, or some and then others: what goes to some rests on what went to others.
+/// Destinations among so many groups: all of them, or with `overlap` overlapping subsets, so that messages to
+/// some groups depend on messages to others.
 fn destinations(groups: u16, overlap: bool) -> Vec<GroupSet> {
     let all = GroupSet::first(groups);
     if !overlap {
@@ -74,7 +74,7 @@ fn a_message_waits_for_no_tick() {
         CASES.map(|case| (case, false)).into_iter().chain(overlapping)
     {
         let mut harness = Harness::start(groups, clients);
-        // The first ones wait until there are leaders.
+        // The first messages wait until there are leaders.
         harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
         harness.send_to(destinations(groups, overlap));
         harness.stop_clock();
@@ -91,11 +91,11 @@ fn a_message_waits_for_no_tick() {
     }
 }
 
-/// Tells the other groups a result of each message, and replies when it has theirs, and to those before it: as
-/// the store does with transactions whose guards are elsewhere.
+/// Sends the other groups a result about each message, and replies once their results about it and all
+/// earlier messages are here, as the store does with transactions whose guards are elsewhere.
 struct Exchanges {
     group: GroupId,
-    /// Messages, and whose results are missing.
+    /// Messages, and the groups whose results are missing.
     under_way: VecDeque<(MessageId, GroupSet)>,
     /// Results that came before their message.
     early: Vec<(MessageId, GroupId)>,

@@ -1,4 +1,4 @@
-//! Engines and sessions on threads of one process, over the fabrics that there are.
+//! Engines and sessions on threads of one process, over each available fabric.
 
 mod echo;
 
@@ -19,10 +19,10 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use self::echo::Echo;
 
-/// What each replica of an engine delivered.
+/// The messages that each replica of an engine delivered.
 type Orders = Vec<(GroupId, Vec<MessageId>)>;
 
-/// Where engines and sessions meet.
+/// The fabric that engines and sessions share.
 #[derive(Clone)]
 enum Ground {
     Host(Host),
@@ -36,7 +36,7 @@ impl Ground {
         Net::new("threads", Book::default(), Security::Plain)
     }
 
-    /// RDMA cards, where there are any.
+    /// RDMA devices, if there are any.
     #[cfg(feature = "verbs")]
     fn cards() -> Option<Self> {
         if skein_fabric::adapters::adapters().is_empty() {
@@ -62,7 +62,7 @@ impl Ground {
         }
     }
 
-    /// Joins as a client. It waits for engines that have not started.
+    /// Joins as a client, which waits for engines that have not started.
     fn visit(&self, name: &str) -> AnyFabric {
         match self {
             Self::Host(host) => host.join(name).unwrap().into(),
@@ -120,7 +120,7 @@ impl Cluster {
         Self { ground, topology, stop, threads }
     }
 
-    /// Stops, and checks that all replicas of a group have the same order as far as they got.
+    /// Stops the engines, and checks that all replicas of a group have the same order, as far as they got.
     fn stop(self) -> Vec<Vec<MessageId>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut longest = vec![Vec::new(); usize::from(self.topology.groups)];
@@ -135,7 +135,7 @@ impl Cluster {
     }
 }
 
-/// Keeps `depth` messages under way on each of `sessions`, until `count` are answered.
+/// Keeps `depth` messages in flight on each of `sessions` sessions, until `count` are answered.
 fn drive(
     cluster: &Cluster,
     tuning: Tuning,
@@ -198,7 +198,7 @@ fn drive(
     start.elapsed()
 }
 
-/// The tests on each fabric, with as many messages as it can carry in a moment.
+/// The tests on each fabric, with as many messages as it carries in a short time.
 macro_rules! on {
     ($fabric:ident, $ground:expr, $many:expr) => {
         mod $fabric {
@@ -230,11 +230,11 @@ macro_rules! on {
 
 on!(on_shared_memory, Some(Ground::Host(Host::anonymous())), 50_000);
 on!(on_a_network, Some(Ground::Net(Ground::net())), 20_000);
-// Where there are none, emulated ones carry little.
+// Without real devices, emulated ones carry little.
 #[cfg(feature = "verbs")]
 on!(on_cards, Ground::cards(), 500);
 
-/// On emulated cards everybody shares one slow processor.
+/// With emulated devices, all processes share one slow processor.
 fn tuning(ground: &Ground) -> Tuning {
     match ground {
         #[cfg(feature = "verbs")]

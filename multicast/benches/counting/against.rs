@@ -1,14 +1,14 @@
-//! The same program as another commit has it: built in a worktree of its own, to be counted beside ours.
+//! The same benchmark of another commit, built in a worktree of its own, for a comparison.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, process};
 
-/// Name of a worktree, in front of its commit and the number of the process that made it.
+/// Prefix of a worktree's name, followed by its commit and the number of the process that made it.
 const WORKTREE: &str = "skein-costs-of-";
 
-/// The bench of another commit.
+/// The benchmark of another commit.
 pub(super) struct Other {
     worktree: PathBuf,
     pub(super) program: PathBuf,
@@ -17,18 +17,18 @@ pub(super) struct Other {
 }
 
 impl Other {
-    /// Builds the bench whose recorded costs stand in `file` of the package at `package`, as of `commit`. What it builds
-    /// stays in a directory of ours, for the next time.
+    /// Builds the benchmark whose recorded costs are in `file` of the package at `package`, as of `commit`.
+    /// The build directory is kept for the next time.
     ///
     /// # Errors
-    /// Says what could not be done, and why.
+    /// The reason why it cannot be built.
     pub(super) fn build(commit: &str, package: &Path, file: &str) -> Result<Self, String> {
         let git =
             |arguments: &[&str]| said(Command::new("git").current_dir(package).args(arguments));
         let top = PathBuf::from(git(&["rev-parse", "--show-toplevel"])?);
         let name = git(&["rev-parse", "--short=12", &format!("{commit}^{{commit}}")])?;
         for left in git(&["worktree", "list", "--porcelain"])?.lines().filter_map(left_behind) {
-            // Git keeps one locked for as long as it makes it: it takes a second `--force`.
+            // Git keeps a worktree locked while it makes it; removing a locked one takes a second `--force`.
             if let Err(why) = git(&["worktree", "remove", "--force", "--force", left]) {
                 eprintln!("{left}, of a run that was killed, stays: {why}");
             }
@@ -37,7 +37,7 @@ impl Other {
         let there =
             worktree.to_str().ok_or("the directory for temporary files has no name in UTF-8")?;
         git(&["worktree", "add", "--quiet", "--detach", there, &name])?;
-        // From here on it is removed, whatever fails.
+        // From here on the worktree is removed, whatever fails.
         let mut other = Self { worktree, program: PathBuf::new(), cases: BTreeMap::new() };
         let same =
             other.worktree.join(package.strip_prefix(&top).map_err(|error| error.to_string())?);
@@ -69,8 +69,8 @@ impl Drop for Other {
     }
 }
 
-/// The worktree that a line of git's list names, if a run made it that was killed. One that another process has the number
-/// of meanwhile is left for a later run.
+/// The worktree that a line of git's list names, if a run that was killed has left it behind. If another
+/// process has that run's number meanwhile, a later run removes it.
 fn left_behind(line: &str) -> Option<&str> {
     let worktree = line.strip_prefix("worktree ")?;
     let name = Path::new(worktree).file_name()?.to_str()?.strip_prefix(WORKTREE)?;
@@ -79,7 +79,7 @@ fn left_behind(line: &str) -> Option<&str> {
     (!runs).then_some(worktree)
 }
 
-/// What a command says if it succeeds, and else why it fails.
+/// The output of a command that succeeds, or the reason why it failed.
 fn said(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

@@ -1,13 +1,13 @@
-//! Counts what operations cost, in instructions, and compares with what was recorded.
+//! Counts the instructions of operations, and compares them with recorded counts.
 //!
-//! Time on a shared machine moves by factors; instructions do not. Each case runs under valgrind's
-//! cachegrind twice, the second time with twice as many operations, so that neither starting nor
-//! warming up is in the difference.
+//! Time varies by factors on a shared machine; instruction counts do not. Each case runs under valgrind's
+//! cachegrind twice, the second time with twice as many operations, so that the difference contains neither
+//! start nor warm-up.
 //!
-//! The file of a bench holds what its cases took when it was written. A case that takes more than
-//! [`TOLERANCE`] more fails; if that is meant, `-- --write` writes the file anew, for the commit to say
-//! why. `-- --against COMMIT` compares with what another commit takes here and now: a change that is to
-//! cost nothing moves no case by more than [`SAME`], up or down.
+//! The file of a benchmark records the counts of its cases. A case that takes more than [`TOLERANCE`] more
+//! fails; if that is intended, `-- --write` writes the file again, and the commit says why.
+//! `-- --against COMMIT` compares with another commit on the same machine: a change that should cost nothing
+//! moves no case by more than [`SAME`], up or down.
 
 mod against;
 
@@ -19,22 +19,22 @@ use std::{env, fs, process};
 
 use self::against::Other;
 
-/// What is counted.
+/// A case to count.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// So many operations are under way together.
+    /// Operations that are in flight together.
     pub(crate) burst: usize,
     pub(crate) bursts: usize,
 }
 
-/// The share by which a count may exceed the one recorded. Two runs on one machine differ by less than
-/// a thousandth; another processor has the C library copy bytes in another way.
+/// The share by which a count may exceed the recorded one. Two runs on one machine differ by less than a
+/// thousandth; on another processor the C library copies bytes in another way.
 const TOLERANCE: f64 = 0.05;
-/// The share by which a count may differ from another commit's, on the same machine.
+/// The share by which a count may differ from another commit's on the same machine.
 const SAME: f64 = 0.01;
 
-/// Counts what `unit` of each case takes, beside what stands in `file` of the package at `package`. `run`
-/// does so many bursts of a case.
+/// Counts the instructions of each case's `unit`, and compares them with `file` of the package at `package`.
+/// `run` does so many bursts of a case.
 pub(crate) fn count(
     unit: &str,
     cases: &[Case],
@@ -47,7 +47,7 @@ pub(crate) fn count(
         && let (Ok(case), Ok(bursts)) = (case.parse(), bursts.parse())
     {
         run(case, bursts);
-        // What follows costs nothing that is of interest.
+        // The process ends here: nothing after this is to be counted.
         process::exit(0);
     }
     let Some(version) = valgrind() else {
@@ -95,7 +95,7 @@ pub(crate) fn count(
     ExitCode::FAILURE
 }
 
-/// Counts what each case takes here, and in another commit.
+/// Counts each case here and in another commit.
 fn compare(unit: &str, cases: &[Case], package: &Path, file: &str, commit: &str) -> ExitCode {
     let other = match Other::build(commit, package, file) {
         Ok(other) => other,
@@ -128,7 +128,7 @@ fn compare(unit: &str, cases: &[Case], package: &Path, file: &str, commit: &str)
 }
 
 impl Case {
-    /// What one operation takes a program that has this case under that number.
+    /// Instructions of one operation, in a program in which this case has that number.
     fn instructions(&self, program: &Path, number: usize) -> u64 {
         let Self { burst, bursts, .. } = *self;
         let before = instructions(program, number, bursts);
@@ -159,7 +159,7 @@ fn instructions(program: &Path, case: usize, bursts: usize) -> u64 {
     summary.and_then(|count| count.trim().parse().ok()).expect("a line with the sum")
 }
 
-/// What was recorded, by case.
+/// The recorded counts, by case.
 fn read(file: &Path) -> BTreeMap<String, u64> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let line = |line: &str| {

@@ -1,4 +1,4 @@
-//! Takes out one guard after the other, and shows for each the seed that notices.
+//! Removes one guard after the other, and reports for each the seed that detects it.
 //!
 //! ```console
 //! $ cargo run --profile simulation -p skein-multicast --features mutants --bin mutants
@@ -7,16 +7,17 @@
 //! $ … --bin mutants -- --only LapNotChecked --profile slow-replicas --fresh 1000000
 //! ```
 //!
-//! Seeds that noticed something once are tried first. With `--fresh` they are not: seeds that nobody has run
-//! count from that number, so that a kill does not rest on a seed that somebody has kept. A mutant that
-//! `killing-seeds.txt` lists takes longer than others, and may live through a budget of such seeds: it is named then.
+//! Seeds that detected something once are tried first. With `--fresh` they are not: seeds count from the
+//! given number instead, so that a detection does not depend on a seed that was kept. A mutant that
+//! `killing-seeds.txt` lists takes longer than others, and may survive a budget of such seeds; it is reported
+//! then.
 //!
-//! A seed that fails with all guards in place too proves nothing: each that fails is run again
-//! without the mutant and must pass, or the next one is tried. A mutant that lives through all its
-//! seeds is a hole in the simulator: the exit code is 1, and its name is said.
+//! A seed that fails with all guards in place proves nothing. So each seed that fails is run again without
+//! the mutant and must pass; otherwise the next one is tried. A mutant that survives all its seeds is a hole
+//! in the simulator: it is named, and the exit code is 1.
 //!
-//! Each mutant has a process to itself, since it may take the process with it; as many run at a time
-//! as there are cores.
+//! Each mutant runs in a process of its own, since it may crash or hang the process. As many run at a time as
+//! there are cores.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -27,9 +28,9 @@ use std::time::Instant;
 use skein_multicast::protocol::mutants::{Mutant, plant};
 use skein_multicast::simulate::{Failure, Kept, Profile, run};
 
-/// Seeds that a mutant may live through, over all profiles.
+/// Seeds tried for a mutant, over all profiles, before it counts as a survivor.
 const SEEDS: u64 = 5000;
-/// Profiles, and how many seeds of each are tried before it is the next one's turn, over and over.
+/// The profiles, and the number of seeds of each that are tried in one round.
 const ROUND: [(&str, u64); 25] = [
     ("default", 10),
     ("elections", 14),
@@ -65,12 +66,12 @@ struct Args {
     hunt: Ground,
 }
 
-/// Where seeds are looked for.
+/// The seeds to try.
 #[derive(Clone, Copy, Default)]
 struct Ground {
-    /// Of each profile, from this one on, and none that was kept.
+    /// Start at this seed in each profile, and skip the seeds that were kept.
     fresh: Option<u64>,
-    /// Of this profile alone.
+    /// Try this profile only.
     profile: Option<Profile>,
 }
 
@@ -94,17 +95,16 @@ fn args() -> Option<Args> {
     Some(args)
 }
 
-/// What became of a mutant.
+/// The outcome of the search for one mutant.
 struct Hunt {
-    /// Seeds in which it was planted.
     tried: u64,
-    /// Those that fail with all guards in place too.
+    /// Seeds that fail with all guards in place too.
     failing: Vec<(&'static str, u64)>,
     killer: Option<Box<Failure>>,
 }
 
 impl Hunt {
-    /// Looks for a seed that fails with the mutant, and passes without it.
+    /// Searches for a seed that fails with the mutant and passes without it.
     fn run(mutant: Mutant, seeds: u64, ground: Ground) -> Self {
         let mut hunt = Self { tried: 0, failing: Vec::new(), killer: None };
         let seeds = usize::try_from(seeds).unwrap_or(usize::MAX);
@@ -125,7 +125,7 @@ impl Hunt {
     }
 }
 
-/// The seed that noticed it last, if that took long to find: `multicast/tests/killing-seeds.txt`.
+/// The last seed that detected the mutant, if it took long to find: `multicast/tests/killing-seeds.txt`.
 fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
     let lines = include_str!("../../tests/killing-seeds.txt").lines();
     lines.filter(|line| !line.starts_with('#')).find_map(|line| {
@@ -136,7 +136,8 @@ fn known_killer(mutant: Mutant) -> Option<(&'static str, u64)> {
 }
 
 impl Ground {
-    /// What is tried: seeds that found something once, then all seeds of all profiles.
+    /// The seeds in the order in which they are tried: seeds that detected something once, then all seeds of
+    /// all profiles.
     fn schedule(self, mutant: Mutant) -> impl Iterator<Item = (&'static str, u64)> {
         let known = known_killer(mutant);
         let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
@@ -152,7 +153,7 @@ impl Ground {
         kept.chain(all).filter(move |(name, _)| fits(name))
     }
 
-    /// The same, for a process that is to do it.
+    /// The arguments that give a child process the same seeds.
     fn to_args(self) -> Vec<String> {
         let fresh = self.fresh.map(|first| ["--fresh".to_owned(), first.to_string()]);
         let profile = self.profile.map(|it| ["--profile".to_owned(), it.name.to_owned()]);
@@ -160,9 +161,9 @@ impl Ground {
     }
 }
 
-/// Plants one mutant, and says what became of it.
+/// Tries one mutant, and prints the outcome.
 fn try_one(mutant: Mutant, seeds: u64, ground: Ground) -> ExitCode {
-    // What a run panics with is a way to be killed.
+    // A panic of a run counts as a detection, so its message is suppressed.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     let Hunt { tried, failing, killer } = Hunt::run(mutant, seeds, ground);
@@ -182,7 +183,7 @@ fn try_one(mutant: Mutant, seeds: u64, ground: Ground) -> ExitCode {
     if killer.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Tries one mutant after the other in processes of their own. Returns those that live.
+/// Tries all mutants, each in a process of its own. Returns the survivors.
 fn try_all(mutants: &[Mutant], seeds: u64, ground: Ground) -> io::Result<Vec<Mutant>> {
     let program = std::env::current_exe()?;
     let left = Mutex::new(mutants.iter());

@@ -1,4 +1,4 @@
-//! What came through channels: which are read, how far, and whose it is.
+//! Reading of channels: which are read, how far, and which replica receives their datagrams.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{MessageId, ReplicaId, SessionId};
@@ -12,25 +12,25 @@ use crate::channel::Kind;
 use crate::introductions::{Purpose, replica};
 use crate::ordering::Links;
 
-/// Which channels are to be read, and what of them was.
+/// The channels that are to be read.
 ///
-/// **Invariant.** A channel that holds something is in `ready`, `left` or `later`, or the endpoint's next look finds it.
+/// **Invariant.** A channel with unread data is in `ready`, `left` or `later`, or the endpoint's next scan finds it.
 #[derive(Default)]
 pub(super) struct Reading {
-    /// Channels with something readable: found by this turn's look, or left by the last one.
+    /// Channels with data: found by this turn's scan, or left over by the last turn.
     ready: Vec<u32>,
     left: Vec<u32>,
-    /// Channels with messages that followers leave there, to find them in their logs.
+    /// Channels with messages that a follower leaves unread, since it will find them in its log.
     later: Vec<u32>,
-    /// This turn leaves none: those that are found in no log are read once a tick.
+    /// This turn leaves none unread: once a tick, messages that no log contains are read too.
     pub(super) leaves_none: bool,
     datagram: Vec<u8>,
-    /// Taken from a ring at one look.
+    /// Sizes of the batches of datagrams read from one channel in one scan.
     pub(super) datagrams: Sizes,
 }
 
 impl Reading {
-    /// A channel is read in the next turn, whatever the endpoint finds there.
+    /// Schedules a channel to be read in the next turn, whatever the scan finds.
     pub(super) fn read_again(&mut self, channel: u32) {
         if !self.left.contains(&channel) {
             self.left.push(channel);
@@ -72,17 +72,17 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         any
     }
 
-    /// Notes that a channel holds what a follower will find in its log.
+    /// Schedules a channel with messages that a follower will find in its log.
     fn leave(&mut self, id: u32) {
         if self.links.endpoint.read_later(id) {
             self.reading.later.push(id);
         }
     }
 
-    /// Takes what a channel holds, as far as it is admitted now, and there is `room` for this turn. Returns whether
-    /// it took anything.
+    /// Reads a channel as far as its datagrams are admitted now and `room` for this turn permits. Returns
+    /// whether it read anything.
     fn read_channel(&mut self, id: u32, room: &mut usize) -> bool {
-        // One that was to be read later, and that we are done with since, has no ring any more.
+        // A channel in `later` that was closed since has no ring any more.
         let Some(channel) = self.links.endpoint.get(id).filter(|channel| !channel.leaving) else {
             return false;
         };
@@ -98,7 +98,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             Purpose::Session { replica, .. } => replica,
             Purpose::Replica { to, .. } | Purpose::Engine { to, .. } => to,
         };
-        // None of a channel that another engine only reads.
+        // A channel that only the other engine reads has no replica here, and no datagrams.
         let ours = self.replicas.iter().position(|r| r.id == replica(to));
         let mut datagram = std::mem::take(&mut self.reading.datagram);
         let mut taken = 0;
@@ -141,7 +141,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                         let from = replica(from).group;
                         self.replicas[at].admits_from_replica(from, next.kind, next.len)
                     }
-                    // For whom it is not to be read now, it is kept: another leader may wait for it.
+                    // Kept for a leader that has no room now, since another leader may wait for it.
                     Purpose::Engine { .. } => true,
                 };
             if !admitted {
@@ -184,8 +184,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         taken > 0
     }
 
-    /// Whether what a dead process has written last is of use: a session's messages are to the
-    /// leader, who proposes them. A follower would only hold them, and never see them logged.
+    /// Returns whether the last writes of a dead process are of use. A session's messages are of use to a
+    /// leader, which proposes them; a follower would hold them and never see them logged.
     fn reads_last_words(&self, purpose: Purpose) -> bool {
         match purpose {
             Purpose::Session { replica: to, .. } => {

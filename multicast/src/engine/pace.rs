@@ -1,4 +1,4 @@
-//! When an engine does what it does once in a while.
+//! The schedule of an engine's periodic work.
 
 use std::time::Duration;
 
@@ -6,30 +6,32 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use crate::config::Tuning;
 
-/// After how long without anything to do an engine sleeps through so many ticks, or half of the misses
-/// that are borne if they are fewer: no more than a beat makes up for to one who looks in every tick.
+/// Time without work after which an engine is idle, and number of ticks that an idle engine sleeps through. If
+/// half of the tolerated missed heartbeats are fewer, it sleeps through as many: one beat makes up for them at
+/// an observer that checks every tick.
 const IDLE_AFTER: Duration = Duration::from_millis(100);
 const IDLE_TICKS: u32 = 10;
-/// Of an idle engine's liveness probes, one in so many asks after sessions' processes, too: of a hundred of
-/// them that would be all that it does, and nobody waits for one who asked for nothing.
+/// One in so many liveness probes of an idle engine covers sessions' processes too. With a hundred sessions,
+/// these would be all of the engine's work, and nobody waits for the end of a session without requests.
 const IDLE_PROBES: u32 = 10;
-/// How often a leader of an engine hands over, at most, so that leaders spread.
+/// Minimum interval between hand-overs of an engine's leaders for spreading.
 const SPREAD_EVERY: Duration = Duration::from_secs(1);
-/// How often the system is asked whether peers are alive.
+/// Interval between liveness probes of peers.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// When what was done last.
+/// Times of the last periodic work.
 ///
-/// **Invariant.** None of these times is above the last one that was told, and `last_work` is that of the end of a turn.
+/// **Invariant.** None of these times is later than the last `now` that was passed in, and `last_work` is the
+/// time of the end of a turn.
 pub(super) struct Pace {
     tick: Duration,
-    /// So many of them pass between two looks of an engine that is idle.
+    /// Longest wait of an idle engine, in ticks.
     idle_ticks: u32,
     last_tick: Duration,
     last_work: Duration,
     probes: u32,
     last_probe: Duration,
-    /// When a leader here last handed over so that leaders spread, and how often one may at most.
+    /// Time of the last hand-over for spreading here, and the minimum interval between two.
     last_hand_over: Duration,
     spread_every: Duration,
 }
@@ -48,7 +50,7 @@ impl Pace {
         }
     }
 
-    /// Whether a tick is due, which is to follow now.
+    /// Returns whether a tick is due; if so, it counts as done now.
     pub(super) fn ticks(&mut self, now: Duration) -> bool {
         let due = now >= self.last_tick + self.tick;
         if due {
@@ -57,7 +59,7 @@ impl Pace {
         due
     }
 
-    /// A turn has found something to do.
+    /// Records a turn that found something to do.
     pub(super) const fn has_worked(&mut self, now: Duration) {
         self.last_work = now;
     }
@@ -66,15 +68,15 @@ impl Pace {
         now > self.last_work + IDLE_AFTER
     }
 
-    /// For how long an engine may sleep after a turn that found nothing: for some ticks if it is idle, and nobody is to be
-    /// woken by the next one.
+    /// The longest time that an engine may sleep after a turn that found nothing: several ticks if it is idle
+    /// and no peer is to be woken at the next tick.
     pub(super) fn longest_wait(&self, now: Duration, none_to_wake: bool) -> Duration {
         let ticks = if none_to_wake && self.is_idle(now) { self.idle_ticks } else { 1 };
         ticks * self.tick
     }
 
-    /// How many liveness probes are to follow now: one, if it is time, however late it is. Who may come back is given so many
-    /// calls, and not so much time.
+    /// Number of liveness probes that are due now: at most one, however late it is. A peer that may return is
+    /// given a number of probes to do so, not a length of time.
     pub(super) fn probes_due(&mut self, now: Duration) -> u128 {
         if now < self.last_probe + PROBE_EVERY {
             return 0;
@@ -84,23 +86,23 @@ impl Pace {
         if planted(Mutant::ProbesMadeUpFor) { late.min(200) } else { 1 }
     }
 
-    /// Whether this liveness probe asks after the processes of sessions.
+    /// Returns whether this liveness probe covers the processes of sessions.
     pub(super) fn calls_sessions(&self) -> bool {
         !self.is_idle(self.last_probe) || self.probes.is_multiple_of(IDLE_PROBES)
     }
 
-    /// Counts a liveness probe. Whether it is one of so many.
+    /// Counts a liveness probe. Returns whether it is the last of `of` probes.
     pub(super) const fn counts_probe(&mut self, of: u32) -> bool {
         self.probes += 1;
         self.probes.is_multiple_of(of)
     }
 
-    /// Whether a leader may hand over now so that leaders spread.
+    /// Returns whether a leader may hand over now for spreading.
     pub(super) fn may_hand_over(&self, now: Duration) -> bool {
         now >= self.last_hand_over + self.spread_every
     }
 
-    /// A leader has handed over.
+    /// Records a hand-over.
     pub(super) const fn has_handed_over(&mut self, now: Duration) {
         self.last_hand_over = now;
     }

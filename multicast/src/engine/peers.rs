@@ -10,11 +10,11 @@ use crate::introductions::{Purpose, replica};
 use crate::ordering::Links;
 use crate::replica::Replica;
 
-/// How often a leader says that a session is dead, once in so many looks for dead peers, until its
-/// group has ended it, and how often at most.
+/// A leader reports a dead session once in this many liveness probes, until its group has ended it, and at
+/// most this many times.
 const REAP_EVERY: u32 = 5;
 const REAP_MAX: u8 = 20;
-/// So many times less where who is gone may come back: 5 s to do so.
+/// Factor by which reports are rarer where peers may return: a session has 5 s to do so.
 const RETURN_WITHIN: u8 = 10;
 
 impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
@@ -24,8 +24,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
     }
 
-    /// Asks which peers are gone. What a dead session's rings hold is read once more and then given
-    /// up with them.
+    /// Probes which peers are gone. The rings of a dead session are read once more, then given up with it.
     pub(super) fn probe_peers(&mut self) {
         for replica in &self.replicas {
             replica.prepare_log(&mut self.links);
@@ -39,8 +38,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.reap_sessions();
     }
 
-    /// A dead leader costs the more time the later it is noticed: its process is asked after in each
-    /// tick.
+    /// The later the death of a leader is noticed, the longer its group stands still, so leaders' processes
+    /// are probed at every tick.
     pub(super) fn look_after_leaders(&mut self) {
         for replica in &self.replicas {
             let leader = replica.core.log().leader().filter(|leader| *leader != replica.id);
@@ -49,7 +48,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.look_after_peers();
     }
 
-    /// Asks the system which of `peers` are gone, and lets go of them.
+    /// Probes which of `peers` are gone, and forgets those.
     pub(super) fn look_after_peers(&mut self) {
         let mut peers = std::mem::take(&mut self.peers);
         peers.sort_unstable();
@@ -62,7 +61,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.peers = peers;
     }
 
-    /// Something was learned of who runs which node: lets go of peers that are none of them any more.
+    /// Drops the peers that may no longer speak for their nodes, after the roster has changed.
     pub(super) fn learn_of_peers(&mut self) {
         for former in self.links.turn_away_former() {
             self.lose(former);
@@ -70,7 +69,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.peer_died |= self.links.roster.has_news();
     }
 
-    /// A peer's process, or our connection to it, has ended.
+    /// Handles the end of a peer's process, or of the connection to it.
     pub(super) fn lose(&mut self, peer: Peer) {
         self.peer_died = true;
         let died = self.links.endpoint.fabric.has_died(peer);
@@ -91,18 +90,18 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
     }
 
-    /// Whether a connection that has ended says nothing of the process behind it.
+    /// Returns whether the end of a connection does not imply the end of the process behind it.
     pub(super) fn peers_may_return(&self) -> bool {
         self.links.endpoint.fabric.may_return() && !planted(Mutant::EndsWithConnection)
     }
 
-    /// A channel's other side is gone: it is read to its end, and then removed.
+    /// The other side of a channel is gone: the channel is read to its end and then removed.
     pub(super) fn note_gone(&mut self, channel: u32) {
         if let Purpose::Session { session, replica: to } =
             self.links.endpoint.channel(channel).purpose
         {
             let session = SessionId(session);
-            // A connection that has ended is not the end of a session, which may be back already.
+            // On such a fabric, a session does not end with a connection, and may have another already.
             let over = !self.peers_may_return();
             let ours = self.replicas.iter_mut().find(|r| r.id == replica(to));
             let back = !over && self.links.has_another(session, replica(to), channel);
@@ -116,7 +115,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.reading.read_again(channel);
     }
 
-    /// What a leader's predecessor may have died with: who died, and has not been ended.
+    /// Collects sessions that died and are not ended, including those that a leader's predecessor may have died with.
     fn reap_sessions(&mut self) {
         if !self.pace.counts_probe(REAP_EVERY) || self.originates() {
             return;

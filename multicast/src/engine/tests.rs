@@ -1,4 +1,4 @@
-//! Engines, one step at a time.
+//! Tests of engines, one turn at a time.
 
 use skein_fabric::sim::{SimConfig, World};
 use skein_protocol::ballot::Ballot;
@@ -24,7 +24,7 @@ fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
         world.advance(Duration::from_millis(10));
         engine.turn();
     }
-    // What g2 proposes for a message that it shares with another.
+    // A proposal of g2 for a message that it shares with another group.
     let proposed = |number, with| {
         let message = MessageId::new(SessionId(1), number);
         let timestamp = Timestamp::new(number, GroupId(2));
@@ -84,14 +84,14 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
             access.multicast(*session, GroupSet::single(GroupId(0)), &vec![7; LEN]).unwrap();
         }
     };
-    // Their rings grow with the first message.
+    // The sessions' rings grow with the first message.
     send(&mut access);
     while taken < SESSIONS {
         world.advance(Duration::from_millis(1));
         access.turn(&mut |_| taken += 1).unwrap();
         engine.turn();
     }
-    // Two more of each wait in the rings, and then in turns.
+    // Two more messages of each session wait in the rings.
     send(&mut access);
     send(&mut access);
     world.advance(Duration::from_millis(1));

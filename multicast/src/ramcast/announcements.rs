@@ -1,5 +1,5 @@
-//! What a leader announces again to replicas of other groups: all that a turn brings, in a few datagrams.
-//! What it announces first goes together with what others beside it do: see [`ProposalBatch`](super::proposal_batch).
+//! Repeated announcements of a leader to replicas of other groups: all of a turn, in a few datagrams. First
+//! announcements go into the [`ProposalBatch`](super::proposal_batch).
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
@@ -9,21 +9,21 @@ use skein_protocol::ramcast::announcement::Announcement;
 use crate::channel::Kind;
 use crate::replica_links::ReplicaLinks;
 
-/// Announcements in one datagram, at most: whoever reads it must have room in its log for all of them.
+/// Limit of announcements in one datagram: the reader's log must have room for all of them.
 const TOGETHER_MAX: usize = 16;
 
-/// Those to one group.
+/// The announcements to one group's replica `slot`.
 struct Batch {
     slot: u8,
     count: usize,
     bytes: Vec<u8>,
 }
 
-/// Those that are to be sent, by group.
+/// The announcements to be sent, by group.
 pub struct Announcements {
     batches: Vec<Batch>,
     by: ReplicaId,
-    /// Some wait.
+    /// Some batch is not empty.
     any: bool,
 }
 
@@ -51,7 +51,7 @@ impl Announcements {
         batch.count += 1;
     }
 
-    /// Sends what waits. Returns whether there was anything.
+    /// Sends all batches. Returns whether there were any.
     pub(super) fn send<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, Ramcast>) -> bool {
         if !std::mem::take(&mut self.any) {
             return false;

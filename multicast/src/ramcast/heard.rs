@@ -1,4 +1,4 @@
-//! What leaders of other groups propose, as far as they may; and what replicas tell of what was passed.
+//! Received proposals of other groups' leaders, with their validation, and reports of passed messages.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupSet, ReplicaId};
@@ -14,7 +14,7 @@ use crate::replica::Replica;
 use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application> Replica<A, Ramcast> {
-    /// Another group's leader announced its proposal.
+    /// Handles the proposal that another group's leader announced.
     pub(crate) fn announced(&mut self, from: ReplicaId, announcement: Announcement) {
         self.stir();
         let sane = announcement.timestamp.group() == from.group
@@ -27,7 +27,7 @@ impl<A: Application> Replica<A, Ramcast> {
         }
     }
 
-    /// Leaders of one engine announced what they propose for a message; see
+    /// Handles the proposals of one engine's leaders for a message; see
     /// [`ReplicaLinks::may_propose`](crate::replica_links::ReplicaLinks::may_propose).
     pub(crate) fn proposed(&mut self, proposed: &Proposed, proposals: &Proposals<'_>) {
         let own = self.id.group;
@@ -39,7 +39,7 @@ impl<A: Application> Replica<A, Ramcast> {
         }
     }
 
-    /// Another replica tells what was delivered and passed.
+    /// Handles another replica's report of delivered and passed messages.
     pub(crate) fn hear_passed<F: Fabric>(
         &mut self,
         from: ReplicaId,
@@ -54,7 +54,7 @@ impl<A: Application> Replica<A, Ramcast> {
         self.carry_out(links);
     }
 
-    /// Tells what we know of these groups.
+    /// Reports to another replica which messages of these groups have passed.
     pub(super) fn tell_passed<F: Fabric>(
         &self,
         to: ReplicaId,
@@ -75,8 +75,8 @@ impl<A: Application> Replica<A, Ramcast> {
     }
 }
 
-/// What leaders of another engine propose is for all leaders here. One whose log has no room hears it
-/// later, and the others do not wait for that.
+/// Hands the proposals of another engine's leaders to all leaders here. A leader whose log has no room
+/// receives them later, and the others do not wait for it.
 pub(super) fn take_proposals<F: Fabric, A: Application>(
     replicas: &mut [Replica<A, Ramcast>],
     from: ReplicaId,

@@ -1,4 +1,4 @@
-//! RamCast as it is driven: what leaders tell each other of what they propose, and replicas of what was passed.
+//! The driver's part of RamCast: leaders' proposals to each other, and replicas' reports of passed messages.
 
 mod announcements;
 mod heard;

@@ -1,30 +1,30 @@
-//! What the leaders of one engine propose in a turn, batch: each other engine is told once.
+//! The proposals that the leaders of one engine make in a turn, as a batch that is sent to each other engine once.
 //!
-//! Messages to many groups are proposed for by several leaders of an engine in one turn, and each of these
-//! has to tell the same other leaders, several to an engine too. So what they propose for a message is
-//! told together, and whoever leads there hears all of it.
+//! For messages to many groups, several leaders of an engine propose in one turn, each for the same other
+//! leaders, of which several share an engine. So the proposals for a message are sent together, and every
+//! leader on the receiving engine takes all of them.
 
 use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::log::Remote;
 
-/// Bytes that travel together, at most: they fit a frame of the smallest ring, and whoever reads them
-/// must have room in its log for all that they propose.
+/// Limit in bytes of what is sent together: it fits a frame of the smallest ring, and the reader's log must
+/// have room for all proposals in it.
 pub(crate) const TOGETHER_MAX: usize = 1000;
 
-/// Proposals for a message that travel together, at most.
+/// Limit of proposals for one message that are sent together.
 const PROPOSALS_MAX: usize = 32;
 
-/// Leaders propose for most messages in the same order: which of the next ones it is, is looked for no
-/// further than this.
+/// Leaders propose for most messages in the same order, so the entry for a message is searched no further
+/// ahead than this.
 const LOOK_AHEAD: usize = 4;
 
-/// A message, and what is proposed for it.
+/// A message and the proposals for it.
 struct Message {
     head: Proposed,
-    /// Whose leaders hear it.
+    /// Groups whose leaders receive it.
     to: GroupSet,
-    /// The numbers of its first and last proposal, and how many there are.
+    /// Index of its first and last proposal, and the number of its proposals.
     first: usize,
     last: usize,
     count: usize,
@@ -33,17 +33,17 @@ struct Message {
 #[derive(Default)]
 pub struct ProposalBatch {
     messages: Vec<Message>,
-    /// Each with the number of the next one for its message.
+    /// Each with the index of the next proposal for its message.
     proposals: Vec<(Remote, usize)>,
-    /// Of each group, the message behind the last one that it proposed for with others.
+    /// For each group, the index after the last message that it proposed for together with other groups.
     next: Vec<usize>,
-    /// The slots of the leaders of these groups, as the proposers know them.
+    /// For the groups in `known`: the slots of their leaders, as the proposers know them.
     leaders: Vec<u8>,
     known: GroupSet,
-    /// All of the messages as they travel, and where each ends there.
+    /// All messages as they are sent, and the end of each in `bytes`.
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Replicas here that hear what another engine's propose.
+    /// Scratch: indices of the replicas here that take another engine's proposals.
     pub(super) hear: Vec<usize>,
 }
 
@@ -62,13 +62,13 @@ impl ProposalBatch {
         }
     }
 
-    /// Whether another group's leader is somebody else than who proposed before takes it for.
+    /// Returns whether this leader of another group differs from the one that earlier proposers of this batch assumed.
     pub(crate) fn doubts(&self, leader: ReplicaId) -> bool {
         let ReplicaId { group, slot } = leader;
         self.known.contains(group) && self.leaders[group.index()] != slot
     }
 
-    /// From here on that one is taken for its group's leader.
+    /// Sets the leader of its group for this batch.
     pub(crate) fn trust(&mut self, leader: ReplicaId) {
         self.leaders[leader.group.index()] = leader.slot;
         self.known = self.known.with(leader.group);
@@ -99,7 +99,7 @@ impl ProposalBatch {
         self.messages.is_empty()
     }
 
-    /// Writes down what is to be told.
+    /// Encodes all messages.
     pub(crate) fn close(&mut self) {
         for message in &self.messages {
             message.head.encode(message.count as u8, &mut self.bytes);
@@ -113,14 +113,13 @@ impl ProposalBatch {
         }
     }
 
-    /// Those that are to hear something.
+    /// The leaders that receive something.
     pub(crate) fn leaders(&self) -> impl Iterator<Item = ReplicaId> {
         let to = self.messages.iter().fold(GroupSet::EMPTY, |all, it| all.union(it.to));
         to.iter().map(|group| ReplicaId::new(group, self.leaders[group.index()]))
     }
 
-    /// Says what these groups' leaders are to hear, message after message; `say` is given what is to
-    /// travel together.
+    /// Passes the messages for the leaders of these groups, in their order, to `say`, once for each datagram.
     pub(crate) fn tell(&self, to: GroupSet, together: &mut Vec<u8>, mut say: impl FnMut(&[u8])) {
         let mut from = 0;
         for (message, end) in self.messages.iter().zip(&self.ends) {
@@ -140,7 +139,7 @@ impl ProposalBatch {
         }
     }
 
-    /// All was told.
+    /// Empties the batch after it was sent.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.proposals.clear();
@@ -171,7 +170,7 @@ mod tests {
         }
     }
 
-    /// What the leaders of these groups hear: of each message, who proposes for it.
+    /// What the leaders of these groups receive: for each message, the proposing groups.
     fn told(batch: &ProposalBatch, to: &[u16]) -> Vec<Vec<(u64, Vec<u16>)>> {
         let (to, mut all) = (to.iter().map(|group| GroupId(*group)).collect(), Vec::new());
         batch.tell(to, &mut Vec::new(), |mut bytes| {
@@ -196,7 +195,7 @@ mod tests {
         }
         batch.push(&announcement(5, 3, &[2, 3]));
         batch.close();
-        // Its place in the order of the first one is behind us, so what g3 proposes for 2 goes alone.
+        // g3 has already proposed for 3, behind 2 in g0's order, so its proposal for 2 goes alone.
         let several =
             vec![(1, vec![0, 3]), (2, vec![0]), (3, vec![0, 3]), (2, vec![3]), (4, vec![3])];
         assert_eq!(told(&batch, &[1]), [several]);

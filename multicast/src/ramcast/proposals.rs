@@ -1,4 +1,4 @@
-//! What leaders here propose in a turn goes to each other engine once.
+//! Proposals of the leaders here: those of a turn are sent to each other engine once.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
@@ -9,8 +9,8 @@ use crate::channel::Kind;
 use crate::replica_links::ReplicaLinks;
 
 impl<F: Fabric> ReplicaLinks<F, Ramcast> {
-    /// Gathers what a leader here proposes, for the leaders of all other groups that the message goes to,
-    /// as it knows them; see [`tell_proposals`](Self::tell_proposals).
+    /// Adds a proposal of a leader here to the batch, for the leaders, as the proposer knows them, of all
+    /// other groups that the message goes to; see [`tell_proposals`](Self::tell_proposals).
     pub(crate) fn propose(
         &mut self,
         announcement: &Announcement,
@@ -24,7 +24,7 @@ impl<F: Fabric> ReplicaLinks<F, Ramcast> {
         self.together.push(announcement);
     }
 
-    /// Tells each engine what was gathered for its leaders. Returns whether there was anything.
+    /// Sends the batch to the engines of its receivers. Returns whether there was anything.
     pub(crate) fn tell_proposals(&mut self) -> bool {
         if self.together.is_empty() {
             return false;
@@ -53,8 +53,8 @@ impl<F: Fabric> ReplicaLinks<F, Ramcast> {
         true
     }
 
-    /// Whether what is proposed for a message makes sense, of leaders of the engine that runs `from`: what
-    /// others say may be anything.
+    /// Returns whether proposals for a message are valid as proposals of leaders on the engine that runs
+    /// `from`. A peer may send anything.
     pub(crate) fn may_propose(
         &self,
         from: ReplicaId,

@@ -1,4 +1,4 @@
-//! Whose logs a leader writes, whom it lets in, and without whom it goes on.
+//! The follower logs that a leader writes, the replicas that it admits, and those that it evicts.
 
 use std::ops::Range;
 
@@ -19,8 +19,7 @@ use crate::replica_links::{ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// As leader: begins to write a log that its replica has opened to us, from where it differs from
-    /// ours.
+    /// As leader: begins to write a follower's log that was granted to us, from where it differs from ours.
     pub(super) fn admit<F: Fabric>(
         &mut self,
         slot: u8,
@@ -34,8 +33,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         let wrong =
             planted(Mutant::WrongBase) && theirs.position <= self.memory.runs.end().position;
         let base = if wrong { Some(theirs) } else { shared };
-        // Room for what must always be written, or it could never let the others go on. What is not
-        // committed is kept anyway, full or not, and no state holds it.
+        // Room for entries that must always be written, or the leader could never let the others go on.
+        // Uncommitted entries are kept anyway, full or not, and no state contains them.
         let reserve = RESERVE_FOR_CONTROL as u64;
         let kept = |base: &Cursor| base.position >= self.memory.freed;
         let base =
@@ -46,7 +45,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Admission { base, joins } = self.core.log().admits(&opened);
         let base = base.filter(|base| self.rewrite_from(*base, &mut links.endpoint.fabric));
         let Some(base) = base else {
-            // It answers this ballot again only as long as it has not heard of this.
+            // The replica answers this ballot again only until it receives this.
             self.paths.behind += 1;
             let end = shared.map(|base| self.memory.place(base).position);
             let event = GroupEvent::OutOfReach { slot, end };
@@ -65,7 +64,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let before = self.written_before(slot, granted, base, &mut links.endpoint.fabric);
         let first = self.core.log().first_index();
         let header = Leadership { ballot, base, grant, first, held_from: before.start }.encode();
-        // What it has applied it tells when it has this header; what it told before may be a former incarnation's.
+        // It reports its applied rank once it has this header; an earlier report may be of a former incarnation.
         links.forget_word(self.id, follower, StatusColumn::Applied);
         if let Err(error) = links.endpoint.fabric.write(log, 0, Source::Inline(&header), None) {
             links.endpoint.fabric.detach(log);
@@ -75,7 +74,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         links.endpoint.wake_later(peer);
         let ours = &mut self.writer.followers[usize::from(slot)];
         ours.let_in(log, base.position, granted.freed);
-        // A quorum may lack what this follower is yet to be written.
+        // A quorum may lack entries that this follower is yet to be sent.
         self.writer.awaited = true;
         self.memory.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
         ours.joining = joins.then_some(incarnation);
@@ -87,9 +86,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         tracing::info!(replica = %self.id, %follower, base = base.index - 1, "writes a follower's log");
     }
 
-    /// As leader: what we [also write](written_before) of our log to a replica that lets us write its log from `base` on, as
-    /// far as our memory holds it. We make that part written in our ballot first, since a later follower may need it so:
-    /// what is under way must not change, for a card reads it when it sends it.
+    /// As leader: the part of our log in front of `base` that we [also write](written_before) to a replica
+    /// whose log we write from `base` on, as far as our memory holds it. That part is rewritten in our ballot
+    /// first, since a later follower may need it so: bytes of a write in flight must not change, because a
+    /// network card reads them when it sends them.
     pub(super) fn written_before<F: Fabric>(
         &mut self,
         slot: u8,
@@ -97,12 +97,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         base: Cursor,
         fabric: &mut F,
     ) -> Range<u64> {
-        // A learner that is fed counts as soon as its `Join` is committed.
+        // A learner whose log is written counts as soon as its `Join` is committed.
         let others = self.waited_for().filter(|it| *it != slot);
         let needed = others.map(|it| {
             let follower = &self.writer.followers[usize::from(it)];
-            // One that has not let us in may need all that we have, though it is sent our state: it may never have it
-            // whole.
+            // A replica that has not granted us its log may need all of ours, even if it is being sent our
+            // state: the transfer may never complete.
             if follower.log.is_some() { follower.freed } else { 0 }
         });
         let needed = needed.fold(self.memory.freed, u64::min);
@@ -116,7 +116,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         if self.rewrite_from(first, fabric) { from..end } else { nothing }
     }
 
-    /// Makes what our log holds from `base` on written in our ballot, as a follower expects it. False if it is not there.
+    /// Rewrites our log from `base` on in our ballot, as followers expect it. Returns false if our memory
+    /// does not hold it.
     pub(super) fn rewrite_from<F: Fabric>(&mut self, base: Cursor, fabric: &mut F) -> bool {
         self.memory.rewrite_from(base, self.core.log().ballot(), fabric)
     }
@@ -134,7 +135,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// As leader: lets in whoever has all of our log by now.
+    /// As leader: admits the replicas that have all of our log by now.
     pub(super) fn let_in<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if !self.core.log().leads() {
             return;
@@ -150,9 +151,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// As leader: a full log that cannot go on for the sake of one that lags goes on without it; and so
-    /// does one whose sessions wait because payloads are kept for it, or because it has yet to deliver too many
-    /// messages.
+    /// As leader: evicts a replica that lags and for whose sake a full log cannot go on. The same applies to
+    /// a replica for which sessions wait: because payloads are kept for it, or because it has yet to deliver
+    /// too many messages.
     pub(super) fn evict_blockers(&mut self) {
         let still = |len: &usize| self.core.log().keeps_delivered() && self.exceeds_budget(*len);
         self.intake.refused_relay = self.intake.refused_relay.filter(still);

@@ -1,4 +1,4 @@
-//! Our own attempts to lead: what others granted, and how long it took.
+//! A replica's own attempts to lead: the grants that it received, and the time that it took.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::replica_links::ReplicaLinks;
 
 /// A replica's attempts to lead.
 ///
-/// **Invariant.** Grants are kept from when we set out until we take over a log, or set out again; `heard_grant` only while one is
-/// handled.
+/// **Invariant.** Grants are kept from the moment when we stand for election until we take over a log, or
+/// stand again; `heard_grant` is set only while one is handled.
 pub(super) struct Campaign {
-    /// As candidate: what others reported, by slot, with what their logs hold.
+    /// As candidate: the grants that we received, by slot, each with the log pieces behind it.
     pub(super) grants_received: Vec<Option<(Granted, Vec<u8>)>>,
-    /// What a replica has just told us with its grant, until it is known whether that counts.
+    /// The grant that is being handled, until the protocol decides whether it counts.
     pub(super) heard_grant: Option<(Granted, Vec<u8>)>,
-    /// When we last set out to lead.
+    /// Time at which we last stood for election.
     pub(super) set_out_at: Option<Duration>,
-    /// What came of it.
+    /// The last campaign that we won.
     pub(super) won: Option<Won>,
-    /// It was said that there is no ballot left in which we could set out.
+    /// It was logged that no ballot is left in which we could stand for election.
     pub(super) exhausted: bool,
 }
 
 impl Campaign {
-    /// None, in a group of so many replicas.
+    /// No attempts yet, in a group of so many replicas.
     pub(super) fn new(replicas: u8) -> Self {
         let grants_received = vec![None; usize::from(replicas)];
         Self { grants_received, heard_grant: None, set_out_at: None, won: None, exhausted: false }
     }
 }
 
-/// The last campaign that was won, measured by our own clock.
+/// A campaign that was won. Times are of our own clock.
 #[derive(Clone, Copy)]
 pub(super) struct Won {
     pub(super) ballot: u64,
@@ -46,7 +46,7 @@ pub(super) struct Won {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Takes note of how long a change of leader took, as soon as it is known.
+    /// Records how long a change of leader took, once it is complete.
     pub(super) fn note_failover<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) {
         let ballot = self.core.log().ballot().to_word();
         if self.campaign.won.is_some_and(|won| won.ballot == ballot) {

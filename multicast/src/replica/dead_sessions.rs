@@ -1,8 +1,8 @@
-//! Sessions whose connections to us have ended, until they are back or over.
+//! Sessions whose connections to this replica have ended, until they return or are ended.
 //!
-//! Over a network, that a connection has ended says little: the session's process may be alive, and cut off
-//! from us alone. So a leader asks the others of its group before it says that a session is dead. A session
-//! that any of them has a connection from is not, and goes on with all groups that it reaches.
+//! Over a network, the end of a connection says little: the session's process may be alive, and cut off from
+//! this replica alone. So a leader asks the other replicas of its group before it reports a session as dead.
+//! A session with a connection to any of them is not dead, and continues with all groups that it reaches.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::SessionId;
@@ -13,12 +13,12 @@ use crate::election::Election;
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// Sessions that others are asked about at once.
+/// Sessions that other replicas are asked about at a time.
 const SOUGHT_MAX: usize = 256;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// As leader, every so often: says which sessions are dead, since their connections have ended more
-    /// than `within` such times ago; at most so many times more as `again`.
+    /// As leader, called periodically: returns the dead sessions, whose connections ended more than `within`
+    /// calls ago. At most `again` calls return a session.
     pub(crate) fn reap_sessions<F: Fabric>(
         &mut self,
         within: u8,
@@ -35,7 +35,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         dead
     }
 
-    /// Which sessions are dead, and about which the others of the group are to be asked.
+    /// The sessions that are dead, and those about which the group's other replicas are to be asked.
     pub(super) fn count_dead_sessions(
         &mut self,
         within: u8,
@@ -54,7 +54,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         (dead, sought)
     }
 
-    /// Our leader has no connection from these sessions any more: says which of them we have one from.
+    /// Our leader has lost its connections to these sessions: answers which of them have one to us.
     pub(super) fn sought<F: Fabric>(
         &mut self,
         slot: u8,
@@ -69,7 +69,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Another replica has a connection from these: they live.
+    /// Another replica has connections to these sessions: they are alive.
     pub(super) fn seen(&mut self, sessions: &[u64]) {
         for session in sessions {
             if let Some(said) = self.dead_sessions.get_mut(&SessionId(*session)) {
@@ -78,7 +78,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// The session's process is gone: what it sent and nobody logged is of no use any more.
+    /// Drops the queries and unlogged messages of a session whose process is gone.
     pub(crate) fn session_gone(&mut self, session: SessionId) {
         self.reads.forget(session);
         let core = &self.core;

@@ -1,13 +1,14 @@
-//! Comparing our state with those of the other replicas of the group, and what follows if they differ.
+//! Comparison of our state with the states of the group's other replicas, and the consequences if they differ.
 //!
-//! Now and then each replica tells the others the digests that its machine has: the one it took down at the
-//! last checkpoint, and the present one. A replica that finds a difference tells its own digest at that
-//! position to all, so that each of them soon knows all. Who differs is decided by [`compare`].
+//! From time to time each replica sends the others the digests that its machine has: the one of the last
+//! checkpoint, and the present one. A replica that finds a difference sends its own digest at that position
+//! to all, so that every replica soon has all digests. [`compare`] decides which replicas differ.
 //!
-//! A replica that differs from what f+1 hold answers nobody, gives up leading, and takes the state anew from
-//! the leader. Its log and its votes stay: what it accepted it still holds. So does a leader of whose state a
-//! learner has refused a copy: what stands in its memory is not what it has executed. Where no digest is held by f+1,
-//! no replica of the group answers anybody, until one is: a replica that was silent may decide it.
+//! A replica whose state differs from the one that f+1 replicas hold answers nobody, gives up leading, and
+//! receives the state again from the leader. Its log and its votes stay: it still holds what it has accepted. The same applies to a leader
+//! if a learner has refused a copy of its state: its memory does not contain what it has executed. If no
+//! digest is held by f+1 replicas, no replica of the group answers, until one is: a replica that was silent
+//! may decide it.
 
 use std::collections::VecDeque;
 
@@ -23,13 +24,13 @@ use crate::operate::{Diverged, DivergenceStatus};
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// How often digests are told while messages are delivered, and while they are not and somebody has not
-/// told the same.
+/// Interval between reports of digests while messages are delivered, and while none are and a replica has not
+/// reported the same digest.
 const TELL_EVERY_MS: u64 = 200;
 const TELL_AGAIN_MS: u64 = 1_000;
 /// Positions that are compared at a time.
 const ROUNDS_MAX: usize = 32;
-/// How long replicas that have not told their digests are waited for, once digests differ.
+/// Time for which replicas that have not reported their digests are waited for, once digests differ.
 const DECIDE_WITHIN_MS: u64 = 2_000;
 
 /// A position at which digests are compared.
@@ -37,13 +38,13 @@ struct Round {
     position: u64,
     /// By slot.
     digests: Vec<Option<u64>>,
-    /// We have told our digest at this position because another differed.
+    /// This replica has sent its digest at this position because another differed.
     told: bool,
-    /// When digests were first seen to differ.
+    /// Time at which digests were first seen to differ.
     differ_since: Option<u64>,
 }
 
-/// What was found.
+/// A divergence that was found.
 #[derive(Clone, Copy)]
 struct Found {
     what: What,
@@ -55,7 +56,7 @@ struct Found {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     We(Slots),
-    /// Us, by a learner that has refused a copy of our state: digests say nothing of it.
+    /// This replica's, by a learner that has refused a copy of its state: digests say nothing of it.
     Accused(Slots),
     Others(Slots),
     Nobody,
@@ -63,30 +64,30 @@ enum What {
 
 #[derive(Default)]
 pub(super) struct Divergence {
-    /// Digests of other ballots are not compared: a group that was recreated counts from the beginning.
+    /// Digests of other ballots are not compared: a recreated group counts positions from the beginning.
     ballot: Option<Ballot>,
     rounds: VecDeque<Round>,
     told: Option<Digest>,
     told_ms: u64,
-    /// When our machine was last asked for its digests.
+    /// Time at which our machine was last asked for its digests.
     looked_ms: u64,
-    /// The last digest that each slot has told.
+    /// The last digest that each slot has reported.
     heard: Vec<Option<Digest>>,
-    /// Of us, or of all: told until the node is started again.
+    /// Divergence of this replica, or of all: kept until the node restarts.
     found: Option<Found>,
-    /// Of others: told until all hold the same again.
+    /// Divergence of others: kept until all hold the same again.
     others: Option<Found>,
-    /// Who has accused us, by slot the last incarnation.
+    /// The learners that have refused a copy of our state: for each slot, the last incarnation.
     accusers: Vec<(u8, u32)>,
 }
 
 impl Divergence {
-    /// Whether nothing says that our state is not the group's.
+    /// Returns whether no unrepaired divergence of our state is known.
     pub(super) fn is_trusted(&self) -> bool {
         self.found.is_none_or(|found| found.recovered)
     }
 
-    /// Whether our state is known not to be the group's.
+    /// The replicas that hold the group's state, if ours is known to differ.
     fn takes_anew(&self) -> Option<Slots> {
         match self.found {
             Some(Found {
@@ -123,17 +124,17 @@ impl Divergence {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Whether answers may leave here, for all that is known of our state and of the others'.
+    /// Returns whether answers may be sent from here, as far as the comparison of states shows.
     pub(super) fn is_trusted(&self) -> bool {
         self.divergence.is_trusted()
     }
 
-    /// Whether the group has stopped because no state is held by f+1 replicas.
+    /// Returns whether the group has stopped because no state is held by f+1 replicas.
     pub(crate) fn is_stopped(&self) -> bool {
         self.divergence.is_stopped()
     }
 
-    /// Our state was replaced by another replica's, or by nothing together with all others'.
+    /// Our state was replaced by another replica's, or, in a recreation, by an empty one together with all others'.
     pub(super) fn state_is_new(&mut self, recreated: bool) {
         self.divergence.forget_rounds(None, self.topology.replicas);
         let we = self.divergence.takes_anew().is_some();
@@ -151,7 +152,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Once a tick: tells digests if it is time, and does what follows from those heard.
+    /// Handles a tick: reports digests if it is time, and draws conclusions from those received.
     pub(super) fn compare_states<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.topology.replicas == 1 {
             return;
@@ -200,7 +201,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Another replica tells digests of its state.
+    /// Handles another replica's digests of its state.
     pub(super) fn hear_digests(&mut self, slot: u8, ballot: Ballot, digests: &[Digest]) {
         if self.divergence.ballot != Some(ballot) || self.core.log().promised() != ballot {
             return;
@@ -224,7 +225,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 *ours = self.application.digest_at(round.position);
             }
             if ours.is_none() {
-                // We have yet to come there, or do not remember.
+                // We have not reached that position, or no longer have its digest.
                 let here = *here.get_or_insert_with(|| {
                     self.application.digests().last().map_or(0, |digest| digest.position)
                 });
@@ -260,7 +261,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             true
         });
-        // A state that was found to be wrong makes rounds worthless: they are begun anew.
+        // If our state was found to be wrong, the rounds are worthless, and new ones are begun.
         if self.divergence.rounds.is_empty() {
             self.divergence.rounds = rounds;
         }
@@ -281,7 +282,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn found_divergence(&mut self, what: What, position: u64, now: u64) {
         let Divergence { found, others, .. } = &mut self.divergence;
         let before = if let What::Others(_) = what {
-            // One that was silent has decided for what we hold.
+            // A replica that was silent has decided for our state.
             found.take_if(|it| it.what == What::Nobody && !it.recovered && it.position <= position);
             others
         } else {
@@ -326,7 +327,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// An incarnation of a learner has refused a copy of our state, and these others have a state.
+    /// Handles a learner's refusal of a copy of our state; `others` are replicas that have a state.
     pub(super) fn accused_by(&mut self, accuser: (u8, u32), others: Slots) {
         let counts = |slot: &u8| !self.core.log().view().member(*slot).evicted;
         let others: Slots = others.iter().filter(counts).collect();
@@ -342,7 +343,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.found_divergence(What::Accused(others), position, self.core.log().now_ms());
     }
 
-    /// What is the matter now, or else what was.
+    /// The present divergence, or else the last one.
     pub(super) fn divergence_status(&self) -> Option<DivergenceStatus> {
         let Divergence { found, others, .. } = self.divergence;
         let present = found.filter(|found| !found.recovered);

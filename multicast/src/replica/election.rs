@@ -1,4 +1,4 @@
-//! Leader change where it meets memory: what is told of it, and what is done about it.
+//! The driver's part of leader changes: heartbeats, grants and membership.
 
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ballot::Ballot;
@@ -17,11 +17,12 @@ use crate::ordering::Links;
 use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Once a tick: takes in who is alive, sets out to lead if it is time, asks those who have not
-    /// answered, and lets in or evicts whom the log waits for.
+    /// Handles a tick of the group: reports heartbeats, stands for election if it is time, repeats questions
+    /// without an answer, and admits or evicts the replicas that the log waits for.
     ///
-    /// An operator's wish comes before a candidacy of our own that is due as well. Otherwise that candidacy would replace the
-    /// wish; but a leader that is well may refuse it, and leadership may go back to slot 0 after it.
+    /// An operator's wish is handled before a candidacy of our own that is due as well. Otherwise that
+    /// candidacy would replace the wish; but a leader that is well may refuse it, and leadership may return
+    /// to slot 0 after it.
     pub(crate) fn keep_group<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         for slot in self.other_slots() {
             let beats = links.beats(ReplicaId::new(self.id.group, slot));
@@ -35,7 +36,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// A replica's process has ended, or our connection to it; `died`, if it is certainly the process.
+    /// Handles the end of a replica's process, or of the connection to it; `died` is set if it is certainly
+    /// the process.
     pub(crate) fn saw_death<F: Fabric>(
         &mut self,
         slot: u8,
@@ -52,7 +54,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// Something has happened that concerns the group alone.
+    /// Hands an event of the group to the protocol.
     pub(super) fn tell_core<F: Fabric>(
         &mut self,
         event: GroupEvent,
@@ -62,7 +64,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// Does what the group asks for.
+    /// Carries out an effect of the group.
     pub(super) fn carry_out_of_group<F: Fabric>(
         &mut self,
         effect: GroupEffect,
@@ -165,7 +167,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Closes the log, and tells what is to come then.
+    /// Closes the log, then lets the protocol continue with `then`.
     fn close_log_for<F: Fabric>(&mut self, then: Closing, links: &mut ReplicaLinks<F, O>) {
         if matches!(then, Closing::SetOut(_)) {
             self.campaign.set_out_at = Some(links.endpoint.fabric.now());
@@ -178,7 +180,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.tell_core(GroupEvent::LogClosed { then }, links);
     }
 
-    /// Our log is closed, and we ask to lead.
+    /// Our log is closed, and we stand for election.
     fn sets_out<F: Fabric>(
         &mut self,
         ballot: Ballot,
@@ -187,7 +189,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         links.note(|| Note::Promised { by: self.id, ballot });
         tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
-        // Nothing more is read: our log is ours, or somebody's whom we let in.
+        // Nothing more is read: only we, or a replica that we grant, may write our log.
         self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.forget_followers();
         self.campaign.grants_received.fill_with(|| None);
@@ -214,7 +216,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         (0..self.topology.replicas).filter(move |slot| *slot != me)
     }
 
-    /// Asks something that is asked again until it is answered.
+    /// Sends a message that is repeated until it is answered.
     pub(super) fn ask_member<F: Fabric>(
         &self,
         slot: u8,
@@ -235,7 +237,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         links.send(self.id, to, Kind::Election, &what.encode(), tail);
     }
 
-    /// Another replica asks to write our log.
+    /// Handles another replica's request to write our log.
     pub(super) fn prepare<F: Fabric>(
         &mut self,
         by: u8,
@@ -249,7 +251,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core.control(by, Control::Prepare { asked, admitted }, &mut self.effects);
     }
 
-    /// A refusal for the sake of a leader that is dead would only cost time.
+    /// Probes the leader before another replica's request is decided: to refuse it for a dead leader would cost time.
     fn look_whether_leader_lives<F: Fabric>(&mut self, asks: u8, links: &mut ReplicaLinks<F, O>) {
         let other = |leader: &ReplicaId| *leader != self.id && leader.slot != asks;
         let Some(leader) = self.core.log().leader().filter(other) else { return };

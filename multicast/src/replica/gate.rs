@@ -1,4 +1,4 @@
-//! Replies that wait until what they rest on was passed by all who share it.
+//! Replies that are held until their dependencies have passed: until all groups that share them have delivered them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use crate::replica_links::ReplicaLinks;
 struct Held {
     message: MessageId,
     reply: Vec<u8>,
-    /// What must be passed.
+    /// Its reply dependency: everything up to this rank must have passed.
     until: Rank,
     since: Duration,
 }
 
-/// A leader's replies that may not leave yet: it owns them until everything that they rest on is passed.
+/// A leader's replies that may not be sent yet, because their dependencies have not passed.
 ///
 /// Invariants:
 /// - `messages` is the set of the messages in `held`, and `messages.len() == held.len()`: there is one reply
 ///   to a message.
-/// - `held` is in the order in which the state machine replied, and replies leave in that order.
+/// - `held` is in the order in which the state machine replied, and replies are sent in that order.
 /// - After [`pass_on`](Self::pass_on), nothing is held unless the replica leads.
 pub(super) struct ReplyGate {
     by: ReplicaId,
     held: VecDeque<Held>,
     messages: HashSet<MessageId>,
-    /// Replies that have left after they were held, and for how long they were held together.
+    /// Replies that were sent after they were held, and the sum of the times for which they were held.
     count: u64,
     waited: Duration,
 }
@@ -45,7 +45,7 @@ impl ReplyGate {
         Self { by, held, messages, count: 0, waited: Duration::ZERO }
     }
 
-    /// Sends a reply now, or when everything up to `until` is passed. A reply that is repeated meanwhile is
+    /// Sends a reply now, or once everything up to `until` has passed. A reply that is repeated meanwhile is
     /// held once.
     pub(super) fn reply<F: Fabric, O: Links>(
         &mut self,
@@ -67,7 +67,7 @@ impl ReplyGate {
         }
     }
 
-    /// Sends the replies that may leave, if we lead.
+    /// Sends the replies whose dependencies have passed, if we lead.
     pub(super) fn pass_on<F: Fabric, O: Links>(
         &mut self,
         core: &O,
@@ -105,8 +105,7 @@ impl ReplyGate {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Everything was delivered that there was: tells other groups what they may wait for, and sends the
-    /// replies that may leave.
+    /// Ends the deliveries of a turn: reports progress to other groups, and sends the replies that may be sent.
     pub(super) fn pass_on<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         self.core.step(Event::AllDelivered, &mut self.effects);
         if !self.effects.is_empty() {
@@ -115,7 +114,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.gate.pass_on(&self.core, links);
     }
 
-    /// Replies that wait.
+    /// Number of replies that are held.
     pub(crate) fn held_replies(&self) -> usize {
         self.gate.held.len()
     }

@@ -1,4 +1,4 @@
-//! Letting another replica write our log, and telling it what the log holds.
+//! Granting our log to another replica, and reporting its contents.
 
 use skein_fabric::{Fabric, Peer, RegionKey};
 use skein_protocol::ballot::Ballot;
@@ -28,7 +28,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// Whether it answers that question, if it comes over that connection.
+    /// Returns whether this grant answers that question over that connection.
     pub(super) fn answers(&self, asked: &Asked, peer: Option<Peer>) -> bool {
         let Self { ballot, attempt, peer: granted, .. } = *self;
         (ballot, attempt, Some(granted)) == (asked.question.ballot, asked.attempt, peer)
@@ -36,11 +36,11 @@ impl Answered {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Lets who asked write our log, and tells it what the log holds.
+    /// Lets the asking replica write our log, and sends it the log's contents.
     pub(super) fn report<F: Fabric>(&mut self, asked: Asked, links: &mut ReplicaLinks<F, O>) {
         let from = ReplicaId::new(self.id.group, asked.by);
         let Some(peer) = links.peer_of(from) else { return };
-        // Where memory is short, what we held as a leader may be what our log needs.
+        // If memory is short, what we held as a leader may be what our log needs.
         self.leave_logs(links);
         let granted = if planted(Mutant::GrantWithoutRevoking) && self.reader.granted.is_some() {
             Ok(RegionKey([u8::MAX; 32]))
@@ -62,7 +62,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.tell_granted(asked, Answered { ballot, attempt, peer, key }, links);
     }
 
-    /// Whoever was granted our log asks for the same again.
+    /// Handles a repeated question of the replica that our log was granted to.
     pub(super) fn asked_again<F: Fabric>(&mut self, asked: Asked, links: &mut ReplicaLinks<F, O>) {
         let sent = links.has_sent_all(self.id, ReplicaId::new(self.id.group, asked.by));
         let awaits_leader = self.reader.awaiting;
@@ -100,8 +100,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.tell_member(asked.by, &Election::Granted(granted), &tail, links);
     }
 
-    /// Collects our log's entries from `from` on, and the payloads they do not hold. False if some
-    /// of it is overwritten.
+    /// Collects our log's entries from `from` on, and the payloads that they do not contain. Returns false if
+    /// some of them are overwritten.
     fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
         let end = self.memory.runs.end();
         let capacity = self.memory.space.capacity();

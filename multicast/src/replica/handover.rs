@@ -1,4 +1,4 @@
-//! What an operator wants of a group: another leader, or one replica less; and leaders that spread by themselves.
+//! Leadership transfer and eviction for an operator, and hand-over for the automatic spreading of leaders.
 
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
@@ -11,7 +11,7 @@ use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Sets out to lead because an operator wants it: at once, or as soon as it can.
+    /// Stands for election because an operator asked for it: at once, or as soon as it can.
     pub(crate) fn transfer_here<F: Fabric>(
         &mut self,
         links: &mut ReplicaLinks<F, O>,
@@ -24,13 +24,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(())
     }
 
-    /// Once a tick: campaigns for an operator until it leads, or the operator waits no more.
+    /// Handles a tick: campaigns for an operator until it leads, or the operator no longer waits.
     pub(super) fn pursue_wish<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let (trusted, awaits_leader) = (self.is_trusted(), self.reader.awaiting);
         self.tell_core(GroupEvent::WishTick { trusted, awaits_leader }, links);
     }
 
-    /// Evicts another replica, because an operator wants it.
+    /// Evicts another replica because an operator asked for it.
     pub(crate) fn evict<F: Fabric>(
         &mut self,
         whom: ReplicaId,
@@ -46,8 +46,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(())
     }
 
-    /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns
-    /// whether it did.
+    /// As leader: asks the preferred replica to lead, if it is time for leaders to spread. Returns whether it did.
     pub(crate) fn hand_over<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let capacity = self.memory.space.capacity();
         let lags = |slot: &u8| {

@@ -1,4 +1,4 @@
-//! What may be read now, and what waits in the rings: of sessions, and of other replicas.
+//! Admission of datagrams: what may be read now, and what waits in the rings of sessions and other replicas.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
@@ -9,29 +9,29 @@ use crate::channel::Kind;
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// What bounds how much is read.
+/// Limits on what is read.
 ///
 /// **Invariant.** A leader's log has room for `may_log` entries.
 #[derive(Default)]
 pub(crate) struct Intake {
-    /// As leader: so many entries may be logged for what was taken in this turn.
+    /// As leader: number of entries that may be logged for datagrams taken in this turn.
     pub(crate) may_log: usize,
-    /// A message was refused since the last tick for what is kept for followers.
+    /// A message was refused since the last tick because of what is kept for followers.
     pub(super) refused: bool,
-    /// The length of a payload that another group's leader relayed, and that still exceeds the budget while delivered ones
-    /// are kept. It is relayed again some ticks later.
+    /// Length of a payload that another group's leader relayed, and that exceeds the budget while delivered
+    /// payloads are kept. It is relayed again some ticks later.
     pub(super) refused_relay: Option<usize>,
-    /// As leader: a follower has yet to deliver so much that no session's message is taken.
+    /// As leader: a follower has yet to deliver so many messages that no session's message is taken.
     pub(super) throttled: bool,
     /// Role (true: leader) and awaited payload at the last scan of the sessions' rings.
     pub(super) reads_sessions: (bool, Option<MessageId>),
-    /// As a new leader: sessions sent us what nobody has logged.
+    /// As new leader: sessions have sent us messages that are not logged.
     pub(super) unproposed: bool,
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Whether a datagram of `len` bytes from a session may be read now, when `assembling` bytes
-    /// of others are being put together. `sequence` says which message it is.
+    /// Returns whether a datagram of `len` bytes from a session may be read now, while `assembling` bytes of
+    /// others are being assembled. `sequence` returns the message's sequence number.
     pub(crate) fn admits(
         &mut self,
         session: SessionId,
@@ -50,44 +50,46 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.intake.refused |= !within_budget || !within_window || behind;
         self.paths.window_full += u64::from(!within_window);
         self.paths.log_full += u64::from(!has_room);
-        // A group that has stopped takes nothing that it would not answer, and one that has many replies to repeat
-        // nothing that may ask for another.
+        // A group that has stopped takes no message, since it would not answer. A replica with many replies
+        // to repeat takes none that may ask for another.
         let repeats = self.deliveries.has_many_repeats();
         let has_room = has_room && !behind && !repeats && !self.is_stopped();
         if within_window && within_budget {
             return has_room;
         }
-        // The message that the log waits for comes before any bound, and so do those of its session with
-        // lower numbers, which stand before it in the ring: no more than a window. Later ones wait. The
-        // session may send them for as long as the log stands, since the others of our group answer it.
+        // The message that the log waits for is taken whatever the limits, and so are those of its session
+        // with lower numbers, which are in front of it in the ring: no more than a window. Later ones wait.
+        // The session may send them for as long as the log is stalled, since the other replicas of our group
+        // answer it.
         has_room && self.log_waits_for(session, sequence)
     }
 
-    /// Whether a datagram from another replica may be read now. A fetch always may: our log can be
-    /// full because the follower that asks waits for the payload, and holds everything back. And so
-    /// may whatever members of our group say: it can be full because we wait for their votes.
+    /// Returns whether a datagram from another replica may be read now. A fetch always may: the log can be
+    /// full because the follower that asks waits for the payload, and blocks everything. Datagrams of members
+    /// of our group always may: the log can be full because it waits for their votes.
     pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
-        // Whoever speaks for an engine may be of our group, and speaks for others.
+        // A datagram of an engine may come from a member of our group, and contain messages of others.
         let of_ours = from == self.id.group && kind != Kind::OrderTogether;
         let vital = matches!(kind, Kind::Fetch | Kind::Progress) || of_ours;
         vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
     }
 
-    /// Up to which length a session's messages will be found in the log, payload and all, if they matter:
-    /// there is no need to read them before. A leader has nobody to find them with.
+    /// The length up to which a session's messages will be found in the log with their payloads, if they
+    /// matter, so that they need not be read before; `None` if they must be read. A leader finds none in its
+    /// log.
     pub(crate) fn finds_in_log(&self, session: SessionId) -> Option<usize> {
         let waited_for = self.core.log().stalled_on().is_some_and(|m| m.session == session);
         (!self.core.log().leads() && !waited_for).then_some(self.tuning.inline_bytes_max)
     }
 
-    /// Whether it has just begun to lead, or to wait for a payload: what was left to be found in the log
-    /// is to be read.
+    /// Returns whether the replica has just begun to lead, or to wait for a payload: messages that were left
+    /// to be found in the log are to be read.
     pub(crate) fn reads_on(&mut self) -> bool {
         let reads = (self.core.log().leads(), self.core.log().stalled_on());
         std::mem::replace(&mut self.intake.reads_sessions, reads) != reads && reads != (false, None)
     }
 
-    /// What sessions sent us and nobody has logged is ours to propose now, as far as the log has room.
+    /// As new leader: proposes the messages that sessions have sent and nobody has logged, as far as the log has room.
     pub(super) fn propose_held<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if !self.intake.unproposed || !self.core.log().leads() {
             return;

@@ -1,4 +1,4 @@
-//! One replica: words and bytes in, events, step, effects out.
+//! One replica: words and bytes in, one step of the protocol, effects out.
 
 mod admission;
 mod campaign;
@@ -58,19 +58,20 @@ use crate::ordering::Links;
 use crate::payloads::Payloads;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 
-/// How many heartbeats candidates wait for each other, and a leader for an answer of other groups.
+/// Timeout, in heartbeats, of candidates for each other and of a leader for answers of other groups.
 const PATIENCE: u64 = 4;
-/// Messages delivered in one go, before the rest of the turn gets its share.
+/// Messages delivered in a turn before the rest of the turn runs.
 const DELIVERIES_PER_TURN: usize = 256;
-/// Bytes that the state machine may touch in a turn before the next delivery waits for another one.
+/// Bytes that the state machine may touch in a turn before further deliveries wait for the next turn.
 const WORK_PER_TURN: u64 = 4 << 20;
-/// How often a follower tells what it has applied at least, while it delivers as many messages as it may lag behind.
+/// Reports of its applied rank that a follower makes, at least, while it delivers as many messages as it may
+/// lag behind.
 const TOLD_PER_LAG: u64 = 8;
 
 skein_protocol::paths! {
-    /// Counts of paths taken where a replica meets its memory.
+    /// Counts of paths taken in a replica's driver.
     ReplicaPaths:
-    /// A follower looked at an entry that was not whole.
+    /// A follower read an entry that was not whole.
     torn_entry,
     /// The end of the log ring was skipped.
     padded,
@@ -80,47 +81,47 @@ skein_protocol::paths! {
     window_full,
     /// A message waited because a follower had yet to deliver too many.
     follower_behind,
-    /// A message waited because large payloads took all of their budget.
+    /// A message waited because large payloads used up their budget.
     budget_full,
     /// Another group's result was logged.
     exchanged,
-    /// A payload was sent to a replica that missed it.
+    /// A payload was sent to a replica that lacked it.
     relayed,
     /// A new leader's header was not whole.
     torn_header,
-    /// A grant was told again, since nothing had come of it.
+    /// A grant was repeated, since nothing had come of it.
     granted_again,
-    /// A replica gave up an entry whose payload it lacked, because it let another lead.
+    /// A replica dropped an entry whose payload it lacked, because it granted another replica the lead.
     closed_while_stalled,
     /// A leader's write was denied.
     denied,
     /// A leader began to write a follower's log.
     admitted,
-    /// A leader told a replica that its log does not hold what it lacks.
+    /// A leader reported to a replica that its log no longer holds what the replica lacks.
     behind,
     /// A leader gave up a learner that had stopped answering.
     learner_given_up,
-    /// A candidate asked whoever has the best log to lead instead, since it could not take that over.
+    /// A candidate asked the replica with the best log to lead instead, since it could not take that log over.
     handed_over,
-    /// A follower waited for what the others did not tell any more.
+    /// A follower waited for something that the others do not send any more.
     left_behind,
-    /// A copied state was older than the log of the replica that asked for it.
+    /// A copied state was older than the log of the replica that had asked for it.
     copy_too_old,
-    /// A part of a state was given away.
+    /// A part of a state was sent.
     parts_given,
-    /// A part of a state was taken.
+    /// A part of a state was received.
     parts_taken,
-    /// A copy of a state went on whose giver had been deposed, or kept its receiver waiting.
+    /// A copy of a state was resumed whose sender had been deposed, or had paused for its receiver.
     copy_resumed,
-    /// Another group's result came again.
+    /// Another group's result was received again.
     result_again,
     /// A result was sent again.
     result_resent,
-    /// A reply waited for what it rests on.
+    /// A reply waited for its dependency.
     reply_held,
-    /// A read was answered that was not ordered.
+    /// An unordered read was answered.
     read_answered,
-    /// The answer to a read waited for what it rests on.
+    /// The answer to a read waited for its dependency.
     read_held,
 }
 
@@ -133,7 +134,6 @@ pub(crate) struct Replica<A, O: Links> {
     tuning: Tuning,
     pub topology: Topology,
     config: Config,
-    /// Number of this incarnation.
     pub incarnation: u32,
     pub memory: LogMemory,
     reader: LogReader,
@@ -143,21 +143,21 @@ pub(crate) struct Replica<A, O: Links> {
     recreation: Recreations,
     pub intake: Intake,
     exchange: ResultExchange,
-    /// What was told last of the rank up to which our machine has applied everything.
+    /// The rank that was last reported to the leader as applied by our machine; `None` if the leader was sent none.
     applied_told: Option<Rank>,
-    /// So many messages were delivered when that was told, or looked at, last.
+    /// Number of messages that were delivered at the last report, or check for one.
     told_after: u64,
-    /// Sessions whose process died and that the group has not ended, and how often that was said.
+    /// Sessions whose process died and that the group has not ended, and the number of times that each was reported.
     pub dead_sessions: BTreeMap<SessionId, u8>,
     gate: ReplyGate,
     reads: Reads,
     divergence: Divergence,
-    /// Something has happened to it in this turn; or was left by the one before.
+    /// Whether something has happened to it in this turn, and whether the last turn left work.
     stirred: bool,
     left: bool,
     pub effects: Vec<EffectOf<O>>,
     deliveries: Deliveries,
-    /// What it has to tell other groups at its turn's end.
+    /// Messages to other groups, sent at the end of its turn.
     pub outgoing: O::Outgoing,
     pub paths: ReplicaPaths,
     pub batches: Batches,
@@ -221,23 +221,23 @@ impl<A: Application, O: Links> Replica<A, O> {
         })
     }
 
-    /// An event of the ordering's.
+    /// Hands an event to the protocol.
     pub(crate) fn step(&mut self, event: EventOf<O>) {
         self.core.step(event, &mut self.effects);
     }
 
-    /// Something has happened to it, or it has done something: it has a turn.
+    /// Schedules a turn: something has happened to it, or it has done something.
     pub(crate) const fn stir(&mut self) {
         self.stirred = true;
     }
 
-    /// Whether its turn may come to something.
+    /// Returns whether its turn may have work.
     pub(crate) const fn is_stirred(&self) -> bool {
         self.stirred || self.left
     }
 
-    /// Its turn is over. What it has appended since its followers were written waits for the next one,
-    /// and so does what followers may have by now that a leader keeps for them.
+    /// Ends its turn. Entries that it has appended since its followers were written wait for the next turn,
+    /// and so do payloads that a leader keeps for followers which may have them by now.
     pub(crate) fn rest(&mut self) {
         let unwritten =
             self.core.log().leads() && self.writer.written != self.core.log().last_index();
@@ -245,7 +245,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.left = std::mem::take(&mut self.stirred) && (left || self.deliveries.are_cut_short());
     }
 
-    /// Takes note of the time, and does what is to be done once a tick.
+    /// Handles a tick: takes the time and does the periodic work.
     pub(crate) fn tick<F: Fabric>(&mut self, now_ms: u64, links: &mut ReplicaLinks<F, O>) {
         self.stir();
         self.leave_logs(links);
@@ -261,8 +261,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.let_in(links);
     }
 
-    /// Everything readable was told: logs, writes and acknowledges what came together. Returns whether
-    /// anything was announced to other groups.
+    /// Ends the reading of a turn: logs, writes and acknowledges in one batch. Returns whether anything was
+    /// announced to other groups.
     pub(crate) fn end_turn<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         self.propose_held(links);
         self.core.step(Event::TurnEnd, &mut self.effects);
@@ -276,8 +276,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         announced
     }
 
-    /// Something of another replica of our group about who leads it and who is in it. `fresh` makes
-    /// an empty state machine.
+    /// Handles another replica's message about the group's leader and members. `fresh` makes an empty state machine.
     pub(crate) fn election<F: Fabric>(
         &mut self,
         from: ReplicaId,
@@ -354,7 +353,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// Does what the protocol asks for, in order.
+    /// Carries out the protocol's effects, in order.
     pub(crate) fn carry_out<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.effects.is_empty() {
             return;
@@ -411,17 +410,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         effects.clear();
         if self.effects.is_empty() {
-            self.effects = effects; // With its memory.
+            self.effects = effects; // Reuses its memory.
         }
     }
 
-    /// Hands to the state machine what is its turn. Returns whether there was anything.
+    /// Delivers to the state machine. Returns whether there was anything to deliver.
     pub(crate) fn deliver<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
         self.deliveries.begin(self.core.log().leads() && self.is_trusted());
         if !self.exchange.is_drained() {
-            // What was told since the turn's end may be what commits them, and a machine that waits for
-            // them has nothing delivered that would find that out.
+            // Words that arrived since the end of the turn may commit these results, and a machine that waits
+            // for them delivers nothing that would find out.
             self.core.advance_commit();
         }
         while work <= WORK_PER_TURN
@@ -436,7 +435,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.log().commit_index();
             if self.application.go_on(&mut self.deliveries.said) {
-                // One step of much that the last call has made possible.
+                // One step of the work that the last call has enabled.
             } else if let Some(next) = self.exchange.next_committed(commit) {
                 let Exchanged { message, from, result, .. } = next;
                 self.application.exchanged(message, from, &result, &mut self.deliveries.said);
@@ -493,7 +492,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.free_log(links);
         self.intake.throttled = self.core.log().is_somebody_behind();
         if self.core.delivered() >= self.told_after + self.config.group.lag_max / TOLD_PER_LAG {
-            self.tell_applied(links); // Or the leader would wait for the next tick.
+            self.tell_applied(links); // Otherwise the leader would wait for the next tick.
         }
         self.ask_for_decisions(links);
         self.exchange.note_waiting(self.application.ready(), &links.endpoint.fabric);
@@ -502,17 +501,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         any
     }
 
-    /// How long the replicas of a group wait for each other.
+    /// The timeout of the group's replicas for each other.
     pub(crate) const fn patience(&self) -> Duration {
         Duration::from_millis(self.config.group.timeout_ms)
     }
 
-    /// Replicas of its group.
+    /// Number of replicas of its group.
     pub(crate) const fn replicas(&self) -> u8 {
         self.topology.replicas
     }
 
-    /// Bytes of the log ring.
+    /// Size of the log ring in bytes.
     pub(crate) const fn log_bytes(&self) -> usize {
         self.tuning.log_bytes
     }

@@ -1,10 +1,11 @@
-//! Reads that are not ordered: by a leader that a quorum has confirmed, or that holds a lease, or of
-//! whatever state a replica has.
+//! Unordered reads: at a leader that a quorum has confirmed, at a leader that holds a lease, or from whatever
+//! state a replica has.
 //!
-//! A leader reads when it has delivered what anybody of its group had delivered when it was asked. It is
-//! [confirmed](skein_protocol::group::GroupLog::is_confirmed) before; or it looks at its lease when it has
-//! read: one that stood still in between finds it over, and reads again if it leads again. The answer rests
-//! on what was delivered before, so it waits in the same gate as replies to messages do.
+//! A leader reads once it has delivered everything that any replica of its group had delivered when the read
+//! came. It is [confirmed](skein_protocol::group::GroupLog::is_confirmed) before the read. Under a lease, it
+//! checks the lease after the read: a leader that was suspended in between finds the lease expired, and reads
+//! again if it leads again. The answer depends on what was delivered before, so it is held at a gate like the
+//! replies to messages.
 
 mod gated;
 
@@ -24,28 +25,28 @@ use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 use crate::session_transport::Of;
 
-/// Reads that may wait, and how many bytes their questions may have. Who is not answered asks again.
+/// Limits of the reads that wait, and of the bytes of their queries. A session without an answer asks again.
 const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// After how long a read is forgotten that cannot be made, and an answer that nobody has asked for again.
+/// Time after which a read that cannot be made is dropped, and an answer that was not asked for again.
 const PATIENCE_MS: u64 = 1_000;
-/// No further read is made in a turn when its answers have this many bytes.
+/// No further read is made in a turn whose answers have this many bytes.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
-/// A read that was asked for.
+/// A session's query.
 struct Asked {
     session: SessionId,
     number: u64,
     of: Of,
-    /// What was in the log when it came.
+    /// The core's `read_from` when the query came.
     from: (u64, u64),
-    /// The last of our writes to followers then.
+    /// Number of our last write to followers when the query came.
     behind: u64,
     since_ms: u64,
     query: Vec<u8>,
 }
 
-/// The reads of sessions, from when they are asked for until they are answered or forgotten.
+/// The reads of sessions, from the query until they are answered or dropped.
 ///
 /// Invariants:
 /// - `waiting.len() + made.len() <= WAITING_MAX`.
@@ -55,16 +56,16 @@ struct Asked {
 pub(super) struct Reads {
     waiting: VecDeque<Asked>,
     waiting_bytes: usize,
-    /// A write to followers behind this one is to confirm us.
+    /// A write to followers with a higher number than this is to confirm that we lead.
     to_confirm: Option<u64>,
     gated: Gated,
-    /// Of one turn, until the lease was looked at again; and where each ends in `bytes`.
+    /// The reads of one turn, until the lease was checked again, each with the end of its answer in `bytes`.
     made: Vec<(Asked, usize)>,
     bytes: Vec<u8>,
 }
 
 impl Reads {
-    /// Whether a question, with a query of `len` bytes, may wait here: it does not yet, and there is room.
+    /// Returns whether a query of `len` bytes may wait here: it does not wait yet, and there is room.
     fn takes(&mut self, session: SessionId, number: u64, len: usize, now_ms: u64) -> bool {
         let same = |asked: &Asked| (asked.session, asked.number) == (session, number);
         self.waiting.len() < WAITING_MAX
@@ -85,12 +86,12 @@ impl Reads {
         self.waiting.push_back(asked);
     }
 
-    /// Whether reads of this kind wait.
+    /// Returns whether reads of this kind wait.
     fn waits(&self, of: Of) -> bool {
         self.waiting.iter().any(|asked| asked.of == of)
     }
 
-    /// Once a tick: whoever lets us in late is asked what others were.
+    /// Handles a tick: a follower that has granted its log late must confirm too.
     pub(super) fn tick(&mut self, now_ms: u64) {
         self.gated.expire(now_ms);
         if let Some(last) = self.waiting.iter().rfind(|asked| asked.of == Of::Leader) {
@@ -116,7 +117,7 @@ impl Reads {
                 Of::LeaseHolder => holds && core.has_caught_up(asked.from),
             };
             if core.log().now_ms() > asked.since_ms + PATIENCE_MS {
-                continue; // It is asked again, if anybody waits still.
+                continue; // The session asks again if it still waits.
             }
             let before = self.bytes.len();
             let held_back = before >= TURN_BYTES_MAX
@@ -131,8 +132,8 @@ impl Reads {
         }
     }
 
-    /// Sends the answers to the reads that were made, or holds them until what they rest on is passed. Reads
-    /// under a lease wait again unless it `holds` still. Returns whether there were any answers.
+    /// Sends the answers to the reads that were made, or holds them until their dependencies have passed.
+    /// Reads under a lease wait again unless it still `holds`. Returns whether there were any answers.
     fn answer<F: Fabric, O: Links>(
         &mut self,
         holds: bool,
@@ -174,7 +175,7 @@ impl Reads {
         any
     }
 
-    /// Sends the held answers that may leave. Returns whether there were any.
+    /// Sends the held answers whose dependencies have passed. Returns whether there were any.
     fn let_out<F: Fabric, O: Links>(
         &mut self,
         by: ReplicaId,
@@ -189,25 +190,25 @@ impl Reads {
         any
     }
 
-    /// Nobody waits for what a session has asked.
+    /// Drops the queries of a session, which needs no answers any more.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.gated.retain(|of, _| of != session);
         self.retain(|asked| asked.session != session);
     }
 
-    /// Whoever leads is asked again: what waits was asked of us in a ballot that is over.
+    /// Drops what was asked of us as leader in a ballot that is over: sessions ask the new leader.
     pub(super) fn forget_led(&mut self) {
         self.drop_led(true);
         self.to_confirm = None;
     }
 
-    /// Another replica is asked again: our state is not the group's.
+    /// Drops all reads, since our state is not the group's: sessions ask another replica.
     pub(super) fn forget_all(&mut self) {
         self.drop_led(false);
         self.to_confirm = None;
     }
 
-    /// Drops what only a leader may answer, and the rest as well unless this replica `may_answer`.
+    /// Drops reads that only a leader may answer, and the others as well unless this replica `may_answer`.
     fn drop_led(&mut self, may_answer: bool) {
         self.gated.clear();
         self.retain(|asked| may_answer && asked.of == Of::Anybody);
@@ -221,7 +222,7 @@ impl Reads {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// A session asks for something that is not ordered.
+    /// Handles a session's query.
     pub(crate) fn asked(&mut self, session: SessionId, datagram: &[u8]) {
         let Some((number, rest)) = datagram.split_first_chunk::<8>() else { return };
         let Some((of, query)) = Of::decode(rest) else { return };
@@ -239,7 +240,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.reads.ask(Asked { session, number, of, from, behind, since_ms, query });
     }
 
-    /// Has followers confirm that we lead, if that was asked since.
+    /// Makes followers confirm that we lead, if a read came since that needs it.
     pub(crate) fn seek_confirmation<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if let Some(number) = self.reads.to_confirm.take()
             && !self.touch_followers(number, links)
@@ -248,10 +249,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there were any.
+    /// Makes the reads that can be made, and sends the answers that may be sent. Returns whether there were any.
     pub(crate) fn answer_reads<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         if !self.core.log().leads() {
-            // Whoever leads is asked again.
+            // Sessions ask the new leader.
             self.reads.drop_led(!self.core.log().is_silent());
         }
         let any = self.reads.let_out(self.id, &self.core, links);
@@ -261,19 +262,19 @@ impl<A: Application, O: Links> Replica<A, O> {
         let leased = self.reads.waits(Of::LeaseHolder);
         let holds = leased && self.hold_lease(links);
         self.reads.make(holds, &mut self.core, &mut self.application);
-        // What was read was read under the lease if that is good still.
+        // The reads were made under the lease if it still holds.
         let holds = leased && self.core.log().holds_lease(links.endpoint.fabric.now());
         self.reads.answer(holds, self.id, &self.core, links, &mut self.paths) || any
     }
 
-    /// Whether we hold a lease; asks for one if it is time.
+    /// Returns whether we hold a lease; asks for one if it is time.
     fn hold_lease<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let now = links.endpoint.fabric.now();
         self.tell_core(GroupEvent::LeaseWanted { now }, links);
         self.core.log().holds_lease(now)
     }
 
-    /// Our leader asks for a lease.
+    /// Handles our leader's request for a lease.
     pub(super) fn promise_lease<F: Fabric>(
         &mut self,
         slot: u8,
@@ -281,7 +282,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         number: u64,
         links: &ReplicaLinks<F, O>,
     ) {
-        // The time that the turn began at may be long ago, and before the promise was asked for.
+        // The turn may have begun long ago, before the promise was asked for.
         let now = if planted(Mutant::PromiseFromTurnsBegin) {
             links.began
         } else {
@@ -290,12 +291,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core.control(slot, Control::Lease { ballot, number, now }, &mut self.effects);
     }
 
-    /// Reads that wait, and answers that do.
+    /// Number of reads and of answers that wait.
     pub(crate) fn reads_waiting(&self) -> usize {
         self.reads.waiting.len() + self.reads.gated.answers.len()
     }
 
-    /// Bytes of the answers that wait at the gate.
+    /// Bytes of the answers that are held at the gate.
     #[cfg(test)]
     pub(super) fn gated_bytes(&self) -> usize {
         self.reads.gated.bytes

@@ -1,7 +1,7 @@
-//! Messages that reach a replica's memory: from their sessions, or relayed by replicas that hold them.
+//! Messages that a replica receives: from their sessions, or relayed by replicas that hold them.
 //!
-//! **Invariant.** Replicas of a group execute the same bytes under a name, whatever its session wrote to each of
-//! them: what a leader logs is what it holds, and a follower accepts an entry with that payload alone.
+//! **Invariant.** Replicas of a group execute the same bytes under a name, whatever its session wrote to each
+//! of them: a leader logs the payload that it holds, and a follower accepts an entry with that payload alone.
 
 use skein_fabric::Fabric;
 use skein_protocol::check::check;
@@ -21,8 +21,8 @@ use crate::ordering::Links;
 use crate::replica_links::{Note, ReplicaLinks};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// A payload is here that we have asked for. A leader that takes no messages has no use for it now: one
-    /// that a member of its group sends is of a time when it did not lead.
+    /// Handles a relayed payload. A leader that takes no messages drops it; if a member of its group sent it,
+    /// the request is from a time when this replica did not lead.
     pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], links: &mut ReplicaLinks<F, O>) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         let Some((message, (head, payload))) = read else { return };
@@ -30,8 +30,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         let beyond = new && self.exceeds_budget(payload.len());
         let (leads, waited_for) =
             (self.core.log().leads(), self.core.log().stalled_on() == Some(message));
-        // A delivered message does not wait for this one, and its payload goes when the follower that lacks it has it or is
-        // evicted. An undelivered one may wait. The leader is relayed this message again.
+        // A delivered message does not wait for this one, and its payload is dropped when the follower that
+        // lacks it has it or is evicted. An undelivered message may wait for this one. This message is
+        // relayed to the leader again.
         if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
             self.paths.budget_full += 1;
             self.intake.refused_relay = leads.then_some(payload.len());
@@ -43,21 +44,22 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Whether the log waits for a session's message, or for a later one of it, which stands behind that in the
-    /// session's ring: such a message is taken whatever the budget.
+    /// Returns whether the log waits for this message of a session, or for a later one, which is behind it in
+    /// the session's ring. Such a message is taken whatever the budget.
     pub(super) fn log_waits_for(&self, session: SessionId, sequence: impl FnOnce() -> u64) -> bool {
         let waited_for = self.core.log().stalled_on().filter(|m| m.session == session);
         waited_for.is_some_and(|m| sequence() <= m.sequence)
     }
 
-    /// Whether a payload of that length is more than large payloads may take.
+    /// Returns whether a payload of that length exceeds the budget for large payloads.
     pub(super) fn exceeds_budget(&self, len: usize) -> bool {
         let large = len > self.tuning.inline_bytes_max;
         large && self.payloads.large_bytes() + len > self.tuning.held_bytes_max
     }
 
-    /// Whether we may keep what is relayed. A leader proposes it. Anybody else asked for it because the log waited
-    /// for it; the log may be another by now. Of a session that is not here it would then be kept for ever.
+    /// Returns whether a relayed message may be kept. A leader proposes it. Another replica asked for it
+    /// because its log waited for it, but the log may be another by now: if the message's session has no
+    /// channel here, it would be kept forever.
     fn has_use_for<F: Fabric>(&self, message: MessageId, links: &ReplicaLinks<F, O>) -> bool {
         if self.core.log().leads() {
             return self.log_has_room() && !self.intake.throttled;
@@ -66,8 +68,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         waited_for || links.has_session(message.session, self.id)
     }
 
-    /// A message is whole in our memory. Anything that makes no sense is dropped: it can harm only
-    /// the session that sent it.
+    /// Handles a message that is complete in our memory. An invalid message is dropped: it can harm only the
+    /// session that sent it.
     pub(crate) fn receive<F: Fabric>(
         &mut self,
         session: SessionId,
@@ -80,14 +82,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         let message = MessageId::new(session, sequence);
         let valid = destinations.contains(self.id.group)
             && self.topology.all_groups().contains_all(destinations)
-            // No more are under way than fit a window: what is remembered of a session has a bound.
+            // No more are in flight than fit a window, which bounds the memory for a session.
             && sequence - low_water < self.tuning.window as u64
             && payload.len() <= self.tuning.payload_bytes_max;
         if !valid {
             tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
             return;
         }
-        // Of nodes' own messages only a leader has any use. And what our log waits for may be known
+        // Only a leader needs messages of nodes themselves. A message that our log waits for may be known
         // already: the state that we began with says up to where the session has all its replies.
         let known = self.core.is_logged(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
@@ -115,7 +117,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.received(message, low_water, destinations, payload.len(), links);
     }
 
-    /// A message is whole in our memory, as it is held there.
+    /// Handles a message that is held in our memory.
     pub(super) fn receive_held<F: Fabric>(
         &mut self,
         message: MessageId,
@@ -141,7 +143,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
     }
 
-    /// Somebody misses a payload that we may have.
+    /// Sends a payload, if we have it, to a replica that lacks it.
     pub(crate) fn fetch<F: Fabric>(
         &mut self,
         message: MessageId,
@@ -153,7 +155,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 && self.core.log().leads()
                 && self.core.stage_of(message) == MessageStage::Delivered
             {
-                // We let go of it before we led. Only a state helps who still waits for it.
+                // Its payload was dropped before we led. A replica that still waits for it needs a state transfer.
                 let ballot = self.core.log().ballot().to_word();
                 self.ask_member(by.slot, &Election::Behind { ballot }, links);
             }
@@ -174,8 +176,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         links.keep(head);
     }
 
-    /// Lets go of payloads that nothing will ask for any more, and that nothing else lets go of: of
-    /// messages that came again when their session had no need of them.
+    /// Drops payloads that no replica will ask for any more, and that nothing else drops: of messages that
+    /// came again when their session no longer needed them.
     pub(crate) fn drop_useless(&mut self) {
         let core = &self.core;
         self.payloads.retain_all(|message| core.may_need(message));

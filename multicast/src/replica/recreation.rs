@@ -1,10 +1,9 @@
-//! Recreating a group that has lost more memories than it tolerates: from the state of a replica that
-//! has one, or with nothing.
+//! Recreation of a group that has lost more memories than it tolerates: from the state of a replica that has
+//! one, or empty.
 //!
-//! **Invariant (all or none).** No replica gives its state up unless every replica of its group that
-//! runs has said before that the group is lost. An operator asks all of them first; each keeps the plan
-//! for a while and changes nothing else. Only a second command, with the token of the first, carries
-//! the plan out.
+//! **Invariant (all or none).** No replica gives up its state unless every running replica of its group has
+//! confirmed that the group is lost. An operator asks all of them first; each keeps the plan for a while and
+//! changes nothing else. Only a second command, with the token of the first, carries the plan out.
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
@@ -19,20 +18,20 @@ use crate::operate::{CommandError, PREPARED_FOR_MS, Recreation};
 use crate::ordering::Links;
 use crate::replica_links::{Note, ReplicaLinks};
 
-/// Bounds of what a plan may name: a ballot keeps 24 bits of an incarnation, and many clocks must be left.
+/// Limits of a plan: a ballot keeps 24 bits of an incarnation, and many clocks must be left.
 const INCARNATIONS: u32 = 1 << 24;
 const CLOCKS: u64 = 1 << 53;
 
-/// What operators have asked for.
+/// The plans of operators.
 #[derive(Default)]
 pub(super) struct Recreations {
-    /// A plan that waits to be confirmed.
+    /// The plan that waits for its second phase.
     prepared: Option<Prepared>,
-    /// The token of the last one that was carried out, and the ballot in which the group went on.
+    /// The token of the last plan that was carried out, and the ballot in which the group resumed.
     recreated: Option<(u64, Ballot)>,
 }
 
-/// A plan that an operator has asked for and not confirmed yet.
+/// A plan that an operator has prepared and not confirmed yet.
 struct Prepared {
     token: u64,
     plan: Recreation,
@@ -53,7 +52,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         // Nobody has led the group since an earlier attempt reached this replica and not all others.
         let unfinished =
             self.recreation.recreated.is_some_and(|(_, marker)| self.core.log().ballot() <= marker);
-        // A learner does not know whether the group that has not let it in ever will.
+        // A learner cannot tell whether the group that has not admitted it ever will.
         let lost = self.is_lost() || self.core.log().is_silent() || self.is_stopped();
         if !lost && !unfinished {
             return Err(CommandError::NotLost(self.id.group));
@@ -73,7 +72,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(())
     }
 
-    /// Whether the plan is of this group, and its ballots above all that this replica has reached.
+    /// Returns whether the plan fits this group, and its ballots are above all that this replica has seen.
     fn fits(&self, plan: &Recreation, ballot_counter: u32) -> bool {
         let slots = self.topology.replicas;
         plan.incarnations.len() == usize::from(slots)
@@ -107,7 +106,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Ballot::revived(ballot_counter, first, incarnation).expect("a generation is left");
         self.recreation.recreated = Some((token, marker));
         if from.is_some() && self.core.log().promised() >= marker {
-            return Ok(()); // It was given the survivor's state before it heard of the plan.
+            return Ok(()); // It received the survivor's state before it received this command.
         }
         self.forget_followers();
         self.forget_transfers();
@@ -143,7 +142,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         links.note_restored(self.id, 0);
     }
 
-    /// Forgets what was said to other groups and sessions, and what was held for them.
+    /// Forgets results and payloads that concern other groups and sessions.
     fn forget_shared_state(&mut self) {
         self.exchange.forget();
         self.applied_told = None;

@@ -1,4 +1,4 @@
-//! What deliveries leave to be done: what the state machine said, until it is sent, and replies to repeat.
+//! Outcome of deliveries: the state machine's output until it is sent, and replies to repeat.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use crate::application::{Application, EXCHANGE_MAX, Outbox};
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// No session's message is read while so many replies are to be repeated.
+/// No session's message is read while this many replies are to be repeated.
 pub(super) const REPEATS_MAX: usize = 1 << 10;
 
-/// What the deliveries of a turn leave to be done: it owns the messages whose replies are to be repeated, and
-/// what the state machine said in its last call.
+/// Outcome of a turn's deliveries: the messages whose replies are to be repeated, and the output of the state
+/// machine's last call.
 ///
 /// Invariants:
 /// - A session's message is read only while `repeats.len() < REPEATS_MAX`.
@@ -29,7 +29,8 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    /// A turn's deliveries begin. Unless it is ours to reply, another replica repeats what is to be repeated.
+    /// Begins a turn's deliveries. If this replica does not reply, another repeats the replies that are to be
+    /// repeated.
     pub(super) fn begin(&mut self, replies: bool) {
         (self.said.replies, self.cut_short) = (replies, true);
         if !replies {
@@ -37,22 +38,22 @@ impl Deliveries {
         }
     }
 
-    /// The state machine takes no more messages in this turn, and has nothing left to do.
+    /// Records that the state machine takes no more messages in this turn, and has no work left.
     pub(super) fn are_done(&mut self) {
         self.cut_short = false;
     }
 
-    /// The turn's deliveries end. What is left to repeat waits for the next turn.
+    /// Ends a turn's deliveries. Replies that are still to be repeated wait for the next turn.
     pub(super) fn end(&mut self) {
         self.cut_short |= !self.repeats.is_empty();
     }
 
-    /// Whether a turn left something to the next one.
+    /// Returns whether a turn left work to the next one.
     pub(super) const fn are_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// A message came again after it was delivered.
+    /// Schedules the reply to a message that came again after it was delivered.
     pub(super) fn repeat(&mut self, message: MessageId) {
         self.repeats.push_back(message);
     }
@@ -66,15 +67,14 @@ impl Deliveries {
     }
 }
 
-/// What the state machine said in one call.
+/// Output of the state machine in one call.
 ///
-/// Invariant: `bytes` is what the replies and results in `words` consist of, one after the other; their `len`
-/// add up to its length.
+/// Invariant: `bytes` is the concatenation of the replies and results in `words`, whose `len` add up to its length.
 #[derive(Default)]
 pub(super) struct ReplyBuffer {
     words: Vec<Word>,
     bytes: Vec<u8>,
-    /// Unless it is ours to reply, replies are dropped at once.
+    /// If false, replies are dropped at once.
     replies: bool,
 }
 
@@ -105,7 +105,7 @@ impl Outbox for ReplyBuffer {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Sends what the state machine said, if it is ours to say.
+    /// Sends the state machine's output as far as this replica may.
     pub(super) fn speak<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if self.deliveries.said.words.is_empty() {
             return;
@@ -119,7 +119,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     from += len;
                     // If this state is not the group's, a leader that has the group's state repeats the reply.
                     if self.is_trusted() {
-                        // A delivery in flight does not rest on what was delivered behind it.
+                        // A delivery in flight does not depend on later deliveries.
                         let given = self.exchange.reply_dependency(message);
                         let until = given.unwrap_or_else(|| {
                             self.core.reply_dependency(AnswerTo::Message(message))

@@ -30,16 +30,17 @@ use crate::operate::ResultsStatus;
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// Messages of which other groups' results are asked for in one tick.
+/// Messages about which other groups' results are asked for in one tick.
 const ASKED_PER_TICK: usize = 32;
 
-/// The longest results that share a datagram, and the entry of whoever is told: one of the longest does.
+/// Limit in bytes of the results that share a datagram, and the log entry of the receiver: one result of the
+/// greatest length fits.
 pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 
 /// The exchange of results between our state machine and those of other groups.
 ///
-/// It owns other groups' results from their log entry until our machine has them, our machine's results
-/// until no other group needs them, and the deliveries in flight, which may wait for the former.
+/// It owns other groups' results from their log entry until our machine has them, our machine's results until
+/// no other group needs them, and the deliveries in flight, which may wait for other groups' results.
 ///
 /// Invariants:
 /// - `last_applied < given[0].rank < given[1].rank < … <= last_delivered`.
@@ -47,14 +48,14 @@ pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 ///   last ones have index `last + 1` only while their entry is being appended.
 pub(super) struct ResultExchange {
     pub(super) outgoing: Outgoing,
-    /// Other groups' results in our log that our machine was not given yet.
+    /// Other groups' results in our log that our machine has not received yet.
     exchanged: VecDeque<Exchanged>,
-    /// Groups whose results our machine was given, by message, until the message is over.
+    /// For each message that is not over, the groups whose results our machine has received.
     heard: HashMap<MessageId, GroupSet>,
     /// Deliveries in flight, in the order of delivery.
     given: VecDeque<InFlightDelivery>,
     waited: Waited,
-    /// The rank up to which our machine has applied everything, and that of the last delivery.
+    /// The rank up to which our machine has applied everything, and the rank of the last delivery.
     last_applied: Rank,
     last_delivered: Rank,
 }
@@ -72,8 +73,8 @@ impl ResultExchange {
         }
     }
 
-    /// As leader: takes what is new of another group's results for the next log entry. Returns whether
-    /// anything is; the entry is to be appended at once then.
+    /// As leader: takes the new ones of another group's results for the next log entry. Returns whether there
+    /// are any; if so, the entry is to be appended at once.
     fn hear<O: OrderingProtocol>(
         &mut self,
         from: GroupId,
@@ -94,8 +95,8 @@ impl ResultExchange {
         new > 0
     }
 
-    /// Whether a group's result about a message was given to our machine, or waits to be, or is of no use any
-    /// more.
+    /// Returns whether our machine has received a group's result about a message, or the result waits for it,
+    /// or is no longer needed.
     fn has_result<O: OrderingProtocol>(&self, message: MessageId, from: GroupId, core: &O) -> bool {
         let waits = |next: &Exchanged| next.message == message && next.from == from;
         let over =
@@ -105,7 +106,7 @@ impl ResultExchange {
             || over()
     }
 
-    /// As follower: entry `index` of the log holds these results.
+    /// As follower: takes the results of entry `index` of the log.
     pub(super) fn logged(&mut self, index: u64, from: GroupId, results: Results<'_>) {
         let exchanged = |(message, result): (_, &[u8])| {
             let result = result.into();
@@ -124,34 +125,35 @@ impl ResultExchange {
         self.exchanged.back().expect("pushed before the step").from
     }
 
-    /// The log's entries from `index` on are cut off.
+    /// Drops the results of the log's entries from `index` on, which are cut off.
     pub(super) fn truncate(&mut self, index: u64) {
         while self.exchanged.pop_back_if(|next| next.index >= index).is_some() {}
     }
 
-    /// The log is another one: none of its results were given.
+    /// Drops the results of a log that was replaced.
     pub(super) fn forget_logged(&mut self) {
         self.exchanged.clear();
     }
 
-    /// Whether all logged results were given.
+    /// Returns whether our machine has received all logged results.
     pub(super) fn is_drained(&self) -> bool {
         self.exchanged.is_empty()
     }
 
-    /// Whether all logged results up to the commit index were given.
+    /// Returns whether our machine has received all logged results up to the commit index.
     pub(super) fn is_drained_to(&self, commit: u64) -> bool {
         self.exchanged.front().is_none_or(|next| next.index > commit)
     }
 
-    /// The next logged result up to the commit index, which our machine is given now.
+    /// Takes the next logged result up to the commit index, for our machine to receive now.
     pub(super) fn next_committed(&mut self, commit: u64) -> Option<Exchanged> {
         let next = self.exchanged.pop_front_if(|next| next.index <= commit)?;
         self.heard.entry(next.message).or_default().insert(next.from);
         Some(next)
     }
 
-    /// Our machine is given a message, whose answer rests on what is delivered up to `rests_on`.
+    /// Adds a delivery in flight: our machine receives a message whose reply depends on everything up to
+    /// `reply_dependency`.
     pub(super) fn give(
         &mut self,
         message: MessageId,
@@ -169,18 +171,18 @@ impl ResultExchange {
         self.last_delivered = rank;
     }
 
-    /// What the answer to a delivery in flight rests on.
+    /// The reply dependency of a delivery in flight.
     pub(super) fn reply_dependency(&self, message: MessageId) -> Option<Rank> {
         self.given(message).map(|given| given.reply_dependency)
     }
 
     fn given(&self, message: MessageId) -> Option<&InFlightDelivery> {
-        // It is the last one, most often, or among the first.
+        // Usually it is the last one, or among the first.
         let last = self.given.back().filter(|given| given.message == message);
         last.or_else(|| self.given.iter().find(|given| given.message == message))
     }
 
-    /// Only the last `under_way` deliveries are not over.
+    /// Ends all deliveries but the last `under_way`.
     pub(super) fn take_over(&mut self, under_way: usize) {
         while self.given.len() > under_way {
             let over = self.given.pop_front().expect("it is longer than something");
@@ -191,8 +193,8 @@ impl ResultExchange {
         }
     }
 
-    /// The rank up to which our machine has applied everything. With no delivery in flight, that
-    /// is the last one's.
+    /// The rank up to which our machine has applied everything. With no delivery in flight, that is the rank
+    /// of the last delivery.
     pub(super) fn apply(&mut self) -> Rank {
         if guard!(Mutant::AppliedTooEarly, self.given.is_empty()) {
             self.last_applied = self.last_applied.max(self.last_delivered);
@@ -200,13 +202,13 @@ impl ResultExchange {
         self.last_applied
     }
 
-    /// What [`apply`](Self::apply) returns, as far as it is known.
+    /// The last value of [`apply`](Self::apply), or a later one if a delivery ended since.
     pub(super) const fn last_applied(&self) -> Rank {
         self.last_applied
     }
 
-    /// As leader: asks other groups for the results that our machine waits for. They may not have said them,
-    /// or to a leader that is gone.
+    /// As leader: asks other groups for the results that our machine waits for. They may not have sent them,
+    /// or have sent them to a leader that is gone.
     pub(super) fn ask<O: OrderingProtocol>(
         &mut self,
         now_ms: u64,
@@ -226,14 +228,14 @@ impl ResultExchange {
         }
     }
 
-    /// As new leader: what was asked before, perhaps in vain, does not delay what is asked now.
+    /// As new leader: resets the backoff, which earlier questions, perhaps in vain, have raised.
     pub(super) fn ask_soon(&mut self) {
         for given in &mut self.given {
             given.asked = 0;
         }
     }
 
-    /// The group begins again with nothing.
+    /// Forgets everything but logged results: the group begins again with an empty state.
     pub(super) fn forget(&mut self) {
         self.heard.clear();
         self.outgoing.results.clear();
@@ -241,7 +243,7 @@ impl ResultExchange {
         (self.last_applied, self.last_delivered) = (Rank::NOTHING, Rank::NOTHING);
     }
 
-    /// Takes note of the time if our machine has begun or ceased to wait. It `is_ready` for a delivery.
+    /// Records the time if our machine has begun or ceased to wait. It `is_ready` for a delivery.
     pub(super) fn note_waiting<F: Fabric>(&mut self, is_ready: bool, fabric: &F) {
         self.waited.note(!self.given.is_empty(), !is_ready, || fabric.now());
     }
@@ -259,7 +261,7 @@ impl ResultExchange {
         self.given.front().map(|given| given.message)
     }
 
-    /// For people to read.
+    /// A description for people to read.
     pub(super) fn describe(&self) -> String {
         let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
         let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
@@ -269,8 +271,8 @@ impl ResultExchange {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Another group's leader sent what its state machine says about some messages: one entry has what
-    /// was not logged before.
+    /// Handles results of another group's state machine from that group's leader. One entry takes those that
+    /// were not logged before.
     pub(crate) fn exchange<F: Fabric>(
         &mut self,
         from: GroupId,
@@ -286,7 +288,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Results of our machine that are kept, since another group may ask for them.
+    /// Number of results of our machine that are kept, since another group may ask for them.
     pub(crate) fn results(&self) -> usize {
         self.exchange.outgoing.results.len()
     }
@@ -294,7 +296,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
 #[cfg(test)]
 impl ResultExchange {
-    /// Logged results that our machine was not given yet.
+    /// Logged results that our machine has not received yet.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Exchanged> {
         self.exchanged.iter()
     }

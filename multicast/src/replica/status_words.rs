@@ -1,4 +1,4 @@
-//! Words that replicas write to each other: what the others have accepted, applied and freed, and what we have applied.
+//! Status words of replicas: what the others have accepted, applied and freed, and what we have applied.
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Acceptance;
@@ -12,8 +12,8 @@ use crate::ordering::Links;
 use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Tells the leader how far our machine is, so that it can tell other groups; and that we have applied
-    /// nothing, for it waits to hear that too.
+    /// Reports to the leader how far our machine has applied deliveries, so that the leader can report it to
+    /// other groups. A report that nothing is applied is sent too, since the leader waits for it.
     pub(super) fn tell_applied<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let applied = self.exchange.apply();
         self.step(Event::Applied { slot: self.id.slot, rank: applied });
@@ -26,8 +26,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// A peer has written a word for us.
-    #[inline] // Of words that change, nearly all say what was accepted, and to all replicas here.
+    /// Handles a status word that a peer has written for us.
+    #[inline] // Nearly all changed words are acceptance words, for all replicas here.
     pub(crate) fn told(&mut self, column: StatusColumn, by: ReplicaId, word: u64) {
         if column != StatusColumn::Accepted {
             return self.told_seldom(column, by, word);

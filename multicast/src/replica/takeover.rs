@@ -1,4 +1,4 @@
-//! What a candidate does with grants: takes over the best log, and leads.
+//! A candidate's use of grants: it takes over the best log, and leads.
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
@@ -17,7 +17,7 @@ use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Another replica lets us write its log.
+    /// Handles another replica's grant of its log.
     pub(super) fn granted<F: Fabric>(
         &mut self,
         slot: u8,
@@ -39,7 +39,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             named: &named,
             applied: Rank::new(granted.applied),
         };
-        // A leader takes nothing over.
+        // A leader adopts no log.
         let tail = if leads { Vec::new() } else { tail.to_vec() };
         self.campaign.heard_grant = Some((granted, tail));
         self.core.control(slot, grants, &mut self.effects);
@@ -47,7 +47,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.campaign.heard_grant = None;
     }
 
-    /// We are elected: takes over the log of slot `best`, and leads.
+    /// Takes over the log of slot `best` after an election, and leads.
     pub(super) fn take_over_log<F: Fabric>(&mut self, best: u8, links: &mut ReplicaLinks<F, O>) {
         if best != self.id.slot && !self.adopt(best, links) {
             tracing::info!(replica = %self.id, best, "is too far behind to lead");
@@ -59,14 +59,16 @@ impl<A: Application, O: Links> Replica<A, O> {
         let end = self.memory.runs.end();
         self.memory.space.resume(end, self.memory.freed);
         if !self.memory.space.retains(self.memory.freed, 2 * frame::HEADER as u64) {
-            // As far as those know who have granted, the log is full of what is not committed. That is no error:
-            // they need not know. The others are asked on, and this is tried again with each grant. One that knows
-            // more says so with its grant, or sets out itself when nothing comes of us, and has room then.
+            // As far as the granters can tell, the log is full of uncommitted entries. That is no error: they
+            // need not know more. The other replicas are still asked, and this is tried again with each
+            // grant. A replica that knows of more commits reports them with its grant; or it stands for
+            // election itself, if this candidate does not succeed, and has room then.
             //
-            // Nobody has room only if the knowledge is gone with its holders, and of what a log reserves for control
-            // not even a ballot is left: after a full log, some thirty leaders in a row, none of whom committed its
-            // first entry. No entry may be given up for another then, since each may be committed. Such a group
-            // waits until a replica comes back that knows more; `status` says that nobody leads it.
+            // No replica has room only if that knowledge is lost with its holders, and not even room for one
+            // ballot is left of the reserve for control: after a full log and some thirty leaders in a row,
+            // none of which committed its first entry. Then no entry may be overwritten, since each may be
+            // committed. Such a group waits until a replica returns that knows more; `status` reports that it
+            // has no leader.
             tracing::info!(replica = %self.id, "has no room in its log for a ballot of its own yet");
             return;
         }
@@ -81,7 +83,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             std::mem::take(&mut self.campaign.grants_received).into_iter().enumerate()
         {
             self.campaign.grants_received.push(None);
-            // One that was asked anew since closes its log to this grant, and answers once more.
+            // A replica that was asked again since closes its log to this grant, and answers once more.
             if let Some((grant, _)) = grant
                 && grant.attempt == self.writer.followers[slot].attempt
             {
@@ -92,7 +94,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.write_followers(links);
     }
 
-    /// Whatever a granter has committed is part of the log that was adopted, and is committed here as well.
+    /// Every entry that a granter has committed is part of the adopted log, and is committed here as well.
     fn learn_committed(&mut self) {
         let granted = self.campaign.grants_received.iter().flatten();
         let freed = granted.map(|(granted, _)| granted.freed).max().unwrap_or(0);
@@ -103,10 +105,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Makes our log what slot `best` reported. False if what it reported does not reach back to
-    /// what we have.
+    /// Replaces our log by the one that slot `best` reported. Returns false if the report does not reach back
+    /// to our log.
     fn adopt<F: Fabric>(&mut self, best: u8, links: &mut ReplicaLinks<F, O>) -> bool {
-        // The grant stays: whoever's log is adopted in the end, this one is let in.
+        // The grant stays: whichever log is adopted in the end, this granter is admitted.
         let Some((granted, tail)) = &mut self.campaign.grants_received[usize::from(best)] else {
             return false;
         };
@@ -123,7 +125,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, links),
             }
             if self.core.log().stalled_on().is_some() {
-                // Nobody who reported has that payload any more: what comes behind it is not ours.
+                // No granter has that payload any more: the entries behind it are not ours.
                 self.cut_log(self.memory.end_of(self.core.log().last_index()));
                 break;
             }
@@ -139,7 +141,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Puts an entry of another's log behind ours, as written by us.
+    /// Appends an entry of another replica's log to ours, as written by us.
     fn adopt_entry<F: Fabric>(
         &mut self,
         bytes: &[u8],

@@ -1,4 +1,4 @@
-//! A candidate, and members of its group that only let it in.
+//! A replica that stands for election, and members of its group that only grant their logs.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -60,20 +60,20 @@ const OLD: Ballot = Ballot::new(1, 1, 0);
 /// A part of a state that is refused.
 const NONSENSE: &[u8] = b"nonsense";
 
-/// A state machine without a state, and whether what it answered to each message went out.
+/// A state machine without a state. It records for each message whether its answer is sent.
 #[derive(Default)]
 struct Nothing {
     answered: Vec<bool>,
-    /// Copies of it that were begun, and those that were given up.
+    /// Copies of it that were begun, and copies that were given up.
     begun: u32,
     given_up: u32,
-    /// Replies that it was asked for again, each of a mebibyte, and those that nobody has asked about.
+    /// Replies that it was asked to repeat, each of a mebibyte, and the bytes of those since
+    /// [`Application::take_work`].
     repeated: u64,
     work: u64,
-    /// Results that it was given, and how many those were when it was copied.
+    /// Results that it received, and their number when it was copied.
     results: usize,
     copied_with: Option<usize>,
-    /// Digest of its state, and the position of that digest.
     digest: Option<Digest>,
 }
 
@@ -122,7 +122,7 @@ impl Application for Nothing {
 }
 
 impl Replica<Nothing, Ramcast> {
-    /// Sets out to lead, whatever it has promised.
+    /// Stands for election, whatever it has promised.
     fn set_out(&mut self, cause: Cause, links: &mut ReplicaLinks<SimFabric, Ramcast>) {
         self.effects.push(GroupEffect::CloseLog { then: Closing::SetOut(cause) }.into());
         self.carry_out(links);
@@ -137,7 +137,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// It has set out to lead, with an empty log.
+    /// Slot 0 has stood for election, with an empty log.
     fn new() -> Self {
         Self::with(TOPOLOGY)
     }
@@ -159,14 +159,13 @@ impl Scene {
         Self { replica, links, members }
     }
 
-    /// A member lets it write a log of so many entries, all of them there to be taken over, or of
-    /// which the first are gone.
+    /// A member grants its log of so many entries, either all of them there to be taken over, or the first ones gone.
     fn grant(&mut self, slot: u8, entries: u64, whole: bool) {
         let (granted, tail) = self.granted(slot, entries, whole);
         self.hear(slot, &Election::Granted(granted), &tail);
     }
 
-    /// What it says then.
+    /// The grant that the member would send then.
     fn granted(&mut self, slot: u8, entries: u64, whole: bool) -> (Granted, Vec<u8>) {
         let (mut at, mut tail) = (Cursor::START, Vec::new());
         for _ in 0..entries {
@@ -198,7 +197,7 @@ impl Scene {
         (granted, tail)
     }
 
-    /// It lets a member lead instead.
+    /// Slot 0 grants its log to a member.
     fn let_lead(&mut self, slot: u8) -> Ballot {
         let ballot = Ballot::new(self.replica.core.log().inspect().ballot_counter() + 1, slot, 0);
         let (leads, forced, attempt, commit) = (false, true, 0, place(Cursor::START));
@@ -209,14 +208,14 @@ impl Scene {
         ballot
     }
 
-    /// Something happens that concerns the group alone. What it asks for is not done.
+    /// Hands an event of the group to the protocol. Its effects are returned, not carried out.
     fn happens(&mut self, event: GroupEvent) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.replica.core.step(Event::Group(event), &mut effects);
         effects
     }
 
-    /// Whom it asks to lead instead.
+    /// The slot that it asks to lead instead.
     fn asks_to_lead(&mut self) -> Option<u8> {
         let effects = self.happens(GroupEvent::Watched { trusted: true });
         effects.iter().find_map(|effect| match effect {
@@ -225,7 +224,7 @@ impl Scene {
         })
     }
 
-    /// A tick at that time, in which nobody is suspected.
+    /// A tick at that time, in which no replica is suspected.
     fn pass(&mut self, now_ms: u64) {
         self.replica.core.step(Event::Tick { now_ms }, &mut Vec::new());
         self.replica.pursue_wish(&mut self.links);
@@ -245,7 +244,7 @@ impl Scene {
         self.replica.election(from, &datagram, &mut self.links, &mut |_| Nothing::default());
     }
 
-    /// A member has all of our log, and we know it: what is committed by that is delivered.
+    /// A member reports that it has all of our log. The entries that this commits are delivered.
     fn commit(&mut self) {
         let by = ReplicaId::new(GroupId(0), 1);
         let Replica { core, .. } = &self.replica;
@@ -255,19 +254,19 @@ impl Scene {
         self.replica.end_turn(&mut self.links);
     }
 
-    /// Whether what was delivered until now was answered.
+    /// For each message delivered until now, whether it was answered.
     fn answered(&mut self) -> &[bool] {
         self.replica.deliver(&mut self.links);
         &self.replica.application.answered
     }
 
-    /// A member has applied what it delivers up to a final timestamp, by the word that it writes here.
+    /// A member writes the word that it has applied its deliveries up to a final timestamp.
     fn applies(&mut self, slot: u8, timestamp: u64) {
         let by = ReplicaId::new(GroupId(0), slot);
         self.links.tell_word(by, self.replica.id, StatusColumn::Applied, timestamp);
     }
 
-    /// The words that say something new, by whom.
+    /// The words that have changed, with their writers.
     fn words(&mut self) -> Vec<(ReplicaId, u64)> {
         let mut words = Vec::new();
         self.links.look_at_words(&mut words);
@@ -279,24 +278,24 @@ impl Scene {
         self.replica.exchange(GroupId(1), Results(results), &mut self.links);
     }
 
-    /// A part of the state of whoever leads.
+    /// A member sends a part of its state.
     fn is_given(&mut self, slot: u8, number: u64) {
         let copy = CopyId { giver: 0, number: 1 };
         let part = Part { incarnation: 0, copy, number, content: Content::Machine };
         self.hear(slot, &Election::State(part), &[]);
     }
 
-    /// Who is sent our state, or was and has not let us write its log.
+    /// The slot that is sent our state, or was and has not granted its log since.
     fn sends_to(&self) -> Option<u8> {
         self.replica.core.log().sends_state().map(|(slot, _)| slot)
     }
 
-    /// Whether parts of our state are about to be sent.
+    /// Returns whether parts of our state are about to be sent.
     fn is_sending(&self) -> bool {
         matches!(self.replica.core.log().sends_state(), Some((_, Stage::Sending { .. })))
     }
 
-    /// How much a member was told that it has not taken.
+    /// Number of datagrams that wait for a member.
     fn told(&self, slot: u8) -> usize {
         self.channels(slot).map(|(_, channel)| channel.waiting()).sum()
     }
@@ -307,7 +306,7 @@ impl Scene {
         self.links.endpoint.iter().filter(move |(_, it)| to_slot(it.purpose))
     }
 
-    /// A member has no memory for the channel that was opened to it.
+    /// A member refuses the channel that was opened to it, for lack of memory.
     fn refuse(&mut self, slot: u8) {
         let open = self.channels(slot).find(|(_, channel)| !channel.leaving);
         let (channel, _) = open.expect("something was said to it");
@@ -315,7 +314,7 @@ impl Scene {
     }
 }
 
-/// A member's core, in the same group and without anything in its log.
+/// A member's core, in the same group and with an empty log.
 fn giver(scene: &Scene) -> Ramcast {
     let id = ReplicaId::new(GroupId(0), 1);
     Ramcast::new(
@@ -327,8 +326,9 @@ fn giver(scene: &Scene) -> Ramcast {
     )
 }
 
-/// Slot 1 gives its state, which stands at the log's beginning: its machine was told of a message by g1 and
-/// g2, has told them of it, and is not done with it. What it answers rests on what ends at clock 4.
+/// Slot 1 sends its state, as of the log's beginning: its machine has received results about a message from
+/// g1 and g2, has sent them its own, and the message is not over. Its reply depends on everything up to
+/// clock 4.
 fn take_state(scene: &mut Scene, giver: &mut Ramcast) {
     let reply_dependency = Timestamp::new(4, GroupId(0)).to_word();
     let (mut core, runs, payloads) = (Vec::new(), [0; 0], [0; 0]);
@@ -347,7 +347,7 @@ fn take_state(scene: &mut Scene, giver: &mut Ramcast) {
     }
 }
 
-/// What another replica sends of a session's message to this group.
+/// A relay of a session's message to this group.
 fn relay(session: SessionId, sequence: u64) -> Vec<u8> {
     let (mut bytes, destinations) = (Vec::new(), GroupSet::first(1));
     encode_name(MessageId::new(session, sequence), &mut bytes);
@@ -355,7 +355,7 @@ fn relay(session: SessionId, sequence: u64) -> Vec<u8> {
     bytes
 }
 
-/// Results of so many bytes about a session's messages.
+/// Results of so many bytes each about a session's messages.
 fn told(messages: Range<u64>, len: usize) -> Vec<u8> {
     let mut results = Vec::new();
     for sequence in messages {

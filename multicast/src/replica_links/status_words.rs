@@ -1,4 +1,4 @@
-//! What replicas tell each other in words: who hears which, where it is written, and what has changed.
+//! Status words, by which replicas report progress: who reads each word, where it is written, which have changed.
 
 use skein_fabric::{Fabric, Source};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
@@ -7,44 +7,45 @@ use super::{ReplicaLinks, member, members};
 use crate::config::Topology;
 use crate::ordering::Links;
 
-/// Words that are looked at together, and those of them that are passed over together if none has changed.
+/// Words that are copied together, and words that are skipped together if none of them has changed.
 const WORDS_AT_ONCE: usize = 64;
 const BLOCK: usize = 8;
 
-/// What a word is.
+/// A column of the status table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StatusColumn {
     /// The writer's acceptance word.
     Accepted,
-    /// Up to which final timestamp all of the writer's group are done with what they share.
+    /// Final timestamp up to which all replicas of the writer's group are done with messages that they share
+    /// with other groups.
     Settled,
-    /// Up to which position a follower needs the leader's log no more.
+    /// Log position up to which a follower no longer needs the leader's log.
     Freed,
-    /// Up to which final timestamp a follower has applied what it delivers.
+    /// Final timestamp up to which a follower has applied its deliveries.
     Applied,
 }
 
 impl StatusColumn {
-    /// Whether it is said to one replica, of the writer's own group.
+    /// Returns whether the word is for a single replica, of the writer's own group.
     pub(super) const fn is_to_one(self) -> bool {
         matches!(self, StatusColumn::Freed | StatusColumn::Applied)
     }
 }
 
-/// What a word means.
+/// The cell of the status table that a word belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub column: StatusColumn,
     pub by: ReplicaId,
-    /// The number of the replica here to which it is said; `None` if it is said to all.
+    /// Row of the replica here that reads it; `None` if all replicas here do.
     pub to: Option<usize>,
 }
 
-/// All of them, in their order.
+/// All columns, in the order of their numbers.
 pub(super) const COLUMNS: [StatusColumn; 4] =
     [StatusColumn::Accepted, StatusColumn::Settled, StatusColumn::Freed, StatusColumn::Applied];
 
-/// Who hears what is said to the other replicas of some groups: one replica on each of their engines.
+/// Readers of a word for the other replicas of the groups `of`: one replica on each of their engines.
 #[derive(Clone, Default)]
 pub(super) struct Audience {
     of: GroupSet,
@@ -52,8 +53,8 @@ pub(super) struct Audience {
 }
 
 impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
-    /// Forgets what a group's replica here was told by the others of its group, and what it has told
-    /// anybody: it begins anew.
+    /// Clears the words that a replica here has received from its group, and those that it has written to any
+    /// engine: the replica starts again.
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
         let (row, told) = (self.place(replica).row, (self.links.len() + 1) * COLUMNS.len());
         self.told[usize::from(row) * told..][..told].fill(0);
@@ -66,8 +67,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// What `writer` has told a replica here counts no more: another incarnation of it tells anew, and perhaps
-    /// the same.
+    /// Clears the word of `writer` at a replica here: a new incarnation of `writer` reports again, perhaps
+    /// the same value.
     pub(crate) fn forget_word(
         &mut self,
         reader: ReplicaId,
@@ -79,8 +80,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.words_seen[at / 8] = 0;
     }
 
-    /// Tells `to`, which is of the same group, a word of `from`'s that is for nobody else; it is told
-    /// again if the link is down now.
+    /// Writes a word from `from` to `to`, a replica of the same group, and to no other. If the link is down,
+    /// the word is written when it comes up.
     pub(crate) fn tell_word(
         &mut self,
         from: ReplicaId,
@@ -94,8 +95,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.write_word(from, to, column, word);
     }
 
-    /// Tells all other replicas of these groups a word of `from`'s, as [`tell_word`](Self::tell_word)
-    /// does: each of their engines once.
+    /// Writes a word from `from` to all other replicas of these groups, once for each of their engines. If a
+    /// link is down, the word is written when it comes up.
     pub(crate) fn tell_groups(
         &mut self,
         from: ReplicaId,
@@ -117,7 +118,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         self.audiences[row].engines = audience;
     }
 
-    /// Finds one replica of these groups on each engine that has one besides `from`.
+    /// Finds one replica of these groups on each engine that runs one, `from` excepted.
     fn gather(&mut self, from: ReplicaId, groups: GroupSet) {
         let Self { places, links, topology, audiences, gathered, .. } = self;
         let audience = &mut audiences[usize::from(places[member(*topology, from)].row)];
@@ -139,12 +140,12 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Whether one of our replicas has told another here a word since the last call.
+    /// Returns whether a replica here has written a word to another replica here since the last call.
     pub(crate) fn take_told_here(&mut self) -> bool {
         std::mem::take(&mut self.told_here)
     }
 
-    /// Where `told` has what `from`, which runs here, told an engine.
+    /// Index in `told` of the last word that `from`, a replica here, wrote to an engine.
     pub(super) fn told_at(
         &self,
         from: ReplicaId,
@@ -176,7 +177,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// Offset, in the words of `reader`'s engine, of what `writer` tells `reader`.
+    /// Byte offset, in the words of `reader`'s engine, of the word that `writer` writes for `reader`.
     pub(super) fn word_at(
         &self,
         reader: ReplicaId,
@@ -193,19 +194,18 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// What the word number `at` is.
+    /// The meaning of word number `at`.
     pub(crate) fn meaning(&self, at: usize) -> Meaning {
         self.meanings[at]
     }
 
-    /// Looks at all words once, and appends those that say something else than when they were last
-    /// looked at: the number of each, and what it says.
+    /// Scans all words once, and appends the number and value of each that has changed since the last scan.
     pub(crate) fn look_at_words(&mut self, news: &mut Vec<(usize, u64)>) {
         let Self { endpoint, words, words_seen, .. } = self;
         let mut from = 0;
         while let Some(at) = endpoint.fabric.changed(*words, words_seen, from) {
             let mut now = [0; WORDS_AT_ONCE * 8];
-            // Where one has changed, others have too.
+            // Neighbours of a changed word have often changed too.
             from = (at + WORDS_AT_ONCE).min(words_seen.len());
             let now = &mut now[..8 * (from - at)];
             endpoint.fabric.copy_out(*words, 8 * at, now);
@@ -222,8 +222,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         }
     }
 
-    /// A replica here begins anew: whatever words for it say, it has not been told. To others here that
-    /// says nothing new.
+    /// A replica here starts again, so every word for it counts as unread. A word that is for other replicas
+    /// here too is reported to them again, with the value that they have.
     pub(crate) fn look_again(&mut self, replica: ReplicaId) {
         let row = usize::from(self.place(replica).row);
         for (seen, meaning) in self.words_seen.iter_mut().zip(&self.meanings) {
@@ -234,7 +234,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     }
 }
 
-/// What the words of an engine with these replicas are, in their order: see [`ReplicaLinks::word_at`].
+/// The meanings of the words of an engine with these replicas, in the order of [`ReplicaLinks::word_at`].
 pub(super) fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
     let groups = (0..topology.groups).map(GroupId);
     let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
@@ -249,7 +249,7 @@ pub(super) fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> 
     to_all.chain(to_one).collect()
 }
 
-/// Appends those words, of which the first has number `at`, that say something else than `seen` does.
+/// Appends the words that differ from `seen`, and updates it. The first word has number `at`.
 fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(usize, u64)>) {
     let now = now.iter().map(|word| u64::from_ne_bytes(*word));
     for (at, (now, seen)) in (at..).zip(now.zip(seen)) {
@@ -260,7 +260,7 @@ fn note_changes(at: usize, now: &[[u8; 8]], seen: &mut [u64], news: &mut Vec<(us
     }
 }
 
-/// Words of an engine with so many replicas.
+/// Number of words of an engine that runs `local` replicas.
 pub(super) fn words_of(topology: Topology, local: usize) -> usize {
     2 * (members(topology) + local * usize::from(topology.replicas))
 }

@@ -1,4 +1,4 @@
-//! Who seems to lead each group: messages go there first, and to its followers if no answer comes soon.
+//! The assumed leaders of the groups: messages go to them first, and to their followers if no answer comes soon.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,34 +9,34 @@ use skein_protocol::mutants::{Mutant, planted};
 
 use super::{Route, SessionKey, SessionTransport};
 
-/// After how long without an answer a message is sent to the followers, too: before they have noticed that
-/// their leader is dead, so that whichever leads next has it.
+/// Time without an answer after which a message is sent to the followers too. They have not noticed by then
+/// that their leader is dead, so whichever leads next has the message.
 pub(super) const SPREAD_AFTER: Duration = Duration::from_millis(2);
 
 /// The replica that answered last for its group.
 #[derive(Clone, Copy)]
 struct Leader {
     slot: u8,
-    /// What came under way in later turns than this one was sent to it, if to a leader alone.
+    /// A message in flight since a later turn than this one, and sent to a leader alone, was sent to this replica.
     since: Duration,
-    /// It has answered since something waited for it too long.
+    /// It has answered since a message waited too long for it.
     trusted: bool,
 }
 
 /// A message that was sent to leaders alone.
 struct First {
-    /// In which turn it was under way first: whoever sends does not ask for the time.
+    /// Time of the first turn with it in flight; `None` before that turn, since senders do not read the clock.
     at: Option<Duration>,
     session: SessionKey,
     sequence: u64,
-    /// Of which groups.
+    /// The groups whose leaders it was sent to.
     groups: GroupSet,
 }
 
-/// Who seems to lead, and what waits for them.
+/// The assumed leaders, and the messages that wait for them.
 pub(super) struct Leaders {
     of: Vec<Leader>,
-    /// The oldest is in front. Those that are answered stay until their time is over.
+    /// Oldest first. Answered messages stay until their time is over.
     first: VecDeque<First>,
 }
 
@@ -46,7 +46,7 @@ impl Leaders {
         Self { of: vec![nobody; usize::from(groups)], first: VecDeque::new() }
     }
 
-    /// A replica has answered as only a leader does.
+    /// Records an answer that only a leader sends.
     pub(super) fn answered(&mut self, now: Duration, by: ReplicaId) {
         let leader = &mut self.of[by.group.index()];
         if leader.slot != by.slot {
@@ -55,17 +55,17 @@ impl Leaders {
         leader.trusted = true;
     }
 
-    /// The slot that answered last, or any.
+    /// The slot that answered last; 0 before the first answer.
     pub(super) fn slot(&self, group: GroupId) -> u8 {
         self.of[group.index()].slot
     }
 
-    /// A message was sent to the leaders alone of some of its groups.
+    /// Records a message that was sent to the leaders alone of some of its groups.
     pub(super) fn sent_first(&mut self, session: SessionKey, sequence: u64, groups: GroupSet) {
         self.first.push_back(First { at: None, session, sequence, groups });
     }
 
-    /// For how long, from `now` on, followers need not be sent anything; `None` if nothing waits for leaders.
+    /// Time from `now` until followers may have to be sent something; `None` if no message waits for leaders.
     pub(super) fn wait_for_them(&self, now: Duration) -> Option<Duration> {
         let oldest = self.first.front()?;
         Some((oldest.at.unwrap_or(now) + SPREAD_AFTER).saturating_sub(now))
@@ -73,8 +73,8 @@ impl Leaders {
 }
 
 impl<F: Fabric> SessionTransport<F> {
-    /// The session's channel to the leader of a group, if that can be trusted to order a message that
-    /// nobody else is sent: it answers, and the session's death would be noticed by all of the group.
+    /// The session's channel to a group's leader, if the leader can be trusted to order a message that no
+    /// other replica is sent: it answers, and all of the group would notice the session's death.
     pub(super) fn way_to_leader(&mut self, session: SessionKey, group: GroupId) -> Option<u32> {
         let Leader { slot, trusted, .. } = self.leaders.of[group.index()];
         let at = self.route_to(ReplicaId::new(group, slot));
@@ -85,7 +85,7 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// Sends to all of a group what its leader alone was sent and has not answered in time.
+    /// Sends messages that were sent to leaders alone, and not answered in time, to all of their groups.
     pub(super) fn spread(&mut self, now: Duration) {
         for new in self.leaders.first.iter_mut().rev().take_while(|it| it.at.is_none()) {
             new.at = Some(now);

@@ -1,4 +1,4 @@
-//! What sessions ask that is not ordered: of whom, and again, until there is an answer.
+//! Unordered queries of sessions: sent to a replica, and repeated until there is an answer.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -11,18 +11,17 @@ use super::{POOL_MAX, SHARED_FROM, SessionKey, SessionTransport};
 use crate::channel::{Channel, Kind};
 use crate::ordered_window::OrderedWindow;
 
-/// After how long a query without an answer is sent to every replica of its group, and again.
+/// Interval after which a query without an answer is sent to every replica of its group.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Of which replica of a group something is asked that is not ordered.
+/// The replica of a group that may answer a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Of the one that leads, when a quorum has confirmed that it does: nothing that was answered before
-    /// is missing in what it says.
+    /// The leader, once a quorum has confirmed that it leads: its answer reflects everything that was answered before.
     Leader,
-    /// Of the one that leads, while it holds a lease: the same, and nobody else need be asked.
+    /// The leader, while it holds a lease: the same guarantee, without a confirmation.
     LeaseHolder,
-    /// Of any that has a state: it may be of any age.
+    /// Any replica with a state: the answer may be of any age.
     Anybody,
 }
 
@@ -35,7 +34,7 @@ impl Of {
         }
     }
 
-    /// Splits it from the query.
+    /// Splits the byte from the query.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (byte, rest) = bytes.split_first()?;
         let of = [Self::LeaseHolder, Self::Anybody, Self::Leader]
@@ -45,16 +44,14 @@ impl Of {
     }
 }
 
-/// A query of a session: what its answer is for.
+/// Identifies a query of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryKey {
-    /// Whose.
     pub session: SessionKey,
-    /// Which.
     pub number: u64,
 }
 
-/// Something that was asked and has no answer.
+/// A query without an answer.
 pub(super) struct Query {
     group: GroupId,
     of: Of,
@@ -62,25 +59,25 @@ pub(super) struct Query {
     bytes: Vec<u8>,
 }
 
-/// What is known of all queries of an [`SessionTransport`]; those under way are with their sessions.
+/// State of all queries of a [`SessionTransport`]. The sessions hold the queries in flight.
 #[derive(Default)]
 pub(super) struct Queries {
-    /// Those that have no answer.
+    /// Number of queries without an answer.
     under_way: usize,
-    /// None of them is to be asked again before this.
+    /// No query is repeated before this time.
     ask_next: Duration,
-    /// Answers that nobody has taken yet.
+    /// Answers that the caller has not taken yet.
     answers: VecDeque<(QueryKey, Vec<u8>)>,
 }
 
 impl Queries {
-    /// For how long nothing needs to be done, if for any time at all.
+    /// The time for which queries need no work, at most `longest`; `None` if there are answers to take.
     pub(super) fn wait_for(&self, longest: Duration) -> Option<Duration> {
         let longest = if self.under_way == 0 { longest } else { longest.min(ASK_AGAIN) };
         self.answers.is_empty().then_some(longest)
     }
 
-    /// A query of the session is under way from `now` on.
+    /// Adds a query of a session.
     fn begin(&mut self, of: &mut OrderedWindow<Query>, number: u64, query: Query) {
         if self.under_way == 0 {
             self.ask_next = query.sent_at + ASK_AGAIN;
@@ -89,7 +86,7 @@ impl Queries {
         of.push(number, query);
     }
 
-    /// An answer is in. The first one counts. Returns of whom it is, then.
+    /// Handles an answer. If it is the first one to its query, returns which replica was asked.
     pub(super) fn answered(
         &mut self,
         under_way: &mut OrderedWindow<Query>,
@@ -104,7 +101,7 @@ impl Queries {
         Some(of)
     }
 
-    /// A session is over, with these queries under way.
+    /// Forgets the queries of a session that is closed.
     pub(super) fn forget_all(&mut self, session: SessionKey, under_way: &OrderedWindow<Query>) {
         self.under_way -= under_way.len();
         self.answers.retain(|(key, _)| key.session != session);
@@ -112,9 +109,8 @@ impl Queries {
 }
 
 impl<F: Fabric> SessionTransport<F> {
-    /// Asks a replica of `group` something that is not ordered; it is asked again, and others are too,
-    /// until the answer is [taken](Self::take_answer) or nobody [waits](Self::forget_query) for it. It
-    /// is `now`.
+    /// Sends a query to a replica of `group`. It is repeated, to the others too, until the answer is
+    /// [taken](Self::take_answer) or the query is [forgotten](Self::forget_query). `now` is the present time.
     pub fn query(
         &mut self,
         now: Duration,
@@ -126,13 +122,13 @@ impl<F: Fabric> SessionTransport<F> {
         assert!(self.topology.all_groups().contains(group));
         let slot = match of {
             Of::Leader | Of::LeaseHolder => self.leaders.slot(group),
-            // Each session has another that it asks first.
+            // Sessions start with different replicas.
             Of::Anybody => (session.0 % u32::from(self.topology.replicas)) as u8,
         };
         self.query_at(now, session, ReplicaId::new(group, slot), of, query)
     }
 
-    /// The same, of this replica first.
+    /// Like [`query`](Self::query), starting with replica `first`.
     pub(crate) fn query_at(
         &mut self,
         now: Duration,
@@ -160,7 +156,7 @@ impl<F: Fabric> SessionTransport<F> {
         key
     }
 
-    /// Asks every replica of a group that has taken what it was sent before.
+    /// Sends a query to every replica of a group whose ring has room for all that was sent before.
     fn ask_all(&mut self, session: SessionKey, group: GroupId, query: &[u8]) {
         for to in self.topology.replicas_of(group) {
             if let Some(channel) = self.route(session, to)
@@ -171,7 +167,7 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// Asks again what has no answer. Whoever led when it was asked may lead no more.
+    /// Repeats the queries without an answer. The replica that led when a query was sent may lead no more.
     pub(super) fn ask_again(&mut self, now: Duration) {
         if self.queries.under_way == 0 || now < self.queries.ask_next {
             return;
@@ -192,20 +188,19 @@ impl<F: Fabric> SessionTransport<F> {
         self.queries.ask_next = ask_next;
     }
 
-    /// An answer that is in, if there is one: to which query, and the buffer that
-    /// [`give_back`](Self::give_back) takes.
+    /// Takes an answer, if there is one: its query, and a buffer to [give back](Self::give_back).
     pub fn take_answer(&mut self) -> Option<(QueryKey, Vec<u8>)> {
         self.queries.answers.pop_front()
     }
 
-    /// An answer's buffer is used again.
+    /// Takes back an answer's buffer for reuse.
     pub fn give_back(&mut self, buffer: Vec<u8>) {
         if self.pool.len() < POOL_MAX && buffer.capacity() <= SHARED_FROM {
             self.pool.push(buffer);
         }
     }
 
-    /// Nobody waits for the answer any more.
+    /// Forgets a query whose answer is no longer needed.
     pub fn forget_query(&mut self, key: QueryKey) {
         let Some(Some(session)) = self.sessions.get_mut(key.session.0 as usize) else { return };
         if let Some(query) = session.queries.remove(key.number) {

@@ -1,4 +1,4 @@
-//! Sessions against replicas that only take down what they are sent, and die.
+//! Sessions against fake replicas, which record what they are sent, and fail.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::leaders::SPREAD_AFTER;
 use super::*;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
-/// Group 0's slots live on nodes 0, 1, 2, and group 1's on 1, 2, 0.
+/// Group 0's slots run on nodes 0, 1, 2, and group 1's on 1, 2, 0.
 const G0: GroupId = GroupId(0);
 const G1: GroupId = GroupId(1);
 
@@ -16,11 +16,11 @@ fn both() -> GroupSet {
     GroupSet::first(2)
 }
 
-/// A node that takes down what its replicas are sent.
+/// A node that records what its replicas are sent.
 struct Fake {
     endpoint: Endpoint<SimFabric>,
     admits: bool,
-    /// To which group, and which sequence number.
+    /// The receiving group and the sequence number.
     seen: Vec<(GroupId, u64)>,
     channels: BTreeMap<GroupId, u32>,
 }
@@ -62,7 +62,7 @@ impl Fake {
         self.endpoint.tell();
     }
 
-    /// What came for the group since the last call.
+    /// The sequence numbers received for the group since the last call.
     fn take(&mut self, group: GroupId) -> Vec<u64> {
         let taken = self.seen.extract_if(.., |(to, _)| *to == group);
         taken.map(|(_, sequence)| sequence).collect()
@@ -129,14 +129,14 @@ impl Scene {
     }
 }
 
-/// Long enough for a death to be noticed, and for the next incarnation to be found.
+/// Time enough to notice a death and to find the next incarnation.
 const SOON: Duration = Duration::from_millis(150);
 
 #[test]
 fn a_replica_that_comes_back_is_sent_all_that_its_group_has_not_answered() {
     let mut scene = Scene::new();
     let session = scene.access.open(SessionId(7));
-    // Short and long ones, to one group and to both.
+    // Short and long messages, to one group and to both.
     for (to, len) in [(both(), 10), (GroupSet::single(G0), 9_000), (GroupSet::single(G1), 10)] {
         scene.send(session, to, len);
     }
@@ -168,7 +168,7 @@ fn what_a_dead_replica_had_replied_counts() {
         scene.send(session, GroupSet::single(G0), 10);
     }
     scene.run(SOON);
-    // The replies land while the session is busy elsewhere, and then their writer dies.
+    // The replies arrive while the session takes no turn, and then their sender dies.
     for sequence in 1..=3 {
         scene.reply(0, G0, sequence);
     }
@@ -250,7 +250,7 @@ fn a_message_is_sent_again_on_demand_where_nothing_waits() {
         assert_eq!(scene.node(node).take(G0), [], "it has answered");
         assert_eq!(scene.node(node).take(G1), [1]);
     }
-    // However often it is repeated, what waits for room in a ring stays one window.
+    // However often messages are repeated, one window at most waits for room in a ring.
     scene.send(session, GroupSet::single(G1), 60_000);
     for _ in 0..1_000 {
         scene.access.retry(session, 1);
@@ -335,16 +335,16 @@ fn an_idle_session_finds_the_next_life_too() {
     assert_eq!(scene.node(0).take(G0), []);
 }
 
-/// Who was sent what of group 0 since the last call, by slot.
+/// Sequence numbers that each slot of group 0 was sent since the last call.
 fn taken(scene: &mut Scene) -> [Vec<u64>; 3] {
     [0, 1, 2]
         .map(|node| if scene.nodes[node].is_some() { scene.node(node).take(G0) } else { vec![] })
 }
 
-/// Long enough for a message and its answer, and shorter than anything waits.
+/// Time enough for a message and its answer, and shorter than any timeout.
 const MOMENT: Duration = Duration::from_micros(600);
 
-/// A session that has had message 1 to group 0 answered, by its first slot, and that group.
+/// A session whose message 1 to group 0 was answered by slot 0, and that group.
 fn led_by_slot_0() -> (Scene, SessionKey, GroupSet) {
     let mut scene = Scene::new();
     let (session, g0) = (scene.access.open(SessionId(7)), GroupSet::single(G0));
@@ -404,7 +404,7 @@ fn what_waits_for_a_leader_goes_to_the_next_one_too() {
     scene.send(session, g0, 10);
     scene.run(MOMENT);
     assert_eq!(taken(&mut scene), [vec![3], vec![], vec![]]);
-    // Whoever answered last is not whom 3 was sent to.
+    // Slot 1 answers, and message 3 was sent to slot 0.
     scene.reply(1, G0, 2);
     scene.run(SPREAD_AFTER + MOMENT);
     assert_eq!(taken(&mut scene), [[3], [3], [3]], "who leads now was not sent it");
@@ -454,7 +454,7 @@ fn what_is_answered_is_not_late_however_late_anybody_looks() {
 #[test]
 fn nobody_sleeps_past_the_time_at_which_followers_are_sent_what_is_late() {
     let (mut scene, session, g0) = led_by_slot_0();
-    // Whoever is not there is asked after, less often.
+    // An unreachable replica is retried, at a longer interval.
     scene.kill(2);
     scene.run(SOON);
     scene.send(session, g0, 10);

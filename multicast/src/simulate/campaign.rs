@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Coverage, Failure, Kept, Profile, Report, run};
 
-/// How many seeds of each profile every test run has, and in which ratio [`Part::of_all`] divides a
-/// number of seeds. A seed of `laps` takes as long as a hundred others, so it has fewer.
+/// Number of seeds of each profile in every test run, and ratio in which [`Part::of_all`] divides a number of
+/// seeds. A seed of `laps` takes as long as a hundred others, so it has fewer.
 pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("default", 1000),
     ("elections", 450),
@@ -47,59 +47,56 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
 /// Seeds of one profile.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What is drawn from the seeds.
     pub profile: Profile,
-    /// The seeds.
     pub seeds: Range<u64>,
 }
 
-/// What is to be run.
+/// A set of seeds to run.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// The seeds of each profile. The parts advance in step, so that a campaign that is stopped has run
-    /// the same fraction of each.
+    /// The seeds of each profile. The parts advance in step, so that a campaign that is stopped has run the
+    /// same fraction of each.
     pub parts: Vec<Part>,
-    /// Seeds that failed in the past: they are run first.
+    /// Seeds that failed in the past, which are run first.
     pub kept: Vec<Kept>,
-    /// No seed is begun after that, the kept ones excepted.
+    /// No seed is begun after this time, except for the kept ones.
     pub until: Option<Instant>,
-    /// The number of threads.
+    /// Number of threads.
     pub jobs: usize,
-    /// One in so many seeds is run twice, and must be the same run: none if zero.
+    /// One in so many seeds is run twice, and both runs must be equal; none if zero.
     pub again_one_in: u64,
-    /// It ends when so many have failed.
+    /// Number of failures at which the campaign ends.
     pub failures_max: usize,
 }
 
-/// What it came to, so far or in the end.
+/// The results of a campaign, so far or in the end.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Seeds that were run to their end.
     pub seeds: u64,
-    /// Messages multicast in them.
+    /// Messages that were multicast in them.
     pub messages: u64,
     /// Changes of leaders in them.
     pub leader_changes: u64,
-    /// Seeds that had one.
+    /// Seeds with a change of leader.
     pub with_leader_change: u64,
     /// Virtual time that passed in them.
     pub simulated: Duration,
-    /// What was hit.
+    /// Counts of the paths that were taken.
     pub coverage: Coverage,
-    /// What failed, in the order in which it was found.
+    /// Failures, in the order in which they were found.
     pub failures: Vec<Failure>,
-    /// The same by profile.
+    /// Results by profile.
     pub profiles: BTreeMap<&'static str, ProfileTally>,
 }
 
-/// The seeds of one profile.
+/// The results of one profile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProfileTally {
     /// Seeds that were run to their end.
     pub passed: u64,
-    /// Seeds that failed.
     pub failed: u64,
-    /// The time that they took, summed over the threads.
+    /// Time that they took, summed over the threads.
     pub took: Duration,
 }
 
@@ -107,13 +104,13 @@ pub struct ProfileTally {
 struct Queue<'a> {
     kept: std::slice::Iter<'a, Kept>,
     parts: &'a [Part],
-    /// How many seeds of each part were begun.
+    /// Number of seeds of each part that were begun.
     begun: Vec<u64>,
     until: Option<Instant>,
 }
 
 impl Queue<'_> {
-    /// The next kept seed; behind them, one of the part of which the smallest fraction was begun.
+    /// The next kept seed; after those, a seed of the part of which the smallest fraction was begun.
     fn pick(&mut self) -> Option<(u64, Profile)> {
         if let Some(kept) = self.kept.next() {
             return Some((kept.seed, kept.profile));
@@ -141,7 +138,8 @@ pub fn on_threads(jobs: usize, work: impl Fn() -> bool + Sync) {
 }
 
 impl Part {
-    /// Divides `seeds` over all profiles as every test run does; each has at least one, and all begin at the same number.
+    /// Divides `seeds` over all profiles as every test run does. Each profile has at least one seed, and all
+    /// begin at the same number.
     pub fn of_all(seeds: &Range<u64>) -> Vec<Self> {
         let (all, len) = (SHARES.iter().map(|(_, of)| of).sum::<u64>(), seeds.end - seeds.start);
         let part = |(name, of): (&str, u64)| {
@@ -154,14 +152,14 @@ impl Part {
 }
 
 impl Part {
-    /// The same seeds, ordered by another protocol, if that [can be](Profile::ordered_by).
+    /// The same seeds, ordered by another protocol, if that is [possible](Profile::ordered_by).
     pub fn ordered_by(self, ordering: super::Ordering) -> Option<Self> {
         Some(Self { profile: self.profile.ordered_by(ordering)?, ..self })
     }
 }
 
 impl Campaign {
-    /// Runs the seeds, and tells `look` of each result. Goes on as long as that returns true.
+    /// Runs the seeds, and calls `look` with each result. Stops when that returns false.
     pub fn run(&self, look: &(dyn Fn(&Tally, Result<&Report, &Failure>) -> bool + Sync)) -> Tally {
         let queue = Mutex::new(Queue {
             kept: self.kept.iter(),

@@ -1,4 +1,4 @@
-//! The onlooker: keeps the history, and checks at each delivery what it rests on.
+//! The onlooker: it keeps the history, and checks at each delivery what the delivery depends on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,25 +22,26 @@ use crate::replica_links::Note;
 
 pub(super) type SimEngine<O> = Engine<SimFabric, Machine, O>;
 
-/// The memory of an incarnation that is over: its log, up to where it was read, and up to where it was whole.
+/// The memory of an incarnation that is over: its log, the index up to which it was read, and the index up to
+/// which it was whole.
 struct Fallen {
     log: Held,
     read: u64,
     whole: u64,
 }
 
-/// What was seen so far.
+/// Everything that was seen so far.
 pub(super) struct Onlooker<O: Driven> {
     pub(super) history: History,
-    /// The log of each replica in its present incarnation; of a slot whose incarnation is not let in, that of its
-    /// last one that was, up to its end.
+    /// The log of each replica in its present incarnation; for a slot whose incarnation is not admitted, the
+    /// log of its last admitted incarnation, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
     fallen: BTreeMap<ReplicaId, Fallen>,
-    /// Of each process the engine that died last, where its memory is still written to.
+    /// For each process, the engine that died last, if its memory is still written to.
     remains: BTreeMap<String, SimEngine<O>>,
-    /// Groups that may be lost: whether what they hold counts is known when they go on, or say that they are.
+    /// Groups that may be lost: whether their memory counts is known once they continue, or report that they are lost.
     pub(super) endangered: GroupSet,
-    /// Who led each group last, in which incarnation, with its first entry committed.
+    /// The last leader of each group with its first entry committed, and its incarnation.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
     rules: Rules,
     pub(super) leader_changes: u64,
@@ -74,7 +75,7 @@ impl<O: Driven> Onlooker<O> {
         let (replicas, endpoint) = engine.inside();
         for replica in replicas {
             let log = self.logs.remove(&replica.id).unwrap_or_default();
-            // An incarnation that was never let in was never counted on.
+            // An incarnation that was never admitted was never counted on.
             if !replica.core.log().is_silent() {
                 let (read, whole) =
                     (replica.keeps(&endpoint.fabric), replica.holds(&endpoint.fabric));
@@ -94,7 +95,7 @@ impl<O: Driven> Onlooker<O> {
         self.history.loses(group);
     }
 
-    /// A group begins anew with nothing.
+    /// A group is recreated with an empty state.
     pub(super) fn recreates(&mut self, group: GroupId) {
         self.history.recreates(group);
         self.rules.recreates(group);
@@ -102,15 +103,15 @@ impl<O: Driven> Onlooker<O> {
         self.fallen.retain(|id, _| id.group != group);
     }
 
-    /// A group goes on from what survivors hold, one of whom has made so many deliveries.
+    /// A group resumes from what survivors hold, one of which has made so many deliveries.
     pub(super) fn revives(&mut self, group: GroupId, reached: u64) {
         self.history.revives(group, reached);
         self.rules.recreates(group);
         self.fallen.retain(|id, _| id.group != group);
     }
 
-    /// Takes in what an engine's turn did, and checks what was delivered in it. `trace` gets a line
-    /// for each thing that happened, with the time.
+    /// Processes the events of an engine's turn, and checks its deliveries. `trace` receives a line for each
+    /// event, with the time.
     pub(super) fn look_at<'a>(
         &mut self,
         engines: impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine<O>> + 'a>,
@@ -119,7 +120,7 @@ impl<O: Driven> Onlooker<O> {
         trace: Option<(&mut Vec<String>, Duration)>,
     ) -> Result<(), Violation> {
         if let Some((trace, now)) = trace {
-            // What one tells many is a line.
+            // Equal reports to many replicas share a line.
             for same in notes.chunk_by(tells_the_same) {
                 trace.push(format!("{now:.3?} {}", describe(same)));
             }
@@ -162,12 +163,12 @@ impl<O: Driven> Onlooker<O> {
                     let holds_now = |of: ReplicaId, at: (u64, Rank)| {
                         let Some((fabric, replica)) = find(engines(), of) else { return false };
                         let last = replica.keeps(fabric);
-                        // What it has read it has; the rest may be whole in its memory.
+                        // What it has read it holds; the rest may be whole in its memory.
                         let log = self.logs.get(&of);
                         log.is_some_and(|log| log.holds(deliver.message, at, last))
                             || at.0 > last && replica.holds(fabric) >= at.0
                     };
-                    // Whoever counts, and says nothing yet, has its former incarnation's words.
+                    // A replica that counts and is still silent has its former incarnation's words.
                     let held = |of: ReplicaId, at: (u64, Rank)| {
                         let speaks =
                             find(engines(), of).is_some_and(|(_, it)| !it.core.log().is_silent());
@@ -188,7 +189,8 @@ impl<O: Driven> Onlooker<O> {
                     self.history.delivers(by, &deliver)?;
                     let core = &find(engines(), by).expect("it turned").1.core;
                     let of_group = replicas_of(engines(), by.group);
-                    // Who leads has it in its log, counted or not, and says itself what may be forgotten.
+                    // A leader has the message in its log, whether or not it counts, and decides itself what
+                    // may be forgotten.
                     let leads = |it: &Replica<Machine, O>| {
                         it.core.log().leads() && it.core.log().ballot() == core.log().ballot()
                     };
@@ -203,7 +205,7 @@ impl<O: Driven> Onlooker<O> {
         self.rules.admits(turned, |id| find(engines(), id).map(|(_, replica)| replica))?;
         self.rules.look_at(turned, &spoke)?;
         self.rules.look_at_logs(turned, |group| members(engines(), group))?;
-        // A lease is gained by whoever did a turn, and broken by what somebody has promised in it.
+        // A lease is gained by a replica that took a turn, and broken by a promise in that turn.
         for leader in replicas {
             check_lease(leader, &endpoint.fabric, || members(engines(), leader.id.group))?;
         }
@@ -219,7 +221,7 @@ impl<O: Driven> Onlooker<O> {
         Ok(())
     }
 
-    /// Whatever a delivery rests on is in every log that a group may choose from now on.
+    /// Checks that everything a delivery depends on is in every log that a group may choose from now on.
     fn check_elections<'a>(
         &self,
         engines: &impl Fn() -> Box<dyn Iterator<Item = &'a SimEngine<O>> + 'a>,
@@ -232,7 +234,7 @@ impl<O: Driven> Onlooker<O> {
             let logs = self.logs.iter().filter(|(id, _)| of_group(id));
             let places = logs.filter_map(|(_, held)| held.place_of(deliver.message));
             let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.rank).collect();
-            // In one of the places in which it was proposed, that is: in others it may have been cut off.
+            // The message must be in one of the places in which it was proposed: in others it may have been cut off.
             let why = places.iter().try_fold(None, |_, place| {
                 let members = members(engines(), group);
                 check_elections(members, |of, _| holds(of, *place)).err().map(Some)
@@ -260,7 +262,7 @@ impl<O: Driven> Onlooker<O> {
         let waiting = endpoint.iter().map(|(_, channel)| channel.waiting()).sum();
         for replica in replicas {
             check_memory(replica.id, &replica.footprint(sessions, waiting))?;
-            // A candidate must find in some quorum's memory whatever is not committed.
+            // A candidate must find in some quorum's memory everything that is not committed.
             if replica.memory.freed_index > replica.core.log().commit_index() {
                 let evidence =
                     format!("{} freed {} uncommitted", replica.id, replica.memory.freed_index);
@@ -274,7 +276,7 @@ impl<O: Driven> Onlooker<O> {
         Ok(())
     }
 
-    /// At the end: the replicas of a group have the same state.
+    /// Checks that the replicas of a group end with the same state.
     pub(super) fn compare<'a>(
         engines: impl Iterator<Item = &'a SimEngine<O>>,
     ) -> Result<(), Violation> {
@@ -291,7 +293,7 @@ impl<O: Driven> Onlooker<O> {
     }
 }
 
-/// The replicas of a group whose memory counts: those that know, and those that would be told by a candidate.
+/// The replicas of a group whose memory counts: those that know it, and those that would learn it from a candidate.
 fn members<'a, O: Driven>(
     engines: impl Iterator<Item = &'a SimEngine<O>>,
     group: GroupId,
@@ -305,7 +307,7 @@ fn members<'a, O: Driven>(
         let knows = |(_, it): &(_, &Replica<Machine, O>)| {
             !it.core.log().is_silent() && it.core.log().view().names(of.id.slot, of.incarnation)
         };
-        // One that an operator has told to take a survivor's state grants nothing before it has taken it.
+        // A replica that an operator has told to take a survivor's state grants nothing before it has it.
         let has_state = of.core.log().role() != Role::Blank && !of.core.log().is_suspended();
         !of.core.log().is_silent() || has_state && of_group.iter().any(knows)
     };
@@ -313,7 +315,7 @@ fn members<'a, O: Driven>(
     members.into_iter()
 }
 
-/// All replicas of a group whose processes live.
+/// All replicas of a group whose processes are alive.
 fn replicas_of<'a, O: Driven>(
     engines: impl Iterator<Item = &'a SimEngine<O>>,
     group: GroupId,
@@ -342,7 +344,7 @@ fn tells_the_same<R>(one: &Note<R>, other: &Note<R>) -> bool {
     }
 }
 
-/// A note, or several that tell different replicas the same.
+/// A description of one note, or of several that report the same to different replicas.
 fn describe<R: std::fmt::Debug>(notes: &[Note<R>]) -> String {
     let told = notes.iter().filter_map(|note| match note {
         Note::ReceivedResult(touch) => Some(touch.to.to_string()),

@@ -1,4 +1,4 @@
-//! The clients of a run: they multicast, take replies, die, and say things again.
+//! The clients of a run: they multicast, take replies, die, and repeat messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,43 +19,43 @@ use crate::session_transport::{Of, QueryKey, SessionKey, SessionTransport};
 
 /// Clients sleep until they are woken, or there is something to retry.
 const NAP: Duration = Duration::from_hours(1);
-/// How often some send again what has no answer. A successor of a dead client does: it begins below
-/// the mark up to which its predecessor said that it needs no replies, so no new leader repeats them
-/// by itself.
+/// Interval at which some clients repeat messages without an answer. A successor of a dead client does: its
+/// sequence numbers begin below the mark up to which its predecessor needs no replies, so no new leader
+/// repeats those by itself.
 const HEIR_RETRIES: Duration = Duration::from_millis(20);
-/// In the names of sessions that a successor may go on with: no node's word ends them.
+/// Marks the names of sessions that a successor may continue: no node ends them.
 const INHERITED: u64 = 2;
 
-/// Whether a session may go on after the death of the process that opened it.
+/// Returns whether a session may continue after the death of the process that opened it.
 pub(super) fn is_inherited(session: SessionId) -> bool {
     session.0 & (INHERITED >> 1) != 0
 }
 
-/// A message as its session remembers it.
+/// A message that a session has sent or is to send.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     destinations: GroupSet,
     exchanges: bool,
     reply: u16,
     len: usize,
-    /// What its twin wants to be replied, if another process says other things under its name.
+    /// The reply that its twin's message asks for, if another process sends another message under the same name.
     twin_reply: Option<u16>,
 }
 
 struct Session {
     key: SessionKey,
-    /// The random bits it was opened with.
+    /// The random bits that it was opened with.
     bits: u64,
-    /// What it sends, and how much of it was sent: a successor begins anew.
+    /// The messages that it sends, and how many of them were sent: a successor begins again.
     script: Vec<Sent>,
     sent: usize,
     unanswered: BTreeMap<u64, GroupSet>,
-    /// Reads that have no answer, and when each was asked.
+    /// Reads without an answer, with the group and the time of each.
     reads: BTreeMap<QueryKey, (GroupId, u64)>,
 }
 
 impl Sent {
-    /// Another message to the same groups, of another length perhaps.
+    /// Another message to the same groups, perhaps of another length.
     fn unlike(&self, scenario: &Scenario, rng: &mut Rng) -> Self {
         let other = draw_message(scenario, rng);
         let reply = if other.reply == self.reply { other.reply + 1 } else { other.reply };
@@ -75,15 +75,15 @@ struct Client {
     access: SessionTransport<SimFabric>,
     waiter: Waiter,
     sessions: Vec<Session>,
-    /// Dies after the next turn in which it sends something; and whether it has an heir.
+    /// Set if the client dies after the next turn in which it sends something; true if it has a successor.
     doomed: Option<bool>,
-    /// When one that sends again what has no answer did so last.
+    /// Time at which it last repeated messages without an answer, if it does so.
     retried: Option<Duration>,
-    /// The client that says other things under the same names.
+    /// The client that sends other messages under the same names.
     twin: Option<usize>,
 }
 
-/// All of them.
+/// All clients of a run.
 pub(super) struct Clients {
     processes: Vec<Client>,
     joined: usize,
@@ -92,7 +92,7 @@ pub(super) struct Clients {
     pub(super) sent: u64,
     pub(super) sessions: usize,
     pub(super) crashes: usize,
-    /// Groups' answers to messages.
+    /// Number of groups' answers to messages.
     pub(super) answers: u64,
 }
 
@@ -121,7 +121,7 @@ impl Clients {
         clients
     }
 
-    /// Another process opens the sessions of the first client, and says other things under the same names.
+    /// Another process opens the sessions of the first client, and sends other messages under the same names.
     fn add_twin<O: Driven>(&mut self, stage: &mut Stage<O>) {
         let names: Vec<_> =
             self.processes[0].sessions.iter().map(|it| (it.bits, Vec::new())).collect();
@@ -130,12 +130,12 @@ impl Clients {
         self.processes.push(twin);
         for (one, other) in [(0, at), (at, 0)] {
             let client = &mut self.processes[one];
-            // What one needs no more, the other may have had no reply to.
+            // One may need no reply to a message that the other has no reply to.
             (client.twin, client.retried) = (Some(other), Some(stage.world.now()));
         }
     }
 
-    /// A client process with `count` sessions, or with those of a crashed one.
+    /// A client process with `count` sessions, or with those of a dead one.
     fn join<O: Driven>(
         &mut self,
         stage: &mut Stage<O>,
@@ -155,7 +155,7 @@ impl Clients {
         };
         let sessions = (0..count).map(|_| open()).collect();
         self.sessions += count;
-        // What a replica was sent before its group was recreated, it has forgotten.
+        // A replica forgets the messages that it was sent before its group was recreated.
         let retried = (heir || stage.scenario.loses).then(|| stage.world.now());
         let waiter = Waiter::new(Waiting::Park);
         Client { name, access, waiter, sessions, doomed: None, retried, twin: None }
@@ -170,7 +170,7 @@ impl Clients {
         self.processes.len()
     }
 
-    /// A turn of one client. Returns whether it found anything to do.
+    /// Lets a client take a turn. Returns whether it found anything to do.
     pub(super) fn turn<O: Driven>(
         &mut self,
         at: usize,
@@ -285,7 +285,7 @@ impl Clients {
         true
     }
 
-    /// Reads something on session `s` of client `at`, one thing at a time.
+    /// Sends one query on session `s` of client `at`, unless one has no answer yet.
     fn ask<O: Driven>(&mut self, at: usize, s: usize, of: Of, stage: &mut Stage<O>) -> bool {
         let Client { access, sessions, .. } = &mut self.processes[at];
         let session = &mut sessions[s];
@@ -297,7 +297,7 @@ impl Clients {
         let patience: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
         let query = patience.to_le_bytes();
         let (asked_at, now) = (stage.onlooker.history.asks(), access.fabric().now());
-        // Some ask whoever led when they last heard of it, some whoever may still think that it does.
+        // Some queries go to the last known leader, some to a replica that may still assume that it leads.
         let key = if stage.rng.one_in(2) {
             let slot = stage.rng.below(u64::from(stage.scenario.topology.replicas)) as u8;
             access.query_at(now, session.key, ReplicaId::new(group, slot), of, &query)
@@ -308,7 +308,7 @@ impl Clients {
         true
     }
 
-    /// Nobody reads any more.
+    /// Forgets all queries: clients read no more.
     pub(super) fn stop_reading(&mut self) {
         for Client { access, sessions, .. } in &mut self.processes {
             for key in sessions.iter_mut().flat_map(|session| std::mem::take(&mut session.reads)) {
@@ -333,7 +333,7 @@ impl Clients {
     }
 
     fn crash<O: Driven>(&mut self, at: usize, again: bool, stage: &mut Stage<O>) {
-        // An heir begins below the mark up to which its predecessor had all replies. A group that was
+        // A successor begins below the mark up to which its predecessor had all replies. A group that was
         // recreated meanwhile goes by that mark, and has forgotten the replies.
         let again = again && !stage.scenario.loses;
         self.crashes += 1;
@@ -356,7 +356,7 @@ impl Clients {
         &self.processes[at].name
     }
 
-    /// Sends once more whatever a client has under way.
+    /// Repeats all messages of a client that are in flight.
     pub(super) fn resend(&mut self, at: usize) {
         let Client { access, sessions, .. } = &mut self.processes[at];
         for session in sessions {
@@ -366,8 +366,8 @@ impl Clients {
         }
     }
 
-    /// Closes every other session, where nothing is under way, and opens others, if it is time. A client that
-    /// closes a session is awake, and does a turn before it sleeps.
+    /// If it is time, closes every other session with nothing in flight, and opens others. A client that
+    /// closes a session is awake, and takes a turn before it sleeps.
     fn reopen<O: Driven>(&mut self, stage: &mut Stage<O>) {
         if self.reopen_at.is_none_or(|after| self.sent < after) {
             return;
@@ -388,7 +388,7 @@ impl Clients {
         }
     }
 
-    /// Whether every message has all its answers.
+    /// Returns whether every message has all its answers.
     pub(super) fn all_answered(&self) -> bool {
         let sessions = || self.processes.iter().flat_map(|client| &client.sessions);
         sessions().all(|s| s.unanswered.is_empty() && s.sent == s.script.len())
@@ -399,18 +399,18 @@ impl Clients {
         sessions.flat_map(|s| s.unanswered.iter().map(|(n, groups)| (s.message(*n), *groups)))
     }
 
-    /// Names of the sessions that are open.
+    /// Names of the open sessions.
     pub(super) fn open_sessions(&self) -> impl Iterator<Item = SessionId> {
         let sessions = self.processes.iter().flat_map(|client| &client.sessions);
         sessions.map(|session| SessionId::from_random(session.bits))
     }
 
-    /// Names of the processes that live.
+    /// Names of the processes that are alive.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().map(|client| client.name.as_str())
     }
 
-    /// Whether one that is awake has written something in or between its turns that its reader was not woken for.
+    /// Returns whether a client that is awake has written something for which it has not woken the reader yet.
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
         let awake = self.processes.iter().filter(|client| !world.is_parked(&client.name));
         awake.map(|client| client.access.endpoint()).any(Endpoint::has_untold)
@@ -430,7 +430,7 @@ impl Clients {
         }
     }
 
-    /// A turn of a client that has no session any more.
+    /// Lets a client without sessions take a turn.
     fn idle_turn(&mut self, at: usize) -> bool {
         let Client { access, waiter, .. } = &mut self.processes[at];
         let worked = access.turn(&mut |_| ()).expect("simulated memory does not run out");
@@ -463,7 +463,7 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
     };
     let reply_max = if rng.one_in(20) { 3000 } else { 300 };
     let reply = rng.below(reply_max) as u16;
-    // What a lost group's state machine has said to others is lost with it.
+    // Results of a lost group's state machine for others are lost with it.
     let exchanges = rng.one_in(3) && !scenario.loses;
     Sent { destinations, exchanges, reply, len: len as usize, twin_reply: None }
 }

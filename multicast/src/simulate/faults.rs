@@ -1,4 +1,4 @@
-//! Faults as data: what goes wrong, and when. Drawn before the run, so that they can be listed, left
+//! Faults as data: what goes wrong, and when. They are drawn before the run, so that they can be listed, left
 //! out one by one, and run again.
 
 use std::fmt;
@@ -8,231 +8,203 @@ use skein_fabric::sim::Rng;
 
 use super::scenario::Scenario;
 
-/// Until all faults end.
+/// A duration that lasts until all faults end.
 pub(super) const FOR_EVER: Duration = Duration::from_hours(1);
 
-/// Something that goes wrong at some moment.
+/// A fault at some moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// After how many messages of all clients.
+    /// Happens after so many messages of all clients,
     pub after: u64,
-    /// And how much later.
+    /// and so much later.
     pub delay: Duration,
-    /// What.
     pub kind: Kind,
 }
 
-/// Which node a fault hits.
+/// The node that a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// That one.
+    /// This node.
     Node(u16),
-    /// Whichever leads that group at the moment; its first leader's, if nobody does.
+    /// The node of the group's present leader; of its first leader, if it has none.
     Leader(u16),
-    /// Whoever begins to lead that group next, so many steps of the run later, if its first entry is
-    /// not committed by then.
+    /// The node of the group's next leader, so many steps of the run after its election, if its first entry
+    /// is not committed by then.
     NewLeader {
-        /// Which group.
+        /// The group.
         group: u16,
-        /// How many steps: none, and nothing of what it writes has landed.
+        /// Number of steps. With 0, nothing that it writes has landed.
         steps: u64,
     },
 }
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// A node dies with everything it remembers, and is started again later, in its next incarnation.
+    /// A node dies and loses its memory, and is started again later, in its next incarnation.
     Crash {
-        /// Which.
         node: Target,
-        /// How much later.
+        /// Time until it is started again.
         back_after: Duration,
     },
-    /// So many replicas of a group die together, its leader's node first, and are started again later,
-    /// in their next lives: more than it tolerates. An operator has to recreate it.
+    /// So many replicas of a group die together, on its leader's node first, and are started again later, in
+    /// their next incarnations: more than the group tolerates. An operator has to recreate it.
     Loss {
-        /// Of which group.
         group: u16,
-        /// How many, a quorum at least.
+        /// Number of replicas, a quorum at least.
         replicas: u8,
-        /// How much later.
+        /// Time until they are started again.
         back_after: Duration,
     },
-    /// A node stands still, keeps its memory, and goes on later.
+    /// A node is suspended, keeps its memory, and resumes later.
     Pause {
-        /// Which.
         node: Target,
-        /// For how long.
+        /// Time until it resumes.
         lasts: Duration,
         /// All its connections break meanwhile.
         flaps: bool,
     },
     /// Everything from and to a node is so many times slower.
     Slow {
-        /// Which.
         node: Target,
-        /// How many times.
+        /// How many times slower it is.
         factor: u64,
-        /// For how long.
         lasts: Duration,
     },
-    /// What one node sends another is held back, and perhaps the other way round too.
+    /// What one node sends to another is held back, perhaps in both directions.
     Cut {
-        /// From which.
         from: Target,
-        /// To which.
         to: Target,
-        /// Also the other way round.
+        /// Also in the other direction.
         both_ways: bool,
-        /// For how long.
         lasts: Duration,
     },
-    /// What a node sends all other nodes is held back, or what they send it, or both.
+    /// What a node sends to all other nodes is held back, or what they send to it, or both.
     Isolate {
-        /// Which.
         node: Target,
-        /// What it sends.
+        /// What it sends is held back.
         outbound: bool,
-        /// What it is sent.
+        /// What is sent to it is held back.
         inbound: bool,
-        /// For how long.
         lasts: Duration,
     },
-    /// What clients send a node is held back, and what it sends them: it knows messages from other nodes
-    /// alone.
+    /// What clients and a node send to each other is held back: it receives messages from other nodes alone.
     Deaf {
-        /// Which.
         node: Target,
-        /// For how long.
+        /// Time until it is over.
         lasts: Duration,
     },
     /// The connections between two nodes break, and can be made again at once.
     Flap {
-        /// Between this one
+        /// One end of the connections.
         one: Target,
-        /// and this one.
         other: Target,
     },
     /// A node's clock runs at another rate: so many thousandths of the true one.
     Skew {
-        /// Which.
         node: Target,
-        /// At which rate.
+        /// The rate in thousandths.
         per_mille: u64,
     },
     /// A client process dies, perhaps in the middle of a turn's writes.
     ClientCrash {
-        /// Which.
         client: usize,
-        /// Right after a turn in which it sent something, when nothing of that has landed.
+        /// It dies right after a turn in which it sent something, when none of that has landed.
         midway: bool,
         /// Its successor opens the same sessions and sends again what it had sent: late retries.
         again: bool,
     },
     /// The connections between a client and a node break, and can be made again at once.
     ClientFlap {
-        /// Which client.
+        /// Index of the client.
         client: usize,
-        /// Which node.
         node: Target,
     },
-    /// A client sends everything that is under way once more: duplicates.
+    /// A client sends all its messages in flight once more: duplicates.
     Resend {
-        /// Which.
+        /// Index of the client.
         client: usize,
     },
-    /// An operator lets a replica lead its group.
+    /// An operator makes a replica lead its group.
     Transfer {
-        /// Of which group.
         group: u16,
-        /// Which replica.
+        /// Slot of the replica.
         slot: u8,
     },
-    /// An operator has a group evict a replica.
+    /// An operator makes a group evict a replica.
     Evict {
-        /// Of which group.
         group: u16,
-        /// Which replica.
+        /// Slot of the replica.
         slot: u8,
     },
-    /// The next replica of a group that takes a state stands still for ever: while it takes it, or when it has
-    /// it and is not admitted yet.
+    /// The next replica of a group that receives a state is suspended for the rest of the load: while it
+    /// receives it, or when it has it and is not admitted yet.
     Stall {
-        /// Of which group.
         group: u16,
-        /// When it has the state.
+        /// It is suspended when it has the state.
         has_state: bool,
     },
-    /// A node is stopped in the middle of its next turn, and goes on with it later.
+    /// A node is stopped in the middle of its next turn, and continues it later.
     StopInside {
-        /// Which.
         node: Target,
-        /// After so many looks at its memory, its mail and its clock.
+        /// Stops after so many reads of its memory, its mail and its clock,
         looks: u64,
-        /// Or after so many at its clock.
+        /// or after so many reads of its clock.
         clock_looks: u64,
-        /// How much later.
         lasts: Duration,
     },
-    /// A node is given no memory: it can neither create a region nor attach one.
+    /// A node gets no memory: it can neither create a region nor attach one.
     Scarce {
-        /// Which.
         node: Target,
-        /// For how long.
+        /// Time until it gets memory again.
         lasts: Duration,
     },
-    /// No time passes by a node's clock.
+    /// A node's clock stands still.
     ClockStop {
-        /// Which.
         node: Target,
-        /// For how long.
+        /// Time until it runs again.
         lasts: Duration,
     },
     /// A node's clock is put forward.
     ClockJump {
-        /// Which.
         node: Target,
-        /// By how much.
+        /// Time by which it is put forward.
         by: Duration,
     },
-    /// A node dies, and is started in vain before it runs again: each start uses up an incarnation.
+    /// A node dies, and fails to start several times before it runs again: each start uses up an incarnation.
     FailedStarts {
-        /// Which.
         node: Target,
-        /// How often.
+        /// Number of failed starts.
         times: u32,
-        /// How much later it runs.
+        /// Time until it runs.
         back_after: Duration,
     },
-    /// A node dies and is started with a count of its starts that is out of date, as with a directory that was
-    /// restored: it has lost its memory, and passes for one that has not. Later somebody puts it right.
+    /// A node dies and is started with a count of its starts that is out of date, as with a directory that
+    /// was restored from a backup: it has lost its memory, and passes for a process that has not. It is
+    /// corrected later.
     WrongLife {
-        /// Which.
         node: Target,
-        /// How many starts its count lacks.
+        /// Number of starts that its count lacks.
         lacks: u32,
-        /// How much later it is put right.
+        /// Time until it is corrected.
         lasts: Duration,
     },
-    /// A replica hears of a ballot that many elections have led to, of which it had not heard.
+    /// A replica receives a ballot that many elections have led to, of which it has seen none.
     Elections {
-        /// Of which group.
         group: u16,
-        /// Which replica.
         slot: u8,
-        /// How many.
+        /// Number of elections.
         count: u32,
     },
-    /// The next replica of a group that is let in, having lost its memory, is told to lead it.
+    /// The next replica of a group that is admitted after it had lost its memory is told to lead it.
     Promote {
-        /// Of which group.
+        /// The group.
         group: u16,
     },
 }
 
 impl Kind {
-    /// Whom it hits, where it waits for that one to be there.
+    /// The target, if the fault waits until there is one.
     pub(super) fn waits_for(&self) -> Option<Target> {
         match *self {
             Self::Crash { node, .. }
@@ -247,7 +219,7 @@ impl Kind {
         }
     }
 
-    /// Whose memory it takes.
+    /// The target whose memory the fault destroys.
     pub(super) fn kills(&self) -> Option<Target> {
         match *self {
             Self::Crash { node, .. }
@@ -259,7 +231,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// The client that it hits, if it hits one.
+    /// The client that it hits, if any.
     pub(super) fn client(&self) -> Option<usize> {
         match self.kind {
             Kind::ClientCrash { client, .. }
@@ -308,7 +280,7 @@ impl Mix {
     }
 }
 
-/// Of a time, a tenth to the whole.
+/// A random time, from a tenth of `longest` to the whole.
 pub(super) fn some_of(rng: &mut Rng, longest: Duration) -> Duration {
     let longest = longest.as_micros() as u64;
     Duration::from_micros(rng.between(longest / 10, longest))
@@ -366,7 +338,7 @@ fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
         _ => Target::Leader(rng.below(u64::from(topology.groups)) as u16),
     };
     let (node, other) = (target(), target());
-    // About as long as it takes to be suspected: now shorter, now longer.
+    // About the time until a suspicion: sometimes shorter, sometimes longer.
     let lasts = some_of(rng, if scenario.lags { 12 } else { 3 } * suspected_after);
     let kind = if crash {
         Kind::Crash { node, back_after: some_of(rng, 2 * suspected_after) }

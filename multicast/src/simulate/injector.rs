@@ -1,4 +1,4 @@
-//! What makes the faults of a scenario happen, and ends them.
+//! Starts the faults of a scenario, and ends them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -16,25 +16,23 @@ use super::world::Stage;
 use crate::operate::Command;
 
 skein_protocol::paths! {
-    /// How often each kind of fault happened.
+    /// Counts of the faults that happened, by kind.
     FaultCounts:
-    /// A node died.
     node_crashes,
-    /// A node began another incarnation.
+    /// A dead node began its next incarnation.
     node_restarts,
-    /// A node that was to die was spared until its groups could bear it.
+    /// The crash of a node was put off until its groups could tolerate it.
     crashes_put_off,
-    /// A node stood still.
+    /// A node was suspended.
     pauses,
-    /// A node stood still, and its connections broke meanwhile.
+    /// A node was suspended, and its connections broke meanwhile.
     pauses_with_flaps,
-    /// A node was slow.
     slow_nodes,
-    /// Two nodes were cut off from each other, one way.
+    /// Two nodes were cut off from each other, in one direction.
     cuts_one_way,
-    /// Two nodes were cut off from each other, both ways.
+    /// Two nodes were cut off from each other, in both directions.
     cuts_both_ways,
-    /// A node was cut off from all others, one way.
+    /// A node was cut off from all others, in one direction.
     isolations_one_way,
     /// A node was cut off from all others.
     isolations,
@@ -44,39 +42,38 @@ skein_protocol::paths! {
     node_flaps,
     /// A clock ran at another rate.
     skews,
-    /// A client died.
     client_crashes,
-    /// A client died right after it had written, before anything of that arrived.
+    /// A client died right after it had written, before any of that arrived.
     client_crashes_midway,
-    /// A client's successor sent again what it had sent.
+    /// A client's successor sent again what its predecessor had sent.
     late_retries,
     /// The connections between a client and a node broke.
     client_flaps,
-    /// A client sent again what was under way.
+    /// A client sent its messages in flight again.
     duplicate_retries,
-    /// Whoever had begun to lead fell before its first entry was committed.
+    /// A new leader was hit before its first entry was committed.
     new_leaders_hit,
-    /// An operator let a replica lead.
+    /// An operator made a replica lead.
     transfers,
     /// An operator had a replica evicted.
     evictions,
-    /// An operator let a replica lead that had just been let in.
+    /// An operator made a replica lead that had just been admitted.
     promotions,
-    /// A replica that was brought up to date stood still for ever.
+    /// A learner was suspended for the rest of the load.
     learners_stopped,
     /// A node was stopped in the middle of a turn.
     stops_inside_turns,
-    /// A node was given no memory.
+    /// A node got no memory.
     scarcities,
     /// A clock stood still.
     clock_stops,
     /// A clock was put forward.
     clock_jumps,
-    /// A node was started in vain.
+    /// A start of a node failed.
     failed_starts,
     /// A node was started with a count of its starts that was out of date.
     wrong_lives,
-    /// A replica heard of many elections at once.
+    /// A replica received a ballot that many elections had led to.
     elections_heard_of,
 }
 
@@ -96,19 +93,20 @@ impl Undo {
     }
 }
 
-/// The faults to come and those that are going on.
+/// The faults that are to come, and those in progress.
 pub(super) struct Injector {
     /// In their order.
     coming: VecDeque<Fault>,
-    /// Those whose message was sent, and when they happen.
+    /// Faults whose message was sent, and the times at which they happen.
     due: Vec<(Duration, Kind)>,
     ends: Vec<(Duration, Undo)>,
-    /// Of each group, the last ballot in which whoever began to lead was hit: once is enough.
+    /// For each group, the last ballot whose new leader was hit: one hit is enough.
     hit: BTreeMap<u16, Ballot>,
-    /// Since when the one that begins to lead is known to, in looks; and how often that was looked for.
+    /// For each group, the ballot of its new leader, and the number of scans when it was first seen; and the
+    /// number of scans so far.
     began: BTreeMap<u16, (Ballot, u64)>,
     looks: u64,
-    /// Replicas that were seen not to be let in, where somebody waits for that they are.
+    /// Replicas that were seen as not admitted, while a fault waits for an admission.
     learning: BTreeSet<ReplicaId>,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
@@ -129,14 +127,14 @@ impl Injector {
         }
     }
 
-    /// Whether a fault waits for a moment that is soon over.
+    /// Returns whether a fault waits for a moment that is soon over.
     pub(super) fn aims(&self) -> bool {
         let aimed =
             |(_, kind): &(_, Kind)| matches!(kind.waits_for(), Some(Target::NewLeader { .. }));
         self.due.iter().any(aimed)
     }
 
-    /// Whether it is not the moment yet for what a fault waits for.
+    /// Returns whether the moment that a fault waits for has not come.
     fn misses<O: Driven>(&mut self, target: Target, nodes: &Nodes<O>) -> bool {
         match target {
             Target::Node(_) => false,
@@ -152,7 +150,7 @@ impl Injector {
         }
     }
 
-    /// A replica of the group that has been let in since it was last looked for, if there is one.
+    /// A replica of the group that was admitted since the last scan, if there is one.
     fn let_in<O: Driven>(&mut self, group: u16, nodes: &Nodes<O>) -> Option<ReplicaId> {
         let members = nodes.members(GroupId(group)).filter_map(|id| nodes.find(id));
         let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.log().is_silent());
@@ -160,12 +158,12 @@ impl Injector {
         named.iter().map(|it| it.id).find(|id| self.learning.remove(id))
     }
 
-    /// Whether something is going on that holds messages back.
+    /// Returns whether something in progress holds messages back.
     pub(super) fn holds_back<O: Driven>(&self, stage: &Stage<O>) -> bool {
         !self.ends.is_empty() || self.operator.has_work(stage)
     }
 
-    /// Makes happen and ends what is due. Returns whether there was anything.
+    /// Starts and ends the faults that are due. Returns whether there were any.
     pub(super) fn go_on<O: Driven>(
         &mut self,
         nodes: &mut Nodes<O>,
@@ -217,7 +215,7 @@ impl Injector {
                 && self.operator.counts.losses() > 0
                 && (self.operator.has_work(stage) || !nodes.all_serve(group, stage))
             {
-                // Not before it serves again.
+                // Not before the group serves again.
                 self.due.push((now + Duration::from_millis(1), kind));
             } else if let Some(node) = kind.kills()
                 && !nodes.may_crash(nodes.node(node))
@@ -391,7 +389,7 @@ impl Injector {
                 self.counts.elections_heard_of +=
                     u64::from(nodes.hear_of_elections(id, count, stage)?);
             }
-            Kind::Promote { .. } | Kind::Stall { .. } => {} // They wait for their moment, which `go_on` sees.
+            Kind::Promote { .. } | Kind::Stall { .. } => {} // `go_on` finds their moment.
             Kind::Evict { group, slot } => {
                 let whom = ReplicaId::new(GroupId(group), slot);
                 if let Some(leader) = nodes.leader(group) {
@@ -422,7 +420,7 @@ impl Injector {
                 stage.note(|| format!("fault: n{node} is started again"));
                 nodes.restart(node, stage)?;
             }
-            // It stands still until the last of its pauses is over.
+            // The node stays suspended until the last of its pauses is over.
             Undo::Resume(node) if self.ends.iter().any(|(_, it)| it.resumes(node)) => {}
             Undo::Resume(node) => {
                 stage.note(|| format!("fault: n{node} goes on"));
@@ -457,7 +455,7 @@ impl Injector {
         Ok(())
     }
 
-    /// Ends everything, for good.
+    /// Ends all faults, for good.
     pub(super) fn end_all<O: Driven>(
         &mut self,
         nodes: &mut Nodes<O>,
@@ -480,8 +478,8 @@ impl Injector {
     }
 }
 
-/// The names between which nothing goes: from all processes of `node` to those of `other`, or of
-/// every other node, and the other way round.
+/// The pairs of names between which nothing passes: from all processes of `node` to those of `other`, or of
+/// every other node; and, with `inbound`, in the other direction.
 fn pairs<O: Driven>(
     nodes: &Nodes<O>,
     node: u16,

@@ -1,15 +1,14 @@
-//! Seeds that are written down, a line each: `multicast/tests/seeds.txt`, and files of failures.
+//! Files of seeds, one a line: `multicast/tests/seeds.txt`, and lists of failures.
 
 use super::Profile;
 
 /// A seed that found something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The seed.
     pub seed: u64,
-    /// What is drawn from it.
+    /// The profile that is drawn from it.
     pub profile: Profile,
-    /// What it found.
+    /// The property that it broke, or another note.
     pub found: String,
 }
 
@@ -25,7 +24,7 @@ impl Kept {
             .collect()
     }
 
-    /// Reads a line: the seed, the profile, what it found.
+    /// Parses a line: the seed, the profile, and what it found.
     pub fn parse(line: &str) -> Option<Self> {
         let (seed, rest) = line.split_once(' ')?;
         let (profile, found) = rest.split_once(' ').unwrap_or((rest, ""));

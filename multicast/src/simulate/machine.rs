@@ -1,5 +1,5 @@
-//! The state machine of simulations: checks every payload, exchanges now and then, and waits. Its
-//! state is large enough to be copied in several parts, and changes while it is copied.
+//! The state machine of simulations. It checks every payload, exchanges results for some messages, and waits
+//! for results. Its state is copied in several parts, and changes while it is copied.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,12 +11,12 @@ use crate::application::{Application, Delivery, Malformed, Outbox};
 
 /// Cells of the state, each changed by some messages.
 const CELLS: u64 = 64;
-/// So many messages are under way at most, in a machine that takes more while it waits.
+/// Limit of messages in flight in a machine that takes more while it waits.
 const UNDER_WAY_MAX: u64 = 12;
-/// Entries in a part of a copy at most: few, so that there are many parts.
+/// Limit of entries in a part of a copy: few, so that there are many parts.
 const PART_MAX: usize = 16;
 
-/// The bytes that message `message` carries: its sender and its replicas know them alike.
+/// The payload of message `message`, which its sender and its replicas compute alike.
 pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![u8::from(exchanges)];
     bytes.extend_from_slice(&reply.to_le_bytes());
@@ -29,7 +29,7 @@ pub(super) fn payload(message: MessageId, exchanges: bool, reply: u16, len: usiz
     bytes
 }
 
-/// What group `from` exchanges about a message.
+/// The result of group `from` about a message.
 fn result(message: MessageId, from: GroupId) -> Vec<u8> {
     let len = (message.sequence * 37 + u64::from(from.0)) % 500;
     (0..len).map(|i| (message.sequence + i) as u8 ^ from.0 as u8).collect()
@@ -40,31 +40,29 @@ fn result(message: MessageId, from: GroupId) -> Vec<u8> {
 enum StateKey {
     /// A cell, by number.
     Cell(u64),
-    /// What a message was answered: session and sequence number.
+    /// The reply to a message: session and sequence number.
     Reply(u64, u64),
 }
 
-/// What is not in entries, and goes with the last part.
+/// The part of the state that is not in entries, and is copied with the last part.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Rest {
-    /// Of all deliveries, in their order.
+    /// Digest of all deliveries, in their order.
     digest: u64,
     delivered: u64,
-    /// Results that are here of messages that are not over: session, sequence number, group.
+    /// Results received about messages that are not over: session, sequence number, group.
     results: BTreeSet<(u64, u64, u16)>,
-    /// Messages delivered whose other groups' results are not all here.
+    /// Delivered messages for which not all groups' results are here.
     waiting: Vec<Waits>,
 }
 
-/// A message that is answered when other groups' results are here.
+/// A message that is answered once other groups' results are here.
 #[derive(Clone, Serialize, Deserialize)]
 struct Waits {
     session: u64,
     sequence: u64,
     position: u64,
-    /// The groups whose results it waits for.
     needed: Vec<u16>,
-    /// The length of the reply.
     reply: u16,
 }
 
@@ -74,33 +72,33 @@ struct Part {
     rest: Option<Rest>,
 }
 
-/// A copy under way.
+/// A copy in progress.
 #[derive(Default)]
 struct Copying {
     left: VecDeque<StateKey>,
     changed: BTreeSet<StateKey>,
 }
 
-/// One replica's machine.
+/// The state machine of one replica.
 pub(super) struct Machine {
     group: GroupId,
-    /// So many messages wait for results at most.
+    /// Limit of messages that wait for results.
     waiting_max: usize,
     entries: BTreeMap<StateKey, u64>,
     rest: Rest,
     copying: Option<Copying>,
-    /// Entries in a part of a copy.
+    /// Limit of entries in a part of a copy.
     part: usize,
-    /// How often it was asked something.
+    /// Number of queries that it has received.
     asked: u64,
-    /// The first thing that was not as it should be.
+    /// The first violation of what a machine may rely on.
     pub(super) broken: Option<String>,
 }
 
 impl Machine {
-    /// A machine that waits for one message's results before it takes another, or goes on with others
-    /// until several wait; whose copies take long, or very long. Drawn apart, so that it changes nothing else
-    /// that a seed draws.
+    /// A machine that waits for one message's results before it takes another, or continues until several
+    /// messages wait; and whose copies take long, or very long. It is drawn from its own hash, so that
+    /// nothing else changes that a seed draws.
     pub(super) fn new(group: GroupId, seed: u64) -> Self {
         let drawn = mix(seed);
         Self {
@@ -115,7 +113,7 @@ impl Machine {
         }
     }
 
-    /// Of the whole state: the same at replicas that have delivered the same.
+    /// Digest of the whole state: equal at replicas that have delivered the same messages.
     pub(super) fn digest(&self) -> u64 {
         let entries = self.entries.iter().map(|(key, word)| match key {
             StateKey::Cell(cell) => mix(cell ^ mix(*word)),
@@ -124,7 +122,7 @@ impl Machine {
         entries.fold(mix(self.rest.digest ^ self.rest.delivered), |digest, word| mix(digest ^ word))
     }
 
-    /// Deliveries that are over, and so are all before them.
+    /// Number of deliveries that are over, up to the first that is not.
     pub(super) fn done(&self) -> u64 {
         self.rest.waiting.first().map_or(self.rest.delivered, |first| first.position - 1)
     }
@@ -186,7 +184,7 @@ impl Application for Machine {
         let word = mix(message.session.0 ^ message.sequence ^ delivery.clock);
         self.rest.digest = mix(self.rest.digest ^ word ^ delivery.time_ms);
         if message.session.is_own() {
-            // A node says that a client's process has died, and whose session that was.
+            // A node reports the death of a client's process: the payload names its session.
             let session = bytes.try_into().expect("eight bytes");
             return out.end_session(SessionId(u64::from_le_bytes(session)));
         }
@@ -240,7 +238,7 @@ impl Application for Machine {
     }
 
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
-        // Some have to be asked again and again.
+        // Some queries must be repeated before they are answered.
         self.asked += 1;
         let patience = u16::from_le_bytes(query.try_into().expect("as it was asked"));
         answer.extend_from_slice(&self.rest.delivered.to_le_bytes());

@@ -1,14 +1,14 @@
-//! Makes a failure small: leaves out one fault after the other, messages and clients, as long as the
-//! same property breaks.
+//! Minimises a failure: leaves out faults, messages and clients one after the other, as long as the same
+//! property breaks.
 
 use std::time::{Duration, Instant};
 
 use super::{Failure, Profile, Reduction, Scenario, run_scenario};
 
-/// Schedules that are tried before a scenario is held to be harmless: leaving something out changes
-/// everything that is drawn after it.
+/// Schedules that are tried before a scenario counts as harmless: leaving something out changes everything
+/// that is drawn after it.
 const SCHEDULES: u64 = 4;
-/// Messages that are not halved any more.
+/// Number of messages that is not halved any more.
 const MESSAGES_MIN: u64 = 8;
 
 impl Failure {
@@ -26,7 +26,7 @@ impl Failure {
         }
     }
 
-    /// One that leaves something out and breaks the same property, if there is one.
+    /// A failure with something left out that breaks the same property, if there is one.
     fn smaller(&self, until: Instant) -> Option<Self> {
         let Scenario { seed, profile, ordering, .. } = self.scenario;
         let profile = Profile::named(profile)?.ordered_by(ordering)?;
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-/// What leaves something more out: half of the faults first, then each; then messages and clients.
+/// Reductions that leave out something more: half of the faults first, then single ones; then messages and clients.
 fn smaller_reductions(scenario: &Scenario) -> Vec<Reduction> {
     let now = &scenario.reduction;
     let left = scenario.faults_left();

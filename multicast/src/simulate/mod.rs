@@ -1,10 +1,10 @@
-//! A cluster in one thread, from one seed: engines and sessions on the simulated fabric, every
-//! property checked while it runs.
+//! A cluster in one thread, from one seed: engines and sessions on the simulated fabric, with every property
+//! checked while it runs.
 //!
-//! A run draws everything from its seed: the topology, sizes so small that every ring and log is
-//! lapped, the load, which process runs next, who is slow, which client crashes. It ends when enough
-//! was sent, everything was answered, and the replicas have nothing left to do; then what must have
-//! happened is checked. The same seed is the same run, to the byte.
+//! A run draws everything from its seed: the topology, sizes so small that every ring and log is lapped, the
+//! load, which process runs next, which is slow, which client crashes. It ends when enough was sent,
+//! everything was answered, and the replicas have nothing left to do; then it checks what must have happened
+//! by the end. Equal seeds give equal runs, to the byte.
 
 mod campaign;
 mod checker;
@@ -49,86 +49,91 @@ use self::world::Simulation;
 use crate::endpoint::EndpointPaths;
 use crate::replica::ReplicaPaths;
 
-/// What a run came to.
+/// The result of a run that kept all properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// What was run.
     pub scenario: Scenario,
-    /// Of everything that landed, and when: the same for the same seed.
+    /// Hash of everything that landed, and when. Equal seeds give equal fingerprints.
     pub fingerprint: u64,
-    /// Messages multicast.
+    /// Messages that were multicast.
     pub messages: u64,
-    /// How often the least lapped log and the least lapped ring were lapped.
+    /// Number of times that the least lapped log, or ring, was lapped.
     pub laps: u64,
-    /// How often a group's leader was followed by another.
+    /// Changes of a group's leader.
     pub leader_changes: u64,
-    /// How much virtual time has passed.
+    /// Virtual time that has passed.
     pub simulated: Duration,
-    /// What was hit.
+    /// Counts of the paths that were taken.
     pub coverage: Coverage,
-    /// What happened, if that was kept.
+    /// The events of the run, if they were traced.
     pub trace: Vec<String>,
 }
 
-/// How often each thing happened, over one run or many.
+/// Counts of events, over one run or many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Of the scenario's faults.
+    /// Faults of the scenario.
     pub faults: FaultCounts,
-    /// Of groups that lost more than they tolerate.
+    /// Losses of groups that lost more than they tolerate.
     pub losses: LossCounts,
-    /// In the simulated world.
+    /// Events of the simulated world.
     pub world: Counters,
-    /// In the group log.
+    /// Paths in the group log.
     pub group: GroupPaths,
-    /// In the order between groups.
+    /// Paths in the ordering between groups.
     pub protocol: Paths,
-    /// In channels.
+    /// Paths in channels.
     pub endpoints: EndpointPaths,
-    /// Between the protocol and its memory.
+    /// Paths in the replicas' drivers.
     pub replicas: ReplicaPaths,
 }
 
 /// A run that broke a property, and its last events if they were traced.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was run.
     pub scenario: Scenario,
-    /// What broke.
     pub violation: Violation,
-    /// What led to it, the latest last.
+    /// The events that led to it, the latest last.
     pub trace: Vec<String>,
 }
 
 thread_local! {
-    /// Where the last panic of this thread was, if panics are kept quiet.
+    /// Location of this thread's last panic, if panics are kept quiet.
     static PANICKED_AT: Cell<Option<String>> = const { Cell::new(None) };
 }
 
-/// From here on nothing is printed when a thread panics: a run that does has failed, and what it panicked
-/// with, and where, is told with its seed.
+/// Suppresses the messages of panics from here on: a run that panics has failed, and the panic's message and
+/// location are reported with its seed.
 pub fn keep_panics_quiet() {
     panic::set_hook(Box::new(|panic| PANICKED_AT.set(panic.location().map(ToString::to_string))));
 }
 
-/// Where this thread has panicked since it was last asked, if panics are [kept quiet](keep_panics_quiet).
+/// The location of this thread's panic since the last call, if panics are [kept quiet](keep_panics_quiet).
 pub fn panicked_at() -> Option<String> {
     PANICKED_AT.take()
 }
 
-/// Runs what a profile draws from a seed. With `trace`, keeps what happened, for people to read.
+/// Runs the scenario that a profile draws from a seed. With `trace`, keeps the events, for people to read.
+///
+/// # Errors
+///
+/// The property that the run broke.
 pub fn run(seed: u64, profile: Profile, trace: bool) -> Result<Report, Box<Failure>> {
     run_scenario(&Scenario::draw(seed, profile), trace)
 }
 
 /// Runs a scenario.
+///
+/// # Errors
+///
+/// The property that the run broke.
 pub fn run_scenario(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
     scenario.ordering.run(scenario, trace)
 }
 
 fn run_ordered_by<O: Driven>(scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
     let mut simulation = None;
-    // An assertion of the code under test is a violation too, and wants its seed told.
+    // A failed assertion of the code under test is a violation too, and is reported with its seed.
     let run = catch_unwind(AssertUnwindSafe(|| {
         let simulation = simulation.insert(Simulation::<O>::new(scenario.clone(), trace)?);
         simulation.run()?;
@@ -152,7 +157,7 @@ fn run_ordered_by<O: Driven>(scenario: &Scenario, trace: bool) -> Result<Report,
 }
 
 impl Coverage {
-    /// Adds another run's.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.faults.add(&other.faults);
         self.losses.add(&other.losses);
@@ -163,23 +168,23 @@ impl Coverage {
         self.replicas.add(&other.replicas);
     }
 
-    /// What was never hit.
+    /// Names of the counters that are zero.
     pub fn never_hit(&self) -> impl Iterator<Item = &'static str> {
         self.all().filter(|(_, count)| *count == 0).map(|(name, _)| name)
     }
 
-    /// What was never hit, though it can be: each is a hole in what was run.
+    /// Names of the counters that are zero although they can rise: each is a hole in what was run.
     pub fn holes(&self) -> impl Iterator<Item = &'static str> {
         self.never_hit().filter(|name| *name != Self::SELDOM)
     }
 
-    /// What need not happen: that a span changed while a write that names it was under way. A leader
-    /// overwrites its log only where every follower that counts has what stood there; but one that
-    /// is deposed, and takes over another's log, may have writes under way to a replica that has
-    /// not heard of it yet. What lands there is of another ballot than that replica reads.
+    /// A counter that may stay zero: a span changed while a write from it was in flight. A leader overwrites
+    /// its log only where every voting follower has what was there. But a deposed leader that adopts
+    /// another's log may have writes in flight to a replica that has not seen the change yet. What lands
+    /// there is of another ballot than that replica reads.
     pub const SELDOM: &'static str = "late_spans";
 
-    /// Everything that is counted.
+    /// All counters.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.faults
             .all()
@@ -193,7 +198,7 @@ impl Coverage {
 }
 
 impl Failure {
-    /// The command that runs it again, with all that was left out of it left out.
+    /// The command that runs it again, with the same reduction.
     pub fn replay(&self) -> String {
         let Scenario { seed, profile, ordering, reduction, .. } = &self.scenario;
         let end = seed + 1;
@@ -205,7 +210,7 @@ impl Failure {
         format!("skein sim{ordering} --profile {profile} --seeds {seed}..{end}{reduced} --trace")
     }
 
-    /// The same seed was two different runs.
+    /// Two runs of one seed differed.
     fn of_two_runs(first: Report, second: &Report) -> Self {
         let evidence = format!(
             "two runs of one seed differ: {:016x} and {:016x} after {:?} and {:?}",

@@ -1,4 +1,4 @@
-//! The nodes of a run: their engines, which die and begin new lives, stand still, and go on.
+//! The nodes of a run: their engines, which die and begin new incarnations, are suspended, and resume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,40 +34,40 @@ pub(super) struct Process<O: Driven> {
     pub(super) name: String,
     pub(super) node: u16,
     number: u16,
-    /// While it lives.
+    /// `None` while the process is dead.
     pub(super) engine: Option<SimEngine<O>>,
-    /// One that runs in its place, and passes for an incarnation that is over: nobody is to count on it.
+    /// A process that runs in its place, under an incarnation that is over: no other must count on it.
     impostor: Option<SimEngine<O>>,
     waiter: Waiter,
     pub(super) stands_still: bool,
-    /// Turns in a row in which it found nothing to do.
+    /// Number of turns in a row in which it found nothing to do.
     vain: u32,
 }
 
-/// The onlooker looks at one in so many turns that found nothing to do and told nothing. Such a turn changes nothing
-/// that a rule is about, but its clock has gone on, and others may have written to it. To look at all of them took
-/// more time than all turns did.
+/// The onlooker inspects one in so many turns that found nothing to do and reported nothing. Such a turn
+/// changes nothing that a rule is about, but its clock has advanced, and others may have written to it.
+/// Inspecting all of them took more time than all turns did.
 const LOOKED_AT: u32 = 8;
 
-/// All of them.
+/// All nodes of a run.
 pub(super) struct Nodes<O: Driven> {
     topology: Topology,
     pub(super) processes: Vec<Process<O>>,
-    /// How often each node was started before.
+    /// Number of earlier starts of each node.
     incarnations: Vec<u32>,
     /// The last incarnation of each node that came to run.
     ran: Vec<u32>,
-    /// Processes that were started.
+    /// Number of processes that were started.
     started: u64,
-    /// What those that died had covered.
+    /// Coverage of the engines that died.
     past: Coverage,
-    /// Sessions that nodes took to be dead since somebody last asked.
+    /// Sessions that nodes reaped since the last [`Nodes::take_mourned`].
     reaped: Vec<SessionId>,
-    /// A group was recreated. What was sent to its former self, others keep until it is done with something
-    /// that is behind it.
+    /// Whether a group was recreated. Other groups keep what they had sent to it before, until it is done
+    /// with a later message.
     recreated: bool,
-    /// In front of which position leaders may have overwritten the log of each incarnation of a replica, in each
-    /// generation of its group.
+    /// Position in front of which leaders may have overwritten the log, for each incarnation of a replica in
+    /// each generation of its group.
     floors: BTreeMap<(ReplicaId, u32, u32), u64>,
 }
 
@@ -166,23 +166,24 @@ impl<O: Driven> Nodes<O> {
         Ok(())
     }
 
-    /// What another process of a node knows: who it is.
+    /// The roster of a new process of a node, which contains only itself.
     fn draw_roster(&mut self, node: u16, incarnation: u32) -> Arc<Roster> {
         self.started += 1;
         let own = Seen { replaced: 0, identity: 1, incarnation, process: self.started };
         Arc::new(Roster::new(node, own, BTreeMap::new()))
     }
 
-    /// A node that died is started so often without coming to run.
+    /// A dead node fails to start so many times.
     pub(super) fn start_in_vain(&mut self, node: u16, times: u32) {
         self.incarnations[usize::from(node)] += times;
     }
 
-    /// A node that died runs again as if it had been started less often, in an incarnation that others have met or one
-    /// before it: an incarnation in which it failed to start would be as good as any. What it does is looked at by nobody,
-    /// for its replicas are none of their groups'. That holds only if all others that run have met that incarnation or a
-    /// later one: whoever has not takes it in, and Skein claims nothing for what the two may do while those that
-    /// have are away. Without that nothing is started. Returns whether it was.
+    /// Runs a dead node as if it had been started less often: in an incarnation that others have met, or an
+    /// earlier one. An incarnation in which it failed to start would be as good as any. The onlooker ignores
+    /// this process, since its replicas are none of their groups'. That is valid only if all other running
+    /// engines have met that incarnation or a later one: an engine that has not would accept the process, and
+    /// Skein guarantees nothing about what the two may do while the engines that have met it are away. If the
+    /// condition does not hold, nothing is started. Returns whether the process was started.
     pub(super) fn start_wrongly(&mut self, node: u16, lacks: u32, stage: &mut Stage<O>) -> bool {
         let incarnation = self.ran[usize::from(node)].saturating_sub(lacks);
         let others = self.processes.iter().filter(|process| process.node != node);
@@ -199,7 +200,7 @@ impl<O: Driven> Nodes<O> {
         true
     }
 
-    /// A node dies with all it remembers.
+    /// A node dies and loses its memory.
     pub(super) fn crash(&mut self, node: u16, stage: &mut Stage<O>) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if let Some(engine) = process.engine.take() {
@@ -222,7 +223,7 @@ impl<O: Driven> Nodes<O> {
         }
     }
 
-    /// A node that died begins its next incarnation.
+    /// A dead node begins its next incarnation.
     pub(super) fn restart(&mut self, node: u16, stage: &mut Stage<O>) -> Result<(), Violation> {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             if process.impostor.take().is_some() {
@@ -236,8 +237,8 @@ impl<O: Driven> Nodes<O> {
         Ok(())
     }
 
-    /// Whether each group tolerates the loss of what this node remembers, besides what is lost now:
-    /// a replica's memory is lost until its group has let its next incarnation in.
+    /// Returns whether each group tolerates the loss of this node's memory, besides what is lost now: a
+    /// replica's memory is lost until its group has admitted its next incarnation.
     pub(super) fn may_crash(&self, node: u16) -> bool {
         let counts = |id: ReplicaId| self.counts(id, Some(node));
         let tolerated = usize::from(self.topology.replicas) / 2;
@@ -248,14 +249,14 @@ impl<O: Driven> Nodes<O> {
         })
     }
 
-    /// The processes of a node do nothing until they are told to go on.
+    /// Suspends the processes of a node.
     pub(super) fn stop(&mut self, node: u16) {
         for process in self.processes.iter_mut().filter(|process| process.node == node) {
             process.stands_still = true;
         }
     }
 
-    /// The node of a replica that its group brings up to date: that takes a state, or has taken it.
+    /// The node of a learner in this group that is receiving a state, or, with `has_state`, that has received one.
     pub(super) fn learner(&self, group: u16, has_state: bool) -> Option<u16> {
         let silent = self.members(GroupId(group)).filter_map(|id| self.find(id));
         let mut silent = silent.filter(|it| it.core.log().is_silent() && self.runs(it.id));
@@ -266,8 +267,9 @@ impl<O: Driven> Nodes<O> {
         learner.map(|it| self.topology.node_of(it.id))
     }
 
-    /// Whether a replica's memory counts in its group without a node. One that has not read that its `Join` is
-    /// committed counts as soon as somebody else of its group has: that one says so when it sets out to lead.
+    /// Returns whether a replica's memory counts in its group if the node `without` is left out. A replica
+    /// that has not read that its `Join` is committed counts as soon as another of its group has, since that
+    /// one says so when it stands for election.
     fn counts(&self, id: ReplicaId, without: Option<u16>) -> bool {
         let of_group =
             self.members(id.group).filter(|id| Some(self.topology.node_of(*id)) != without);
@@ -277,7 +279,7 @@ impl<O: Driven> Nodes<O> {
             let names = |other: &Replica<Machine, O>| {
                 other.core.log().view().names(id.slot, it.incarnation)
             };
-            // One that an operator has told to take a survivor's state counts when it has taken it.
+            // A replica that an operator has told to take a survivor's state counts once it has it.
             let has_state = it.core.log().role() != Role::Blank && !it.core.log().is_suspended();
             !it.core.log().is_silent() || has_state && known.any(names)
         })
@@ -293,19 +295,20 @@ impl<O: Driven> Nodes<O> {
         self.topology.replicas_of(group)
     }
 
-    /// How many replicas make a quorum.
+    /// Number of replicas in a quorum.
     pub(super) fn quorum(&self) -> usize {
         self.topology.quorum()
     }
 
-    /// Whether a group has a leader; and where many groups are hit at once, whether none of them is being recreated.
+    /// Returns whether a group has a leader; and, in scenarios that hit many groups at once, whether no group
+    /// is being recreated.
     pub(super) fn all_serve(&self, group: u16, stage: &Stage<O>) -> bool {
         let many = stage.scenario.memory_outlives > Duration::ZERO;
         let serves = |group| self.remember(group) >= self.quorum();
         self.leader(group).is_some() && (!many || self.groups().all(serves))
     }
 
-    /// How many replicas of a group have a memory that counts.
+    /// Number of replicas of a group whose memory counts.
     pub(super) fn remember(&self, group: GroupId) -> usize {
         self.members(group).filter(|id| self.counts(*id, None)).count()
     }
@@ -317,14 +320,14 @@ impl<O: Driven> Nodes<O> {
         slots.map(|slot| self.topology.node_of(ReplicaId::new(GroupId(group), slot))).collect()
     }
 
-    /// Whether the process of a replica lives, and does not stand still.
+    /// Returns whether the process of a replica is alive and not suspended.
     pub(super) fn runs(&self, id: ReplicaId) -> bool {
         let node = self.topology.node_of(id);
         let mut of_node = self.processes.iter().filter(|process| process.node == node);
         of_node.all(|process| process.engine.is_some() && !process.stands_still)
     }
 
-    /// Tells every replica of a group to do something.
+    /// Gives a command to every replica of a group.
     pub(super) fn command(
         &mut self,
         group: GroupId,
@@ -347,12 +350,12 @@ impl<O: Driven> Nodes<O> {
         self.engines().flat_map(|engine| engine.inside().0).find(|replica| replica.id == id)
     }
 
-    /// The engines that live.
+    /// The engines that are alive.
     pub(super) fn engines(&self) -> impl Iterator<Item = &SimEngine<O>> {
         self.processes.iter().filter_map(|process| process.engine.as_ref())
     }
 
-    /// Up to which index any replica of a group has its log in its memory.
+    /// Index up to which any replica of a group has its log in its memory.
     pub(super) fn written_up_to(&self, group: GroupId) -> u64 {
         let of_group = self.engines().flat_map(|engine| {
             let (replicas, endpoint) = engine.inside();
@@ -362,7 +365,7 @@ impl<O: Driven> Nodes<O> {
         of_group.max().unwrap_or(0)
     }
 
-    /// Bytes of a state that each incarnation of a replica was given which has none yet.
+    /// For each incarnation of a replica that has no state yet, the bytes of the state that it has received.
     pub(super) fn taken(&self) -> impl Iterator<Item = (ReplicaId, u32, u64)> {
         let replicas = self.engines().flat_map(|engine| engine.inside().0);
         replicas.filter_map(|it| Some((it.id, it.incarnation, it.taken_bytes()?)))
@@ -374,7 +377,7 @@ impl<O: Driven> Nodes<O> {
         of_node.map(|process| process.name.clone()).collect()
     }
 
-    /// The node that is meant.
+    /// The node that a target denotes now.
     pub(super) fn node(&self, target: Target) -> u16 {
         match target {
             Target::Node(node) => node,
@@ -389,7 +392,7 @@ impl<O: Driven> Nodes<O> {
         }
     }
 
-    /// Who leads a group, with its first entry committed.
+    /// The leader of a group, with its first entry committed.
     pub(super) fn leader(&self, group: u16) -> Option<ReplicaId> {
         let members = self.topology.replicas_of(GroupId(group));
         let leading =
@@ -397,7 +400,7 @@ impl<O: Driven> Nodes<O> {
         leading.max_by_key(|replica| replica.core.log().ballot()).map(|replica| replica.id)
     }
 
-    /// Who begins to lead a group, in which ballot, and has not committed its first entry.
+    /// The new leader of a group, which has not committed its first entry, and its ballot.
     pub(super) fn new_leader(&self, group: u16) -> Option<(ReplicaId, Ballot)> {
         let members = self.topology.replicas_of(GroupId(group));
         let leading = members.filter_map(|id| self.find(id)).filter(|it| it.core.log().leads());
@@ -405,7 +408,7 @@ impl<O: Driven> Nodes<O> {
         new.map(|it| (it.id, it.core.log().ballot())).max_by_key(|(_, ballot)| *ballot)
     }
 
-    /// Tells a replica's engine to do something. Returns whether it did.
+    /// Gives a command to a replica's engine. Returns whether it was carried out.
     pub(super) fn tell(
         &mut self,
         id: ReplicaId,
@@ -423,7 +426,7 @@ impl<O: Driven> Nodes<O> {
         Ok(done)
     }
 
-    /// A replica hears that so many elections have gone by. Returns whether it runs.
+    /// A replica receives a ballot that so many elections have led to. Returns whether the replica runs.
     pub(super) fn hear_of_elections(
         &mut self,
         id: ReplicaId,
@@ -441,7 +444,7 @@ impl<O: Driven> Nodes<O> {
         Ok(true)
     }
 
-    /// Lets the onlooker take in what an engine has just done.
+    /// Lets the onlooker inspect what an engine has just done.
     fn look_at(&mut self, at: usize, stage: &mut Stage<O>) -> Result<(), Violation> {
         let engine = self.processes[at].engine.as_mut().expect("it just did something");
         let notes = engine.take_journal();
@@ -480,7 +483,7 @@ impl<O: Driven> Nodes<O> {
         Ok(())
     }
 
-    /// Lets a process do a turn. Returns whether it found anything to do.
+    /// Lets a process take a turn. Returns whether it found anything to do.
     pub(super) fn turn(&mut self, at: usize, stage: &mut Stage<O>) -> Result<bool, Violation> {
         let process = &mut self.processes[at];
         if process.impostor.is_some() {
@@ -512,13 +515,13 @@ impl<O: Driven> Nodes<O> {
         Ok(worked)
     }
 
-    /// Takes the sessions that nodes took to be dead, and had their groups told so.
+    /// Takes the sessions that nodes considered dead, and whose end they have multicast.
     pub(super) fn take_mourned(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.reaped)
     }
 
-    /// Somebody who sleeps though there is something to read, if anybody does, and those live who should have
-    /// woken it.
+    /// A process that sleeps although there is something to read, if there is one and the process that should
+    /// have woken it is alive.
     pub(super) fn oversleeps(&self, stage: &Stage<O>) -> Option<&str> {
         let sleeper = self.processes.iter().find(|process| {
             let engine = process.engine.as_ref().filter(|_| !process.stands_still);
@@ -528,8 +531,8 @@ impl<O: Driven> Nodes<O> {
         sleeper.map(|process| process.name.as_str())
     }
 
-    /// Whether an engine has written something that its reader was not woken for: one that is awake, or one that will
-    /// wake it when it ticks.
+    /// Returns whether an engine has written something for which it has not woken the reader yet: it is
+    /// awake, or will wake the reader at its next tick.
     pub(super) fn owe_wake_ups(&self, world: &World) -> bool {
         let goes_on = self.processes.iter().filter(|process| !process.stands_still);
         goes_on.filter_map(|it| Some((&it.name, it.engine.as_ref()?.inside().1))).any(
@@ -540,14 +543,14 @@ impl<O: Driven> Nodes<O> {
         )
     }
 
-    /// When the first of those that sleep wakes by itself.
+    /// The earliest time at which a sleeping process wakes by itself.
     pub(super) fn first_alarm(&self, stage: &Stage<O>) -> Option<Duration> {
         let awake = |process: &&Process<O>| process.engine.is_some() && !process.stands_still;
         let sleeping = self.processes.iter().filter(awake);
         sleeping.filter_map(|process| stage.world.parked_until(&process.name)).min()
     }
 
-    /// What is not as it should be when nothing is left to do, if anything is not.
+    /// An error message for what should not be left when the replicas have nothing to do, if there is anything.
     pub(super) fn leftover(&self) -> Option<String> {
         for engine in self.engines() {
             let (replicas, endpoint) = engine.inside();

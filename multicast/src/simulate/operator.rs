@@ -1,6 +1,6 @@
-//! The operator of a run: when a group has lost more memories than it tolerates, looks that it says
-//! so and does nothing, and then recreates it: in every other run from the survivor with the best log, if
-//! there is one, and else with nothing, accepting that what it held is gone.
+//! The operator of a run. When a group has lost more memories than it tolerates, it checks that the group
+//! reports this and does nothing. Then it recreates the group: in every other run from the survivor with the
+//! best log, if there is one, and otherwise empty, accepting the loss of what it held.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,57 +17,58 @@ use crate::engine::Engine;
 use crate::operate::{Command, Recreation, ballot_counter_of, settled_clock_of};
 use crate::replica::Replica;
 
-/// For how long a group that has said that it is lost must keep still before it is recreated.
+/// Time for which a group that has reported that it is lost must commit nothing before it is recreated.
 const LOOKED_AT_FOR: Duration = Duration::from_millis(100);
 
 skein_protocol::paths! {
-    /// What became of groups that lost more than they tolerate.
+    /// Counts of groups that lost more than they tolerate, by outcome.
     LossCounts:
     /// A group lost more memories than it tolerates.
     groups_lost,
-    /// A group went on, more of whose processes had died at once than it tolerates: it was written into the memory of
-    /// some until others were let in.
+    /// A group continued although more of its processes had died at once than it tolerates: the memory of
+    /// some was written to until others were admitted.
     groups_that_went_on,
-    /// A group whose every replica had lost its memory was recreated.
+    /// A group was recreated, all of whose replicas had lost their memory.
     empty_groups_recreated,
-    /// A group some of whose replicas still had their memory was recreated.
+    /// A group was recreated, some of whose replicas still had their memory.
     remains_recreated,
-    /// A group went on from the log of a survivor.
+    /// A group resumed from the log of a survivor.
     revived,
 }
 
 impl LossCounts {
-    /// How often a group lost more than it tolerates at once.
+    /// Number of times that a group lost more than it tolerates at once.
     pub(super) fn losses(&self) -> u64 {
         self.groups_lost + self.groups_that_went_on
     }
 }
 
-/// Looks after groups that are lost.
+/// Recreates groups that are lost.
 #[derive(Default)]
 pub(super) struct Operator {
     lost: GroupSet,
-    /// Since when those that may be lost have said without a break that they are. One may say so until it is elected
-    /// who counts on an incarnation that does not know yet that it was let in.
+    /// For groups that may be lost, the time since which they have reported it without a break. A group may
+    /// report it until a leader is elected that counts on an incarnation which has not learned yet that it
+    /// was admitted.
     saying: BTreeMap<GroupId, Duration>,
-    /// Those that said so: since when, and where the longest log in any memory ended then, read or not, and
-    /// with its payloads or without. A member that lags may learn yet that what it was written before is
-    /// committed, once it has the payloads; nothing is committed after.
+    /// Groups that have reported that they are lost: since when, and the end of the longest log in any memory
+    /// then, read or not, with its payloads or without. A member that lags may still learn that entries which
+    /// it was sent before are committed, once it has their payloads; nothing is committed after them.
     said: Vec<(GroupId, Duration, u64)>,
-    /// How often a group was to be recreated.
+    /// Number of recreations so far.
     attempts: u64,
-    /// What survivors held, and had not delivered, when their groups went on from it.
+    /// Messages that survivors held, and had not delivered, when their groups resumed from them.
     held: Vec<(GroupId, Vec<MessageId>)>,
     pub(super) counts: LossCounts,
 }
 
 impl Operator {
-    /// Whether a group is lost now, or may be.
+    /// Returns whether a group is lost now, or may be.
     pub(super) fn has_work<O: Driven>(&self, stage: &Stage<O>) -> bool {
         !self.lost.is_empty() || !stage.onlooker.endangered.is_empty()
     }
 
-    /// Nodes have died: takes in which groups did not bear it.
+    /// Records, after nodes have died, the groups that did not tolerate it.
     pub(super) fn count_losses<O: Driven>(&mut self, nodes: &Nodes<O>, stage: &mut Stage<O>) {
         for group in nodes.groups() {
             if self.lost.contains(group) || nodes.remember(group) >= nodes.quorum() {
@@ -90,7 +91,7 @@ impl Operator {
         stage.onlooker.loses(group);
     }
 
-    /// Looks which of the groups that may be lost are, by what they say, and which have gone on.
+    /// Decides which of the groups that may be lost are lost, by what they report, and which have continued.
     fn look_at_endangered<O: Driven>(&mut self, nodes: &Nodes<O>, stage: &mut Stage<O>) {
         let now = stage.world.now();
         for group in stage.onlooker.endangered.iter() {
@@ -114,7 +115,7 @@ impl Operator {
         }
     }
 
-    /// Returns whether a group was recreated.
+    /// Handles lost groups. Returns whether a group was recreated.
     pub(super) fn go_on<O: Driven>(
         &mut self,
         nodes: &mut Nodes<O>,
@@ -148,7 +149,7 @@ impl Operator {
         Ok(false)
     }
 
-    /// At the end: whatever a survivor held from which a group went on, the group has delivered.
+    /// Checks at the end that a group has delivered everything that the survivor held from which it resumed.
     pub(super) fn check_held(&self, history: &History) -> Result<(), Violation> {
         let all = self.held.iter().flat_map(|(group, held)| held.iter().map(move |m| (*group, *m)));
         let mut gone = all.filter(|(group, message)| !history.has_delivered(*group, *message));
@@ -223,8 +224,8 @@ fn replicas<O: Driven>(
     nodes.members(group).filter_map(|id| nodes.find(id))
 }
 
-/// Whether all replicas of the group run, and none of those that could know denies that it is lost:
-/// one that has lost its own memory can only wait.
+/// Returns whether all replicas of the group run, and none of those that could know denies that it is lost: a
+/// replica that has lost its own memory can only wait.
 fn says_that_it_is_lost<O: Driven>(nodes: &Nodes<O>, group: GroupId) -> bool {
     let says = |id| {
         nodes.runs(id) && nodes.find(id).is_some_and(|it| it.is_lost() || it.core.log().is_silent())

@@ -1,7 +1,7 @@
-//! What orders in a simulation, and what that asks of an ordering beside what its driver does.
+//! The orderings that can be simulated, and what the simulator needs of an ordering besides its driver.
 //!
-//! An ordering that is added needs a variant of [`Ordering`], its facts, and [`Driven`]. All three stand here, so that no
-//! other file of the simulator, of its tests or of `skein sim` has to change.
+//! To add an ordering, add a variant of [`Ordering`], its facts, and [`Driven`]. All three are in this file,
+//! so that no other file of the simulator, of its tests or of `skein sim` has to change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,17 +16,17 @@ use crate::ordering::Links;
 /// An ordering, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordering {
-    /// [RamCast](Ramcast), of one group or several.
+    /// [RamCast](Ramcast), for one group or several.
     Ramcast,
-    /// [The smallest one](Single), of one group.
+    /// [The smallest ordering](Single), for one group.
     Single,
 }
 
 impl Ordering {
-    /// All that there are.
+    /// All orderings.
     pub const ALL: [Self; 2] = [Self::Ramcast, Self::Single];
 
-    /// The one that runs where none is named. The seeds of `multicast/tests/seeds.txt` failed with it.
+    /// The ordering that runs if none is named. The seeds of `multicast/tests/seeds.txt` failed with it.
     pub const DEFAULT: Self = Self::Ramcast;
 
     /// The facts that the simulator needs of each ordering, in one table.
@@ -49,7 +49,7 @@ impl Ordering {
         }
     }
 
-    /// All but the [default](Self::DEFAULT) one.
+    /// All orderings but the [default](Self::DEFAULT).
     pub fn others() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|it| *it != Self::DEFAULT)
     }
@@ -59,28 +59,29 @@ impl Ordering {
         self.facts().about
     }
 
-    /// Whether a message may be sent to several groups. If not, scenarios have one group.
+    /// Returns whether a message may be sent to several groups. If not, scenarios have one group.
     pub const fn orders_several_groups(self) -> bool {
         self.facts().orders_several_groups
     }
 
-    /// Whether every counter of [`Coverage`] can rise, so that one that stays at zero is a hole in what was run.
+    /// Returns whether every counter of [`Coverage`] can rise, so that one that stays at zero is a hole in
+    /// what was run.
     pub const fn reaches_all_counters(self) -> bool {
         self.facts().reaches_all_counters
     }
 
-    /// The option of `skein sim` that names it, after a space. Empty for the [default](Self::DEFAULT) one.
+    /// The option of `skein sim` that names it, after a space. Empty for the [default](Self::DEFAULT).
     pub(super) fn option(self) -> String {
         if self == Self::DEFAULT { String::new() } else { format!(" --ordering {self}") }
     }
 
-    /// Runs a scenario with it. With `trace`, keeps what happened.
+    /// Runs a scenario with it. With `trace`, keeps the events.
     pub(super) fn run(self, scenario: &Scenario, trace: bool) -> Result<Report, Box<Failure>> {
         (self.facts().run)(scenario, trace)
     }
 }
 
-/// A row of the table. The methods of [`Ordering`] say what each field means.
+/// A row of the table. The methods of [`Ordering`] document the fields.
 struct Facts {
     name: &'static str,
     about: &'static str,
@@ -108,10 +109,10 @@ impl FromStr for Ordering {
 
 /// An ordering that can be simulated.
 pub(crate) trait Driven: Links {
-    /// Another group's proposal, if that is what a record says.
+    /// Another group's proposal, if the record contains one.
     fn proposal(record: &Self::Record) -> Option<Remote>;
 
-    /// Adds how often each path was taken that is not the common one.
+    /// Adds its counts of the paths taken other than the common one.
     fn cover(&self, coverage: &mut Coverage);
 }
 
@@ -130,7 +131,7 @@ impl Driven for Single {
         None
     }
 
-    /// It counts none.
+    /// It has no such counters.
     fn cover(&self, _: &mut Coverage) {}
 }
 

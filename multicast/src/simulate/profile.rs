@@ -1,4 +1,4 @@
-//! The kinds of scenarios: what each is good for, and what of everything is drawn for it.
+//! The kinds of scenarios: the purpose of each, and what is drawn for it.
 
 use super::faults::Mix;
 use super::ordering::Ordering;
@@ -8,29 +8,26 @@ use crate::session_transport::Of;
 /// A kind of scenario: what is drawn from a seed, and how much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// By which it is asked for.
     pub name: &'static str,
-    /// What it is good for.
+    /// A short description of its purpose.
     pub about: &'static str,
-    /// What orders.
     pub ordering: Ordering,
-    /// Faults at least, and so many more at most.
+    /// Minimum number of faults, and the range above it.
     pub(super) faults: (u64, u64),
     pub(super) mix: Mix,
-    /// Messages at least, and so many more at most.
+    /// Minimum number of messages, and the range above it.
     pub(super) messages: (u64, u64),
-    /// One in so many has sixteen groups.
+    /// One in so many scenarios has sixteen groups.
     pub(super) large_one_in: u64,
-    /// Goes on until every ring and log was lapped twice.
+    /// The run continues until every ring and log was lapped twice.
     pub(super) laps: bool,
-    /// One replica a group, now and then.
+    /// Some scenarios have groups of one replica.
     pub(super) single: bool,
-    /// The leader of a group dies or stands still for long, whatever else happens.
+    /// The leader of a group dies or is suspended for long, whatever else happens.
     pub(super) leader_falls: bool,
     /// A group loses more memories than it tolerates.
     pub(super) loses: bool,
-    /// Groups are large, leaders are what faults hit, and what is under way lands in the middle of
-    /// what a replica does to let another lead.
+    /// Groups are large, faults hit leaders, and events in flight land while a replica grants its log.
     pub(super) elections: bool,
     /// Many sessions do one thing after the other, over several groups of which some are slow.
     pub(super) overlaps: bool,
@@ -38,27 +35,27 @@ pub struct Profile {
     pub(super) lags: bool,
     /// A minority of nodes is away until everything was sent.
     pub(super) away: bool,
-    /// Connections end, those of clients too, and say nothing of who was behind them.
+    /// Connections end, those of clients too, which implies nothing about the processes behind them.
     pub(super) network: bool,
-    /// The logs of a group go apart, and whoever looks at memory is held up now and then.
+    /// The logs of a group diverge, and processes are sometimes held up between reads of memory.
     pub(super) forks: bool,
-    /// Sessions read what is not ordered, of leaders.
+    /// The kind of unordered reads that sessions make.
     pub(super) reads: Option<Of>,
-    /// Replicas that were given the state lead as soon as they are let in.
+    /// Replicas that received a state lead as soon as they are admitted.
     pub(super) learners: bool,
-    /// A replica that is brought up to date stops for ever.
+    /// A learner is suspended for the rest of the load.
     pub(super) stalls: bool,
-    /// A follower hears its own leader, and nobody else.
+    /// A follower receives from its own leader, and from no other.
     pub(super) severed: bool,
-    /// A leader has messages from other groups' leaders alone, while a follower lags.
+    /// A leader receives messages from other groups' leaders alone, while a follower lags.
     pub(super) relayed: bool,
-    /// Two processes say different things under the same names.
+    /// Two processes send different messages under the same names.
     pub(super) twins: bool,
-    /// What surrounds the processes is against them.
+    /// The environment of the processes is difficult.
     pub(super) surroundings: Option<Surroundings>,
 }
 
-/// No fault at all.
+/// No faults.
 const QUIET: Mix = Mix {
     crashes: 0,
     pauses: 0,
@@ -74,7 +71,7 @@ const QUIET: Mix = Mix {
     deafs: 0,
 };
 
-/// What the profiles have in common that have nothing else to say about it.
+/// The defaults of a profile.
 const PLAIN: Profile = Profile {
     name: "",
     about: "",
@@ -103,7 +100,7 @@ const PLAIN: Profile = Profile {
 };
 
 impl Profile {
-    /// All profiles; the first is what is run if none is named.
+    /// All profiles; the first is run if none is named.
     pub const ALL: [Self; 30] = [
         Self {
             name: "default",
@@ -504,7 +501,7 @@ impl Profile {
         },
     ];
 
-    /// The same, ordered by another protocol; `None` if it is about several groups, and the ordering is of one.
+    /// The same profile, ordered by another protocol; `None` if it needs several groups and the ordering has one.
     pub fn ordered_by(self, ordering: Ordering) -> Option<Self> {
         let uneven = self.surroundings == Some(Surroundings::Uneven);
         let of_several = self.overlaps || self.severed || self.relayed || uneven;

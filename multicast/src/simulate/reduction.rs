@@ -1,4 +1,4 @@
-//! What is left out of what a seed draws: how a failure that was made small is run again.
+//! What is left out of a seed's scenario, so that a minimised failure can be run again.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use super::{Profile, Scenario};
 
-/// What is left of a seed's scenario. ReplyBuffer in a word, such as
-/// `faults=2+5,halved=3,clients=1x2,smooth,schedule=1`; nothing is left out if it says nothing.
+/// The reduction of a seed's scenario. Its text is one word, such as
+/// `faults=2+5,halved=3,clients=1x2,smooth,schedule=1`; an empty text leaves nothing out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reduction {
-    /// The faults that are left, by their number, if some are left out.
+    /// Numbers of the faults that remain, if some are left out.
     pub(super) faults: Option<BTreeSet<usize>>,
-    /// How often the number of messages was halved.
+    /// Number of times that the number of messages was halved.
     pub(super) halvings: u32,
     /// Client processes and sessions in each, if there are fewer.
     pub(super) clients: Option<(usize, usize)>,
@@ -20,16 +20,16 @@ pub struct Reduction {
     pub(super) stay_open: bool,
     /// The world is not rough.
     pub(super) smooth: bool,
-    /// Which of the schedules that can come of it.
+    /// Number of the schedule, of those that the scenario may lead to.
     pub(super) schedule: u64,
 }
 
-/// A text that says no reduction.
+/// The text is not a reduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedReduction(String);
 
 impl Scenario {
-    /// What is left of the scenario of a seed.
+    /// The reduced scenario of a seed.
     pub fn reduced(seed: u64, profile: Profile, reduction: &Reduction) -> Self {
         let mut scenario = Self::draw(seed, profile);
         let Reduction { halvings, clients, .. } = *reduction;
@@ -58,7 +58,7 @@ impl Scenario {
         scenario
     }
 
-    /// The faults that are left, by their numbers among all that were drawn.
+    /// The faults that remain, by their numbers among all that were drawn.
     pub(super) fn faults_left(&self) -> BTreeSet<usize> {
         self.reduction.faults.clone().unwrap_or_else(|| (0..self.faults.len()).collect())
     }
@@ -96,7 +96,7 @@ impl FromStr for Reduction {
 }
 
 impl Reduction {
-    /// Takes in one of the words that a reduction is said in.
+    /// Parses one part of a reduction's text.
     fn take(&mut self, part: &str) -> Option<()> {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         match name {

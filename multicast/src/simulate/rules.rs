@@ -1,5 +1,5 @@
-//! What replicas owe each other at any moment, whatever comes of it: looked at after each turn, so that
-//! a guard that is missing shows where it is missing, and not only where something was lost by it.
+//! Obligations of replicas to each other at any moment, whatever their consequences. They are checked after
+//! each turn, so that a missing guard shows where it is missing, and not only where it has led to a loss.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,59 +23,58 @@ use super::checker::SimEngine;
 use super::machine::Machine;
 use crate::replica::Replica;
 
-/// After how many patiences whoever set out to lead has led for long.
+/// Number of timeouts after which a replica that stood for election counts as having led for long.
 const LONG: u32 = 10;
 
-/// What replicas have bound themselves to, each in its present incarnation; and what each group has.
+/// The obligations of replicas, each in its present incarnation, and of groups.
 #[derive(Default)]
 pub(super) struct Rules {
     promised: BTreeMap<ReplicaId, Ballot>,
     said: BTreeMap<ReplicaId, Acceptance>,
-    /// The longest log that any replica of a group took to be committed, and the ballot that this one
-    /// had promised then.
+    /// The longest log that any replica of a group considered committed, and the ballot that this replica had
+    /// promised then.
     committed: BTreeMap<GroupId, (Runs, Ballot)>,
-    /// Where each group's entries end: by birth and index.
+    /// End of each group's entries, by birth and index.
     ends: BTreeMap<(GroupId, Ballot, u64), u64>,
     /// Index of the first entry of each ballot of each group.
     firsts: BTreeMap<(GroupId, Ballot), u64>,
-    /// What each group has delivered that others share.
+    /// Multi-group messages that each group has delivered.
     shared: BTreeMap<GroupId, Shared>,
-    /// Up to which delivery each replica's group had come when it last did not wait for that replica.
+    /// For each replica, the last delivery that its group has reached while it did not wait for that replica.
     missed: BTreeMap<ReplicaId, u64>,
-    /// When each set out to lead last, by its own clock.
+    /// Time at which each replica last stood for election, by its own clock.
     set_out: BTreeMap<ReplicaId, Duration>,
     /// The last incarnation of each slot whose `Join` some replica of its group has folded.
     admitted: BTreeMap<ReplicaId, u32>,
-    /// A group was recreated: what its former self had in common with others is delivered nowhere.
+    /// A group was recreated. Messages that it shared with others before that may be delivered nowhere.
     recreated: bool,
 }
 
-/// What a group has delivered of messages to several groups.
+/// A group's deliveries of multi-group messages.
 #[derive(Default)]
 struct Shared {
-    /// Up to where some replica of it has delivered them all.
+    /// Rank up to which some replica of the group has delivered them all.
     delivered: Rank,
-    /// Those that nobody who counts on it was seen to have passed, and where they go.
+    /// Messages that no replica was seen to consider passed, and their other destinations.
     unpassed: VecDeque<(Rank, GroupSet)>,
-    /// Up to where it was seen to have passed.
+    /// Rank up to which the group was seen to have passed.
     passed: Rank,
-    /// Those that it was not said to be done with, and their positions.
+    /// Messages that the group has not reported as settled, and their positions.
     unsettled: VecDeque<(Rank, u64)>,
-    /// Up to where it was said to be done with them, and the position of the last of those.
+    /// Rank up to which the group has reported them as settled, and the position of the last of those.
     settled: Rank,
     done: u64,
 }
 
 impl Rules {
-    /// A replica begins an incarnation, in which it owes nobody anything.
+    /// A replica begins an incarnation, without obligations.
     pub(super) fn begins(&mut self, id: ReplicaId) {
         self.promised.remove(&id);
         self.said.remove(&id);
         self.missed.remove(&id);
     }
 
-    /// A group begins anew: each replica when it is [told so](Self::restores), and until then it keeps to
-    /// what it has promised.
+    /// A group is recreated. Each replica keeps its promises until it [restores](Self::restores) its state.
     pub(super) fn recreates(&mut self, group: GroupId) {
         self.committed.remove(&group);
         self.ends.retain(|(of, ..), _| *of != group);
@@ -87,14 +86,14 @@ impl Rules {
         self.recreated = true;
     }
 
-    /// A replica goes on after that delivery. With nothing, where groups were recreated, it begins anew.
+    /// A replica resumes after that delivery. With 0, in a run in which groups were recreated, it begins again.
     pub(super) fn restores(&mut self, id: ReplicaId, delivered: u64) {
         if self.recreated && delivered == 0 {
             self.begins(id);
         }
     }
 
-    /// A replica has delivered a message, when its group did not wait for these.
+    /// A replica has delivered a message while its group did not wait for the replicas `absent`.
     pub(super) fn delivers(
         &mut self,
         by: ReplicaId,
@@ -117,9 +116,10 @@ impl Rules {
         }
     }
 
-    /// A leader has said that its group is done with what it shares with others, which forget it then:
-    /// every replica that its log waits for has applied whatever the group has delivered up to there. One
-    /// that was not waited for when that was said for the first time may lack it, and must take a state.
+    /// A leader has reported how far its group is done with shared messages, which other groups forget then:
+    /// every replica that its log waits for must have applied everything that the group has delivered up to
+    /// there. A replica that was not waited for when this was first reported may lack some of it, and must
+    /// receive a state.
     pub(super) fn settles<'a, O: Driven>(
         &mut self,
         by: ReplicaId,
@@ -152,16 +152,17 @@ impl Rules {
         }
     }
 
-    /// A replica has done a turn. A `Join` that is committed for the first time admits an incarnation. Whatever the
-    /// group is done with, the admitted replica has applied: other groups tell it nobody any more, and whoever
-    /// else has it may be the next to lose its memory.
+    /// A replica has taken a turn. A `Join` that is committed for the first time admits an incarnation. The
+    /// admitted replica must have applied everything that the group is done with: other groups send it to
+    /// nobody any more, and any other replica that has it may be the next to lose its memory.
     ///
-    /// This is checked when the `Join` is folded, not when it is logged. A leader that is deposed, and does not
-    /// know, may log one for a replica that lacks what its successor's group is done with. Such a `Join` is never
-    /// committed: f+1 replicas have promised a higher ballot, those of them that live accept nothing of the old
-    /// one, and those that have lost their memory since, like the joiner itself, are silent until a `Join` of
-    /// their own is committed. Until then the joiner grants and acknowledges nothing and no quorum counts it, so
-    /// that nothing is lost by what it lacks. Once it is folded it counts, whoever leads.
+    /// This is checked when the `Join` is folded, not when it is logged. A deposed leader that has not
+    /// noticed may log one for a replica that lacks what its successor's group is done with. Such a `Join` is
+    /// never committed: f+1 replicas have promised a higher ballot. Those of them that are alive accept
+    /// nothing of the old ballot, and those that have lost their memory since are silent, like the joiner
+    /// itself, until a `Join` of their own is committed. Until then the joiner grants and acknowledges
+    /// nothing and no quorum counts it, so nothing is lost by what it lacks. Once the `Join` is folded the
+    /// joiner counts, whoever leads.
     pub(super) fn admits<'a, O: Driven>(
         &mut self,
         engine: &SimEngine<O>,
@@ -197,8 +198,8 @@ impl Rules {
         Err(Violation { property: "who is let in has what is settled", evidence })
     }
 
-    /// A replica takes its group to have passed a rank: whatever the group has delivered up to there,
-    /// and all that this rests on, was delivered everywhere.
+    /// A replica considers that its group has passed a rank: everything that the group has delivered up to
+    /// there, and everything that this depends on, must have been delivered everywhere.
     fn passes(&mut self, by: ReplicaId, rank: Rank) -> Result<(), Violation> {
         let (mut levels, mut left) = (BTreeMap::from([(by.group, rank)]), vec![by.group]);
         while let Some(from) = left.pop() {
@@ -230,7 +231,7 @@ impl Rules {
         Ok(())
     }
 
-    /// A replica has promised that nobody below a ballot may write its log any more.
+    /// A replica has promised that no replica with a lower ballot may write its log any more.
     pub(super) fn promises(
         &mut self,
         by: ReplicaId,
@@ -249,8 +250,7 @@ impl Rules {
         }
     }
 
-    /// A replica has said up to where its log goes: in the ballot that it has granted, and in no
-    /// other.
+    /// A replica has acknowledged its log up to an index: in the ballot that it has granted, and in no other.
     pub(super) fn says(&mut self, by: ReplicaId, word: Acceptance) -> Result<(), Violation> {
         self.said.insert(by, word);
         match self.promised.get(&by) {
@@ -262,8 +262,9 @@ impl Rules {
         }
     }
 
-    /// A replica has logged another group's proposal, to be counted on when words of its ballot cover it:
-    /// they may, below the ballot's first entry, and the proposal be lost all the same.
+    /// A replica has logged another group's proposal, which counts once words of its ballot cover it. If the
+    /// proposal is in front of the ballot's first entry, such words may cover it, and the proposal may be
+    /// lost all the same.
     pub(super) fn counts_on(&self, by: ReplicaId, remote: &Remote) -> Result<(), Violation> {
         match self.firsts.get(&(remote.group(), remote.ballot)) {
             Some(first) if remote.index < *first => {
@@ -274,10 +275,11 @@ impl Rules {
         }
     }
 
-    /// A replica has given its state away, as of that delivery. Others may have let go of what it takes to
-    /// deliver what was delivered while its group did not wait for it; so it has that too, or has led for
-    /// so long that whoever can deliver more has said so. One that is deposed does not know what went on
-    /// without it; who leads now [admits](Self::admits) nobody who lacks that.
+    /// A replica has sent its state, as of that delivery. Other groups may have dropped what it takes to
+    /// deliver the messages that were delivered while its group did not wait for it. So it must have
+    /// delivered those too, or must have led for so long that every replica that can deliver more has said
+    /// so. A deposed leader may not know what happened without it; the present leader [admits](Self::admits)
+    /// no replica that lacks that.
     pub(super) fn gives<O: Driven>(
         &self,
         by: &Replica<Machine, O>,
@@ -301,7 +303,7 @@ impl Rules {
         })
     }
 
-    /// Holds of every replica of an engine that has done a turn.
+    /// Checks every replica of an engine that has taken a turn.
     pub(super) fn look_at<O: Driven>(
         &mut self,
         engine: &SimEngine<O>,
@@ -317,7 +319,8 @@ impl Rules {
                 return violated("a promise is kept", evidence);
             }
             let view = core.log().view();
-            // By what any replica has folded: one may be told that its `Join` is committed before it folds it.
+            // The incarnation that any replica has folded: a replica may learn that its `Join` is committed
+            // before it folds it.
             let admitted = self.admitted.get(&id).copied().unwrap_or(0);
             if spoke.contains(&id) && replica.incarnation != admitted {
                 let evidence = format!("{id} acknowledges, and its group has admitted {admitted}");
@@ -345,9 +348,9 @@ impl Rules {
         })
     }
 
-    /// Holds of every replica of an engine that has done a turn: an entry ends in the same place in every
-    /// log; what is committed for one is committed for all, and no quorum could choose a log without it;
-    /// and whoever leads holds it. `members` are the replicas of a group whose memory counts.
+    /// Checks every replica of an engine that has taken a turn: an entry ends in the same place in every log;
+    /// what one replica considers committed is committed for all, and no quorum could choose a log without
+    /// it; and the leader holds it. `members` are the replicas of a group whose memory counts.
     pub(super) fn look_at_logs<'a, Members, O: Driven>(
         &mut self,
         engine: &SimEngine<O>,
@@ -401,8 +404,7 @@ impl Rules {
     }
 }
 
-/// Holds of a leader and a replica that lets it write its log: nothing is written where the other has
-/// still to read.
+/// Checks a leader and a replica that granted its log to it: nothing is written where the replica has still to read.
 pub(super) fn check_unread<O: Driven>(
     leader: &Replica<Machine, O>,
     follower: &Replica<Machine, O>,
@@ -417,15 +419,16 @@ pub(super) fn check_unread<O: Driven>(
     Err(Violation { property: "nothing unread is overwritten", evidence })
 }
 
-/// Holds of any replica: what it has read of its log, and what is not committed yet, stays in its memory. It may
-/// have acknowledged it, and be asked for it by whoever leads next. What stands in front of `floor` leaders may have
-/// overwritten.
+/// Checks any replica: everything that it has read of its log and that is not committed yet stays in its
+/// memory. It may have acknowledged it, and the next leader may ask for it. Leaders may have overwritten what
+/// is in front of `floor`.
 ///
-/// Who is [silent](skein_protocol::group::GroupLog::is_silent), and not suspended, has acknowledged nothing, and nothing of its
-/// log counts yet. A leader writes it what stands in front of its state, from where its own log goes on with new entries a lap later. Such a
-/// write reads its source late: it may bring the new entries, before the write that is meant to. If the leader is deposed
-/// and adopts a log without them before that write is made, what was read is gone again. None of it is ever committed: f+1 others
-/// have elected somebody without it.
+/// A replica that is [silent](skein_protocol::group::GroupLog::is_silent), and not suspended, has
+/// acknowledged nothing, and nothing of its log counts yet. A leader writes it the log in front of its state
+/// from memory that the leader reuses, a lap later, for new entries of its own log. Such a write reads its
+/// source late: it may carry the new entries before the write that is meant to. If the leader is deposed, and
+/// adopts a log without them before that write is made, entries that were read are gone again. None of them is
+/// ever committed: f+1 others have elected a leader without them.
 pub(super) fn check_memory<O: Driven>(
     replica: &Replica<Machine, O>,
     floor: u64,
@@ -443,8 +446,8 @@ pub(super) fn check_memory<O: Driven>(
     }
 }
 
-/// Holds of a leader and a replica that lets it write its log: what the one counts on, a candidate
-/// would find with the other.
+/// Checks a leader and a replica that granted its log to it: a candidate would find with the replica
+/// everything that the leader counts on there.
 pub(super) fn check_counted<O: Driven>(
     leader: &Replica<Machine, O>,
     follower: &Replica<Machine, O>,
@@ -465,8 +468,9 @@ pub(super) fn check_counted<O: Driven>(
     Err(Violation { property: "what is counted on is there", evidence })
 }
 
-/// Holds of a leader and a replica that let it write its log: what others that count have not in their memory, its
-/// memory has without a gap, if the leader had it to write. `members` are the replicas of its group.
+/// Checks a leader and a replica that granted its log to it: the replica's memory holds, without a gap,
+/// everything that other voting replicas lack in theirs, if the leader had it to write. `members` are the
+/// replicas of its group.
 pub(super) fn check_reach<O: Driven>(
     leader: &Replica<Machine, O>,
     members: &[(&Replica<Machine, O>, &SimFabric)],
@@ -500,8 +504,8 @@ pub(super) fn check_reach<O: Driven>(
     Ok(())
 }
 
-/// Holds of a leader that may answer what is not ordered: as long as it holds its lease, nobody can be
-/// elected after it. `members` are the replicas of its group whose memory counts.
+/// Checks a leader that may answer unordered reads: as long as it holds its lease, no replica can be elected
+/// after it. `members` are the replicas of its group whose memory counts.
 pub(super) fn check_lease<'a, Members, O: Driven>(
     leader: &Replica<Machine, O>,
     fabric: &SimFabric,
@@ -523,9 +527,9 @@ where
     Err(Violation { property: "while a lease is held nobody else is elected", evidence })
 }
 
-/// Holds of an entry of a group that something rests on: whoever is elected next has it. `members` are
-/// those of its replicas whose memory counts, `holds` says which of them hold the entry, going by what
-/// they would report.
+/// Checks an entry of a group that something depends on: every replica that may be elected next has it.
+/// `members` are those of the group's replicas whose memory counts, and `holds` decides which of them hold
+/// the entry, by the logs that they would report.
 pub(super) fn check_elections<'a, O: Driven>(
     members: impl Iterator<Item = (&'a SimFabric, &'a Replica<Machine, O>)>,
     holds: impl Fn(ReplicaId, &Runs) -> bool,

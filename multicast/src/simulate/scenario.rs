@@ -1,4 +1,4 @@
-//! What a seed runs: drawn once, before anything happens.
+//! The scenario of a seed, which is drawn before the run.
 
 use std::time::Duration;
 
@@ -12,64 +12,60 @@ use super::{schedules, surroundings};
 use crate::config::{Topology, Tuning};
 use crate::session_transport::Of;
 
-/// By how much clocks are off where that matters, in hundredths: more than any clock is, so that it
-/// shows.
+/// The difference between clocks where it matters, in hundredths: more than that of real clocks, so that effects show.
 const SKEW_PERCENT: u8 = 30;
 
-/// Everything that is drawn before the run.
+/// A scenario: everything that is drawn before the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// The seed it was drawn from.
     pub seed: u64,
-    /// What is left out of it: nothing, but where a failure was made small.
+    /// The parts that are left out: none, unless a failure was minimised.
     pub reduction: Reduction,
-    /// What it was drawn for.
+    /// Name of the profile that it was drawn for.
     pub profile: &'static str,
-    /// What orders.
     pub ordering: Ordering,
-    /// Nodes, groups, replicas, engines.
     pub topology: Topology,
-    /// Sizes: as small as they may be, so that everything is lapped.
+    /// Sizes: as small as possible, so that everything is lapped.
     pub tuning: Tuning,
     /// Client processes, and sessions in each.
     pub clients: (usize, usize),
-    /// Messages to send at least.
+    /// Minimum number of messages to send.
     pub messages: u64,
-    /// Whether it goes on until everything was lapped twice.
+    /// Whether it continues until everything was lapped twice.
     pub laps: bool,
-    /// Whether it goes on until a group has changed its leader.
+    /// Whether it continues until a group has changed its leader.
     pub leader_falls: bool,
     /// Whether a group loses more memories than it tolerates.
     pub loses: bool,
-    /// Whether leaders are what faults hit, while they land what they wrote.
+    /// Whether faults hit leaders while their writes land.
     pub elections: bool,
     /// Whether replicas are held up for long.
     pub lags: bool,
-    /// Whether a connection that has ended says nothing of the process behind it.
+    /// Whether the end of a connection implies nothing about the process behind it.
     pub network: bool,
-    /// Whether sessions read what is not ordered.
+    /// The kind of unordered reads that sessions make.
     pub reads: Option<Of>,
-    /// Whether two processes say different things under the same names.
+    /// Whether two processes send different messages under the same names.
     pub twins: bool,
-    /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// After how many messages every other session is closed and another opened.
+    /// Number of messages after which every other session is closed and another opened.
     pub reopen_at: Option<u64>,
     /// One in so many messages has a payload that is too large for the log.
     pub large_one_in: u64,
-    /// Messages to several groups, of a hundred.
+    /// Percentage of messages that go to several groups.
     pub shared_percent: u64,
-    /// Of the steps taken, so many of a hundred land something under way.
+    /// Percentage of steps that land something in flight.
     pub landing_percent: u64,
-    /// How rough the world is.
+    /// Whether the world is rough: slow, uneven and torn writes.
     pub rough: bool,
-    /// One in so many looks at memory finds it changed since the last one, or changing.
+    /// One in so many reads of memory finds it changed since the last one, or changing.
     pub stirred_looks_one_in: u64,
-    /// Whether writes may be known to be complete long after they are.
+    /// Whether completions of writes may be reported late.
     pub late_completions: bool,
-    /// Whether whoever looks at memory may be held up between two looks.
+    /// Whether a process may be held up between two reads of memory.
     pub held_up: bool,
-    /// How long memory can be written after its process has died, by whoever does not know; not at all if zero.
+    /// Time for which the memory of a dead process can still be written by processes that have not noticed;
+    /// zero for none.
     pub memory_outlives: Duration,
 }
 
@@ -176,10 +172,10 @@ impl Scenario {
         }
         if profile.reads.is_some() {
             let silence = scenario.suspected_after().as_millis() as u64;
-            // Now shorter, now longer than it takes to be suspected.
+            // Sometimes shorter, sometimes longer than the time until a suspicion.
             scenario.tuning.lease_ms = silence / 2 + rng.below(4 * silence);
             scenario.tuning.clock_skew_percent = SKEW_PERCENT;
-            // What only one group was sent nobody else's answer waits for.
+            // A reply to a message to one group waits for no other group.
             scenario.shared_percent = if rng.one_in(2) { 0 } else { scenario.shared_percent / 2 };
             more.extend(schedules::leaders_are_cut_off(&scenario, &mut rng));
         }
@@ -207,8 +203,8 @@ impl Scenario {
             scenario.large_one_in = 2 + rng.below(6);
             scenario.tuning.evict_after_ms = 20 + rng.below(20);
         }
-        // Likewise of its own generator. One group is lost again and again, and another has no replica on the
-        // nodes that die: it keeps what it was told by all former selves of the first.
+        // Drawn from a generator of its own. One group is lost again and again, and another has no replica on
+        // the nodes that die: it keeps everything that it was sent by all former incarnations of the first.
         let mut rng = Rng::new(seed ^ 0x1057_a9a1);
         let several = profile.ordering.orders_several_groups();
         if profile.loses && several && replicas > 1 && rng.one_in(3) {
@@ -218,13 +214,13 @@ impl Scenario {
             scenario.faults.extend(again);
             scenario.faults.sort_by_key(|fault| fault.after);
         }
-        // Likewise.
+        // Drawn from a generator of its own.
         let mut rng = Rng::new(seed ^ 0x0c07_0ff5);
         if profile.network && profile.surroundings.is_none() && rng.one_in(4) {
             scenario.faults.extend(schedules::clients_are_cut_off(&scenario, &mut rng));
             scenario.faults.sort_by_key(|fault| fault.after);
         }
-        // Of its own generator: what was drawn for a seed before memory could be stirred stays so.
+        // Drawn from a generator of its own: earlier draws of a seed stay as they were before memory could be stirred.
         let mut rng = Rng::new(seed ^ 0x0057_1221);
         let stirred = profile.lags || profile.away || profile.forks || rng.one_in(3);
         scenario.stirred_looks_one_in = match () {
@@ -232,17 +228,18 @@ impl Scenario {
             () if stirred => 2 << rng.below(5),
             () => 0,
         };
-        // Likewise. Sooner than anybody would want it, so that it meets all that goes on.
+        // Drawn from a generator of its own. The times are shorter than is useful in practice, so that
+        // spreading meets everything else.
         let mut rng = Rng::new(seed ^ 0x5b3e_ad00);
         let silence = scenario.suspected_after().as_millis() as u64;
         scenario.tuning.spread_after_ms = rng.below(4) * silence;
         if profile.severed {
-            // A follower that led would be a leader that cannot hear other groups.
+            // A follower that led would be a leader that receives nothing from other groups.
             scenario.tuning.spread_after_ms = 0;
         }
         if profile.twins {
-            // What is too large for the log each replica has from its sessions. And who closes a session takes it
-            // from its twin.
+            // Each replica has payloads that are too large for the log from its own sessions. And closing a
+            // session would take it from its twin.
             (scenario.large_one_in, scenario.reopen_at) = (2, None);
         }
         if let Some(what) = profile.surroundings {
@@ -254,13 +251,13 @@ impl Scenario {
         scenario
     }
 
-    /// After how long without a heartbeat a process is suspected.
+    /// Time without a heartbeat after which a process is suspected.
     pub fn suspected_after(&self) -> Duration {
         let Tuning { heartbeat_ms, heartbeats_missed_max, .. } = self.tuning;
         Duration::from_millis(heartbeat_ms * u64::from(heartbeats_missed_max))
     }
 
-    /// The world in which it runs.
+    /// The configuration of the simulated world.
     pub(super) fn world(&self) -> SimConfig {
         let racing_revocations = self.elections;
         let late = if self.held_up { 8 } else { 4 } * self.suspected_after();

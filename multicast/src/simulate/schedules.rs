@@ -1,4 +1,4 @@
-//! Faults that belong together: each schedule leads a group to a place where something is at stake.
+//! Faults that belong together: each schedule leads a group into a critical situation.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
 
-/// Sessions that have not come back, and that nobody has seen, are ended within that time.
+/// Time within which a session is ended that has not come back, and that no replica has seen.
 const RETURN_MAX: Duration = Duration::from_secs(6);
 
-/// A leader that dies, or stands still until it has a successor, while there is load.
+/// A leader dies, or is suspended until it has a successor, while there is load.
 pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let node = Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16);
     let long = 4 * scenario.suspected_after();
@@ -23,15 +23,15 @@ pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
 }
 
-/// One after the other, those that begin to lead a group die, stand still or are cut off before their
-/// first entry is committed: as many of them as there are logs that differ.
+/// Successive new leaders of a group die, are suspended or are cut off before their first entry is committed,
+/// so that as many logs differ.
 pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let group = rng.below(u64::from(scenario.topology.groups)) as u16;
     let node = Target::NewLeader { group, steps: 0 };
     let silence = scenario.suspected_after();
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
     let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
-    // The first is back when its successor, which keeps what it had logged last for itself, is not.
+    // The first is back when its successor, which alone has the entries that it logged last, is not.
     let first = Kind::Isolate {
         node: Target::Leader(group),
         outbound: true,
@@ -52,9 +52,9 @@ pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
     faults
 }
 
-/// One after the other, those that lead a group, or begin to, are cut off or die in the middle of what
-/// they write, for about as long as the next one needs: so the group's logs go apart, each with an end of
-/// its own, and those that were cut off are soon back to vote, and to lead again.
+/// Successive leaders and new leaders of a group are cut off or die in the middle of their writes, each for
+/// about as long as the next one needs. So the group's logs diverge, each with an end of its own, and the
+/// replicas that were cut off are soon back to vote, and to lead again.
 pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let group = rng.below(u64::from(topology.groups)) as u16;
@@ -68,7 +68,7 @@ pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     if rng.one_in(2) {
         faults.push(fault(Kind::Isolate { node, outbound: true, inbound: false, lasts }));
     } else {
-        // Some have what it wrote last, and others elect the next one.
+        // Some followers have its last writes, and others elect the next leader.
         for to in (0..topology.replicas).map(member) {
             if !rng.one_in(4) {
                 faults.push(fault(Kind::Cut { from: node, to, both_ways: false, lasts }));
@@ -76,7 +76,7 @@ pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
         }
     }
     for _ in 0..rng.between(2, 6) {
-        // Now before anything has landed, now when half of it has.
+        // Sometimes before anything has landed, sometimes when half of it has.
         let within = 1 << rng.between(1, 8);
         let steps = if rng.one_in(2) { 0 } else { rng.below(within) };
         let node = Target::NewLeader { group, steps };
@@ -92,8 +92,8 @@ pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// Clocks run at other rates, as far off as they may be; and one leader after the other is cut off from
-/// other nodes for long, though not from clients, which go on reading what it has.
+/// Clocks run at other rates, as far off as they may be. Successive leaders are cut off from other nodes for
+/// long, but not from clients, which continue to read from them.
 pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let most = 10 * u64::from(scenario.tuning.clock_skew_percent);
@@ -119,8 +119,7 @@ pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fau
     faults
 }
 
-/// As many nodes as every group tolerates die or are cut off, and do not come back while there is
-/// load.
+/// As many nodes as every group tolerates die or are cut off, and do not come back while there is load.
 pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let most = u64::from(topology.replicas / 2);
@@ -137,8 +136,9 @@ pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
     nodes.map(&mut one).collect()
 }
 
-/// All clients are cut off from the node of a group's first leader, and from no other, for longer than a session
-/// has to come back: their sessions live all the same, as the others of the group see.
+/// All clients are cut off from the node of a group's first leader, and from no other, for longer than a
+/// session has to come back. Their sessions are alive all the same, as the other replicas of the group can
+/// see.
 pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let group = GroupId(rng.below(u64::from(topology.groups)) as u16);
@@ -150,8 +150,8 @@ pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fau
     [Kind::Deaf { node, lasts }].into_iter().chain(flaps).map(fault).collect()
 }
 
-/// Replicas lose their memory, are given the state of others while much of it is pending, and lead as soon
-/// as they are let in: what the state lacks, nobody has.
+/// Replicas lose their memory, receive the state of others while much of it is pending, and lead as soon as
+/// they are admitted. Whatever the state lacks, no replica has.
 pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let groups = u64::from(topology.groups);
@@ -166,7 +166,7 @@ pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
         fault(Duration::ZERO, Kind::Crash { node, back_after: some_of(rng, silence) });
         fault(Duration::ZERO, Kind::Promote { group });
         if rng.one_in(2) {
-            // What another group has to say comes late, perhaps from its next leader.
+            // Another group's results come late, perhaps from its next leader.
             let node = Target::Leader(rng.below(groups) as u16);
             let lasts = some_of(rng, 8 * silence);
             let kind = Kind::Isolate { node, outbound: true, inbound: rng.one_in(2), lasts };
@@ -177,9 +177,9 @@ pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// A replica is not waited for, and hears nothing, while its group gets done with what it lacks; other
-/// groups change their leaders, who tell nobody any more what is done; its own leader dies with what it
-/// had to say; and then it leads, and is asked for a state.
+/// A replica is not waited for, and receives nothing, while its group gets done with messages that it lacks.
+/// Other groups change their leaders, which no longer report those messages. Its own leader dies with
+/// everything that it had to report. Then the replica leads, and is asked for a state.
 pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let silence = scenario.suspected_after();
@@ -205,9 +205,9 @@ pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault
     faults
 }
 
-/// A replica of a group dies, stays away until its slot is evicted, and comes back to stop for ever while it is
-/// brought up to date. Where the group tolerates two failures, another one dies then, which must be served all
-/// the same.
+/// A replica of a group dies, stays away until its slot is evicted, and comes back to be suspended as a
+/// learner for the rest of the load. If the group tolerates two failures, another replica dies then, which
+/// must be served all the same.
 pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let group = rng.below(u64::from(topology.groups)) as u16;
@@ -230,17 +230,18 @@ pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// A follower hears its own leader and nobody else, for as long as there is load: it is fed a log of messages
-/// to two groups, and never sees what the other one's quorum holds. Groups 0 and 1 have one node each that the
-/// other has no replica on; slot 1 of group 0 leads, whose node also runs the other group's leader. One of five
-/// replicas sees nothing committed at all: its leader and itself are no quorum.
+/// A follower receives from its own leader and from no other node, for as long as there is load: its log is
+/// written with messages to two groups, and it never sees what the other group's quorum holds. Groups 0 and 1
+/// have one node each that the other has no replica on. Slot 1 of group 0 leads, whose node also runs the
+/// other group's leader. With five replicas, the follower sees nothing committed at all: it and its leader
+/// are no quorum.
 pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     let replicas = if rng.one_in(3) { 5 } else { 3 };
     scenario.topology.replicas = replicas as u8;
     (scenario.topology.groups, scenario.topology.engines) = (2, 1);
     scenario.topology.nodes = replicas + 1;
     scenario.shared_percent = 100;
-    // Nobody is to be suspected who is merely late: nothing but the leader is heard.
+    // No replica is to be suspected because it is merely late: the follower receives from the leader alone.
     scenario.tuning.heartbeats_missed_max = 16;
     scenario.rough = false;
     let fault = |kind| Fault { after: 0, delay: Duration::from_millis(20), kind };
@@ -258,8 +259,8 @@ pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec
     [leads].into_iter().chain(others.map(cut)).collect()
 }
 
-/// Again and again nothing goes from clients to a group's leader, which has messages, nearly all of them large, from other
-/// groups' leaders alone; and one of its followers stands still meanwhile.
+/// Repeatedly, nothing passes between clients and a group's leader, which receives messages, nearly all of
+/// them large, from other groups' leaders alone; and one of its followers is suspended meanwhile.
 pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     (scenario.topology.replicas, scenario.topology.nodes) = (3, 3);
     scenario.topology.groups = 2 + rng.below(2) as u16;
@@ -280,7 +281,7 @@ pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> V
     faults
 }
 
-/// More memories of a group die than it tolerates, while there is load.
+/// More memories of a group are lost than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let topology = scenario.topology;
     let group = rng.below(u64::from(topology.groups)) as u16;

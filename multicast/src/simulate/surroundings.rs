@@ -1,5 +1,5 @@
-//! Faults of what surrounds a process: where it is placed, its clock, its memory, its starts, the scheduler
-//! that stops it, and how long its group has lived.
+//! Faults of a process's environment: its node, its clock, its memory, its starts, the scheduler that stops
+//! it, and the age of its group.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
 
-/// What a profile makes hard, besides its mix of faults.
+/// What a profile makes difficult, besides its mix of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Surroundings {
-    /// Up to twice as many nodes as replicas, and groups that are no multiple of them.
+    /// Up to twice as many nodes as replicas, and a number of groups that is no multiple of them.
     Uneven,
-    /// Clocks stand still, for a while or for ever, and jump.
+    /// Clocks stand still, for a while or for the rest of the load, and jump.
     Clocks,
-    /// No memory is to be had.
+    /// Memory is not available.
     Scarce,
     /// Starts fail, and counts of starts are wrong.
     Starts,
-    /// Processes are stopped in the middle of a turn.
     Stops,
     /// Groups have held thousands of elections.
     Aged,
-    /// The memory of the dead can be written and read by whoever does not know yet, as where both map it.
+    /// The memory of a dead process can be written and read by processes that have not noticed yet, as if
+    /// both had it mapped.
     Remains,
 }
 
-/// Tags of ballots begin again after so many.
+/// Number of ballot tags, after which they repeat.
 const TAGS: u32 = 1 << 10;
 /// Elections that one generation of a group has ballots for.
 const ATTEMPTS: u32 = 1 << 24;
 
-/// Draws what a profile makes hard, of a scenario that is drawn otherwise.
+/// Draws the faults of an environment, and adapts the scenario, which is otherwise drawn.
 pub(super) fn draw(what: Surroundings, scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     match what {
         Surroundings::Uneven => {
             let replicas = u64::from(scenario.topology.replicas);
             scenario.topology.nodes = rng.between(replicas, 2 * replicas) as u16;
             scenario.topology.groups = rng.between(2, 2 * replicas) as u16;
-            // Nodes that host nothing, and those that host most, are hit too.
+            // Nodes that host no replica, and those that host most, are hit too.
             (0..rng.below(3)).map(|_| crash(scenario, rng)).collect()
         }
         Surroundings::Clocks => clocks(scenario, rng),
@@ -75,7 +75,7 @@ fn crash(scenario: &Scenario, rng: &mut Rng) -> Fault {
     at(scenario, rng, Kind::Crash { node, back_after })
 }
 
-/// The clocks of as many nodes as every group tolerates stand still, some for as long as there is load; any
+/// The clocks of as many nodes as every group tolerates stand still, some for the rest of the load; any clock
 /// may go forward, by a moment or by an hour.
 fn clocks(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
@@ -96,8 +96,7 @@ fn clocks(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// Nodes are given no memory for a while, and that is when they need some: others die, connections break and
-/// leaders change.
+/// Nodes get no memory for a while, in which they need some: others die, connections break and leaders change.
 fn scarce(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
     let mut faults = Vec::new();
@@ -127,7 +126,7 @@ fn scarce(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// Nodes fail to start, once or again and again; others come back with a count of starts that is out of date.
+/// Nodes fail to start, once or repeatedly; others come back with a count of starts that is out of date.
 fn starts(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
     let one = |rng: &mut Rng| {
@@ -144,7 +143,8 @@ fn starts(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     (0..rng.between(2, 6)).map(|_| one(rng)).collect()
 }
 
-/// Processes are stopped again and again. In every other seed some are followers that are asked for a promise meanwhile.
+/// Processes are stopped repeatedly. In every other seed some of them are followers that are asked for a
+/// promise meanwhile.
 fn stops(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let mut faults: Vec<_> = (0..rng.between(6, 20)).map(|_| stop(scenario, rng)).collect();
     // A generator of its own leaves unchanged what else is drawn for a seed.
@@ -157,9 +157,9 @@ fn stops(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
-/// A follower looks at its clock and is stopped at once, for longer than a silence. Another one does not hear their
-/// leader meanwhile, and asks to lead. So both what the leader asks for, a lease, and what the other asks for await the
-/// first when it goes on.
+/// A follower reads its clock and is stopped at once, for longer than a suspicion takes. Another follower
+/// receives nothing from the leader meanwhile, and asks for votes. So when the first resumes, both the leader's
+/// request for a lease and the other's request for a vote await it.
 fn follower_stops_before_it_promises(scenario: &Scenario, rng: &mut Rng) -> [Fault; 2] {
     let topology = scenario.topology;
     let group = rng.below(u64::from(topology.groups)) as u16;
@@ -181,7 +181,7 @@ fn follower_stops_before_it_promises(scenario: &Scenario, rng: &mut Rng) -> [Fau
     [Fault { after, delay, kind }, Fault { after, delay, kind: stop }]
 }
 
-/// A node, leaders preferably, is stopped in the middle of a turn until it has a successor, or not so long.
+/// A node, preferably a leader's, is stopped in the middle of a turn, often until it has a successor.
 fn stop(scenario: &Scenario, rng: &mut Rng) -> Fault {
     let node = if rng.one_in(4) { node(scenario, rng) } else { leader(scenario, rng) };
     let within = 1 << rng.below(10);
@@ -191,8 +191,8 @@ fn stop(scenario: &Scenario, rng: &mut Rng) -> Fault {
     at(scenario, rng, Kind::StopInside { node, looks, clock_looks, lasts })
 }
 
-/// Replicas come back from thousands of elections: now as many as bring the same tag again, now others. In some
-/// groups there were so many that few ballots are left.
+/// Replicas receive ballots after thousands of elections: sometimes after so many that the same tag comes
+/// again. In some groups there were so many that few ballots are left.
 fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology;
     let old = rng.one_in(4);
@@ -208,8 +208,8 @@ fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     if old { vec![one(true)] } else { (0..8).map(|_| one(false)).collect() }
 }
 
-/// Of one group more die at once than it tolerates, and are back soon: often before all others know that they were
-/// gone. Others die one after the other.
+/// More replicas of one group die at once than it tolerates, and are back soon, often before all others have
+/// noticed. Other nodes die one after the other.
 fn remains(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
     scenario.memory_outlives = some_of(rng, 4 * silence);

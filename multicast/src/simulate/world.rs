@@ -1,4 +1,4 @@
-//! The run itself: who does what next, drawn from the seed.
+//! The run itself: which process acts next, drawn from the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,25 +22,25 @@ use crate::replica::Replica;
 
 /// Messages after which a run stops sending, lapped or not.
 const MESSAGES_MAX: u64 = 20_000;
-/// How long nothing may come of anything, in virtual time, while nothing holds it back; and for how many
-/// steps, for who goes round in a circle may need no time for it.
+/// Virtual time, and number of steps, for which a run may make no progress while no fault holds it back. The
+/// limit of steps is for loops that take no virtual time.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEPS_MAX: u64 = 5_000_000;
-/// For how many steps nothing may come of anything at least, whatever time has passed. Where most steps land
-/// something that was long under way, time passes by that, and seconds of it are a few turns of each process:
-/// a group that waits for a clock, or copies a state part by part, has not had the chance to.
+/// Number of steps for which a run may make no progress in any case. If most steps land events that were long
+/// in flight, these advance the time, and seconds of it are only a few turns of each process: too few for a
+/// group that waits for a clock, or that copies a state part by part.
 const STEPS_MIN: u64 = 100_000;
-/// Sessions that nobody has seen come back, though they have, would be ended within that time.
+/// Time within which a session that has come back unnoticed would be ended.
 const ABSENCE: Duration = Duration::from_secs(7);
-/// Faults are looked after once in so many steps, and memories once in so many.
+/// Faults are handled once in so many steps, and memories inspected once in so many.
 const FAULTS_EVERY: u64 = 16;
 const INSPECT_EVERY: u64 = 256;
-/// The longest time that passes at once.
+/// The longest time that passes in one step.
 const NAP: Duration = Duration::from_millis(2);
 /// Lines of trace that are kept.
 const TRACE_MAX: usize = 4000;
 
-/// What everybody in a run needs.
+/// The shared parts of a run.
 pub(super) struct Stage<O: Driven> {
     pub(super) scenario: Scenario,
     pub(super) world: World,
@@ -50,7 +50,7 @@ pub(super) struct Stage<O: Driven> {
 }
 
 impl<O: Driven> Stage<O> {
-    /// Keeps a line of trace, if a trace is kept.
+    /// Adds a line of trace, if a trace is kept.
     pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:.3?} {}", self.world.now(), line()));
@@ -64,20 +64,22 @@ pub(super) struct Simulation<O: Driven> {
     clients: Clients,
     injector: Injector,
     steps: u64,
-    /// Replies that were not sent, as last counted.
+    /// Number of dropped replies at the last count.
     drops: u64,
-    /// As they were when sending ended.
+    /// Laps at the end of sending.
     laps: u64,
-    /// Turns in a row, of whomever, that found nothing.
+    /// Number of turns in a row, of all processes, that found nothing.
     idle: usize,
-    /// When something last came of something, and after how many steps.
+    /// Time of the last progress, and number of steps then.
     progress: Duration,
     progress_steps: u64,
-    /// When a learner was last seen to have more of a state than it ever had, and after how many steps. Some
-    /// machines are copied an entry at a time, and a state of many messages takes longer than anything else.
+    /// Time at which a learner last had more of a state than ever before, and number of steps then. Some
+    /// machines are copied an entry at a time, and the transfer of a state with many messages takes longer
+    /// than anything else.
     learned: Duration,
     learned_steps: u64,
-    /// The most that each incarnation of a replica was given of a state: one that begins anew has come no further.
+    /// The most bytes of a state that each incarnation of a replica has received: a transfer that begins
+    /// again has not come further.
     taken: BTreeMap<(ReplicaId, u32), u64>,
 }
 
@@ -124,12 +126,12 @@ impl<O: Driven> Simulation<O> {
         self.clients.stop_reading();
         self.injector.end_all(&mut self.nodes, &mut self.stage)?;
         self.takes_heart();
-        // A copy that is under way may be the second of a state that was given before, and is as slow as that one.
+        // A transfer that is under way may repeat an earlier one, and is as slow as that one was.
         self.taken.clear();
         while !self.clients.all_answered() {
             self.step(false)?;
-            // Clients ask again now and then. Here it would hide replies that are never repeated, so
-            // they do only if one was not sent because they had not read the last ones.
+            // Clients usually repeat messages now and then. Here that would hide replies that are never
+            // repeated, so they do so only if a reply was dropped because they had not read the last ones.
             if self.stage.world.now() > self.progress + PATIENCE / 2 && self.reply_was_dropped() {
                 (0..self.clients.len()).for_each(|client| self.clients.resend(client));
                 self.takes_heart();
@@ -162,7 +164,7 @@ impl<O: Driven> Simulation<O> {
         Onlooker::compare(self.nodes.engines())
     }
 
-    /// Leaders spread by few requests, however often leadership has changed.
+    /// Checks that leaders spread by few requests, however often leadership has changed.
     fn check_spread(&self) -> Result<(), Violation> {
         for replica in self.nodes.engines().flat_map(|engine| engine.inside().0.iter()) {
             let paths = replica.core.log().inspect().paths();
@@ -176,7 +178,7 @@ impl<O: Driven> Simulation<O> {
         Ok(())
     }
 
-    /// Something has come of something.
+    /// Records progress.
     fn takes_heart(&mut self) {
         (self.progress, self.progress_steps) = (self.stage.world.now(), self.steps);
     }
@@ -190,7 +192,7 @@ impl<O: Driven> Simulation<O> {
         }
     }
 
-    /// Takes note of how far states that are given away have come.
+    /// Records how far state transfers have come.
     fn look_at_transfers(&mut self) {
         for (id, incarnation, bytes) in self.nodes.taken() {
             let most = self.taken.entry((id, incarnation)).or_default();
@@ -206,12 +208,12 @@ impl<O: Driven> Simulation<O> {
         std::mem::replace(&mut self.drops, drops) < drops
     }
 
-    /// Whether all messages were sent, and what was to happen meanwhile has.
+    /// Returns whether all messages were sent, and everything that must happen meanwhile has happened.
     fn has_sent_enough(&self) -> bool {
         let Scenario { messages, laps, leader_falls, held_up, .. } = self.stage.scenario;
         let waited_long = self.stage.world.now() > self.progress + PATIENCE / 4;
         if held_up && waited_long {
-            return true; // Where so much is late, nobody may ever lead for long.
+            return true; // If so much is late, no replica may ever lead for long.
         }
         if self.clients.sent < messages || !self.steps.is_multiple_of(FAULTS_EVERY) {
             return false;
@@ -221,7 +223,7 @@ impl<O: Driven> Simulation<O> {
         fallen && lapped()
     }
 
-    /// Lands something, or lets somebody do a turn.
+    /// Lands an event, or lets a process take a turn.
     fn step(&mut self, sending: bool) -> Result<(), Violation> {
         self.steps += 1;
         if self.stage.rng.below(100) < self.stage.scenario.landing_percent {
@@ -246,7 +248,7 @@ impl<O: Driven> Simulation<O> {
         Ok(())
     }
 
-    /// Lets one process, chosen at random, do a turn.
+    /// Lets one process, chosen at random, take a turn.
     fn turn(&mut self, sending: bool) -> Result<(), Violation> {
         let engines = self.nodes.processes.len();
         let chosen = self.stage.rng.index(engines + self.clients.len());
@@ -283,8 +285,8 @@ impl<O: Driven> Simulation<O> {
         Ok(())
     }
 
-    /// When nothing is under way and nobody finds anything to do, time passes; and whoever sleeps
-    /// has nothing to read, or a wake-up was lost.
+    /// If nothing is in flight and no process finds anything to do, advances the time; and checks that
+    /// sleeping processes have nothing to read, or a wake-up was lost.
     fn stand_still(&mut self) -> Result<(), Violation> {
         if self.idle < 4 * (self.nodes.processes.len() + self.clients.len()) {
             return Ok(());
@@ -309,21 +311,22 @@ impl<O: Driven> Simulation<O> {
         Ok(())
     }
 
-    /// Whether somebody who is awake has written what it has woken nobody for yet. It wakes them in its next turn,
-    /// which it need not have had: turns are drawn, and a session can be closed, or a command given, in between.
-    /// Whoever sleeps with a wake-up owed never has that turn: the reader has lost it.
+    /// Returns whether a process that is awake has written something for which it has not woken the reader
+    /// yet. It wakes the reader in its next turn, which it need not have had: turns are drawn, and a session
+    /// can be closed, or a command given, in between. A process that sleeps with a wake-up due never has that
+    /// turn: the reader has lost the wake-up.
     fn owes_a_wake_up(&self) -> bool {
         let world = &self.stage.world;
         self.clients.owe_wake_ups(world) || self.nodes.owe_wake_ups(world)
     }
 
-    /// Whether nothing has come of anything for long, in time and in turns.
+    /// Returns whether the run has made no progress for long, in time and in steps.
     fn is_out_of_patience(&self) -> bool {
         let waited = self.stage.world.now() > self.progress.max(self.learned) + PATIENCE;
         waited && self.steps > self.progress_steps.max(self.learned_steps) + STEPS_MIN
     }
 
-    /// Something must come of something now and then, unless a fault holds it back.
+    /// Checks that the run makes progress.
     fn check_progress(&self) -> Result<(), Violation> {
         if self.steps <= self.progress_steps.max(self.learned_steps) + STEPS_MAX
             && !self.is_out_of_patience()
@@ -363,13 +366,13 @@ impl<O: Driven> Simulation<O> {
         Err(Violation { property: "liveness", evidence })
     }
 
-    /// Sessions that can have sent anything, those of nodes included.
+    /// Number of sessions that can have sent anything, those of nodes included.
     fn sessions(&self) -> usize {
         self.clients.sessions + self.clients.sent as usize / 16 + 20 * self.clients.crashes
     }
 
-    /// How often the least lapped log went round, or the least lapped ring: a session's, a reply
-    /// ring that anything came through, or one by which leaders propose to each other.
+    /// Number of times that the least lapped log went round, or the least lapped ring: a session's, a reply
+    /// ring in use, or a ring by which leaders propose to each other.
     fn laps(&self) -> u64 {
         let logs = self.nodes.engines().flat_map(|engine| engine.inside().0.iter());
         let logs = logs.map(Replica::laps);

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
-/// Answers with the position and the payload's length, and keeps the order.
+/// Answers with the position and the payload's length, and records the order.
 #[derive(Default)]
 pub(crate) struct Echo {
     pub(crate) order: Vec<MessageId>,
-    /// What each message was answered: on a crowded host leaders change, and replies get lost.
+    /// The reply to each message: on a busy host leaders change, and replies get lost.
     replies: HashMap<MessageId, [u8; 16]>,
-    /// What has come of another's state.
+    /// The parts of another's state that were restored so far.
     copied: Vec<u8>,
 }
 
-/// Of a message, in a copied state: session, sequence, and the reply.
+/// Bytes of a message in a copied state: session, sequence, and the reply.
 const COPIED: usize = 32;
 
 impl Application for Echo {

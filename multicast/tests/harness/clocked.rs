@@ -1,5 +1,4 @@
-//! Shared memory with a clock that is told how much time passes: what is done by the clock is due in
-//! the same turn of every run.
+//! Shared memory with a manual clock, so that periodic work is due in the same turn of every run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use skein_fabric::{
     Completion, Fabric, FabricError, Peer, Permission, Region, RegionKey, Remote, Source,
 };
 
-/// Everybody's clock, in nanoseconds.
+/// The clock of all processes, in nanoseconds.
 #[derive(Clone, Default)]
 pub(crate) struct Clock(Arc<AtomicU64>);
 

@@ -1,6 +1,6 @@
-//! A whole cluster on one thread, with a state machine that only replies, unless another is asked for: what a
-//! message costs, and nothing else. Everything takes turns, and the clock passes as long in each, so every run does the
-//! same.
+//! A whole cluster on one thread, with a state machine that only replies, unless another is given, to measure
+//! the cost of messages alone. All processes take turns, and the clock advances by the same time in each, so
+//! every run is the same.
 
 mod clocked;
 
@@ -16,7 +16,7 @@ use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
 
 use self::clocked::{Clock, Clocked};
 
-/// About what a turn of all of them does take.
+/// Approximate real time of a turn of all processes.
 const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
@@ -24,33 +24,33 @@ pub(crate) struct Harness<A = Answer> {
     engines: Vec<Engine<Clocked, A>>,
     access: SessionTransport<Clocked>,
     clock: Clock,
-    /// What a turn of all of them takes, by their clock.
+    /// Time by which the clock advances in each turn.
     turn: Duration,
     sessions: Vec<SessionKey>,
-    /// By session, and by sequence number modulo the window: groups that have not answered.
+    /// By session, and by sequence number modulo the window: the groups that have not answered.
     unanswered: Vec<Vec<GroupSet>>,
     answered: Vec<(SessionKey, u64)>,
-    /// Where messages go, in turn.
+    /// The destinations of messages, used in rotation.
     destinations: Vec<GroupSet>,
     window: usize,
 }
 
 impl Harness {
-    /// Three nodes with replicas of `groups` groups, and so many sessions.
+    /// Starts three nodes with replicas of `groups` groups, and opens `sessions` sessions.
     pub(crate) fn start(groups: u16, sessions: usize) -> Self {
         Self::start_with(groups, sessions, |_| Answer)
     }
 }
 
 impl<A: Application + 'static> Harness<A> {
-    /// The same, with state machines that `application` makes.
+    /// Like [`Harness::start`], with state machines that `application` makes.
     pub(crate) fn start_with(
         groups: u16,
         sessions: usize,
         application: fn(ReplicaId) -> A,
     ) -> Self {
         let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
-        // A small log is soon full, and what is kept of it has its size then.
+        // A small log is soon full, and everything that is kept for it has its final size then.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let host = Host::anonymous();
         let clock = Clock::default();
@@ -67,7 +67,7 @@ impl<A: Application + 'static> Harness<A> {
             }
         }
         let mut access = SessionTransport::new(join("sessions"), topology, tuning);
-        // Names differ as random ones do, and are the same each time.
+        // Names look random, and are the same in each run.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
         Self {
@@ -83,26 +83,27 @@ impl<A: Application + 'static> Harness<A> {
         }
     }
 
-    /// From here on no time passes.
+    /// Stops the clock.
     #[allow(dead_code, reason = "not everybody who has a harness stops its clock")]
     pub(crate) fn stop_clock(&mut self) {
         self.turn = Duration::ZERO;
     }
 
-    /// All sessions but the first so many have nothing to say from here on.
+    /// Restricts the load to the first `active` sessions; the others are idle from here on.
     #[allow(dead_code, reason = "not everybody who has a harness has idle sessions")]
     pub(crate) fn keep_busy(&mut self, active: usize) {
         self.sessions.truncate(active);
     }
 
-    /// From here on messages go to these, in turn.
+    /// Sends messages to these destinations in rotation from here on.
     #[allow(dead_code, reason = "most of those who have a harness send everything to all groups")]
     pub(crate) fn send_to(&mut self, destinations: Vec<GroupSet>) {
         self.destinations = destinations;
     }
 
-    /// Multicasts `bursts` times `depth` messages of each busy session, and returns when all are answered. A burst begins when the one before is over: where each message follows an answer,
-    /// how many travel together is left to chance. `engines` and `sessions` do what they are given: a
+    /// Multicasts `bursts` bursts of `depth` messages of each busy session, and returns when all are
+    /// answered. A burst begins when the one before is answered: if each message followed an answer, the
+    /// batch sizes would depend on chance. `engines` and `sessions` call what they are given, which takes a
     /// turn each.
     pub(crate) fn multicast(
         &mut self,
@@ -134,7 +135,7 @@ impl<A: Application + 'static> Harness<A> {
         }
     }
 
-    /// Returns how many messages are answered by all groups now.
+    /// Takes a turn of the sessions. Returns the number of messages that all groups have answered now.
     fn take_replies(&mut self) -> usize {
         let Self { access, unanswered, answered, window, .. } = self;
         let turned = access.turn(&mut |reply| {

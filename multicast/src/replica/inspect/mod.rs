@@ -1,5 +1,5 @@
-//! What tests and the simulation look at: what a replica holds and waits for, and what its memory has of the log. Nothing here
-//! changes anything.
+//! Views of a replica for tests and the simulation: what it holds and waits for, and what its memory has of
+//! the log. Nothing here changes anything.
 
 mod status;
 
@@ -20,11 +20,11 @@ use crate::ordering::Links;
 use crate::replica_links::{WAITING_MAX, members};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// What it holds at this moment, and what it may.
+    /// Its present use of memory, and the limits of that.
     pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
         let groups = usize::from(self.topology.groups);
-        // What its log names it is given, whatever it holds already: nobody else can go on without. If it begins to
-        // lead then, it delivers that, and keeps it for followers that lag.
+        // A replica receives every message that its log names, whatever it holds already: the group cannot go
+        // on otherwise. If it begins to lead then, it delivers them, and keeps them for followers that lag.
         let logged = self.memory.ends.len()
             + self.core.inspect().pending()
             + self.core.log().inspect().inherited_payloads();
@@ -47,7 +47,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// What it waits for and holds, for people to read.
+    /// A description of what it waits for and holds, for people to read.
     pub(crate) fn describe_waiting(&self) -> String {
         let message = |message: &MessageId| {
             let core = &self.core;
@@ -81,8 +81,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         )
     }
 
-    /// Up to which index our log stays as we have read it: a leader that we let in may have said from
-    /// where on it is another.
+    /// Index up to which our log stays as we have read it: a leader to which we granted it may have announced
+    /// from where on it is another.
     pub(crate) fn keeps<F: Fabric>(&self, fabric: &F) -> u64 {
         let last = self.core.log().last_index();
         let header = self
@@ -92,8 +92,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         header.map_or(last, |header| last.min(header.base.index - 1))
     }
 
-    /// Up to which index our memory holds the log without a gap, payloads included: what a
-    /// candidate would find here.
+    /// Index up to which our memory holds the log without a gap, payloads included: what a candidate would find here.
     pub(crate) fn holds<F: Fabric>(&self, fabric: &F) -> u64 {
         self.would_report(fabric).end().index - 1
     }
@@ -103,18 +102,18 @@ impl<A: Application, O: Links> Replica<A, O> {
         &self.memory.runs
     }
 
-    /// What we would report of our log if we closed it now.
+    /// The report of our log if we closed it now.
     pub(crate) fn would_report<F: Fabric>(&self, fabric: &F) -> Runs {
         self.in_memory(fabric, true)
     }
 
-    /// Up to which index our memory holds the log without a gap, whether we hold its payloads or not: those
-    /// may come yet, and what others had acknowledged be seen to be committed.
+    /// Index up to which our memory holds the log without a gap, with or without payloads: those may still
+    /// arrive, and entries that others had acknowledged may still be committed.
     pub(crate) fn written_up_to<F: Fabric>(&self, fabric: &F) -> u64 {
         self.in_memory(fabric, false).end().index - 1
     }
 
-    /// The births of the entries in our memory; if `with_payloads`, up to the first whose payload we lack.
+    /// The births of the entries in our memory; if `with_payloads`, up to the first entry whose payload we lack.
     pub(crate) fn in_memory<F: Fabric>(&self, fabric: &F, with_payloads: bool) -> Runs {
         let mut runs = self.memory.runs.clone();
         if with_payloads && self.core.log().stalled_on().is_some() {
@@ -164,15 +163,16 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// As leader: up to which position we have written a follower's log, if we may write it.
+    /// As leader: position up to which we have written a follower's log, if we may write it.
     pub(crate) fn written_to(&self, slot: u8) -> Option<u64> {
         let follower = &self.writer.followers[usize::from(slot)];
         follower.log.is_some().then_some(follower.sent).filter(|_| self.core.log().leads())
     }
 
-    /// As leader: in front of which position we may overwrite what a follower has of our log. One that we have let in
-    /// and lost since, perhaps in the same turn, was written so far and no further. But a card reads what a write takes when it
-    /// sends it, and we go on overwriting our own log.
+    /// As leader: position up to which we may overwrite a follower's copy of our log. A follower that has
+    /// granted its log and was lost since, perhaps in the same turn, was written up to `sent` and no further.
+    /// But a network card reads the bytes of a write when it sends them, while we continue to overwrite our
+    /// own log.
     pub(crate) fn overwrites_to(&self, slot: u8) -> u64 {
         let (follower, freed) =
             (&self.writer.followers[usize::from(slot)], self.memory.space.freed());
@@ -180,7 +180,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         if follower.log.is_some() || !follower.has_all() { freed } else { freed.min(overwrote) }
     }
 
-    /// As follower of the leader of `ballot`: at which position we read on.
+    /// As follower of the leader of `ballot`: the position at which we read on.
     pub(crate) fn reads_at(&self, ballot: Ballot) -> Option<u64> {
         let follows = self.core.log().promised() == ballot
             && !self.reader.awaiting
@@ -188,7 +188,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         follows.then_some(self.reader.cursor.position)
     }
 
-    /// As leader: whether all that we have written of a follower's log is in its memory, and it reads on behind it.
+    /// As leader: whether all that we have written of a follower's log is in its memory, and it reads on behind that.
     pub(crate) fn feeds_all_to(&self, follower: &Self) -> bool {
         let ours = &self.writer.followers[usize::from(follower.id.slot)];
         let fed =
@@ -198,7 +198,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         fed && self.core.log().leads() && follows && !follower.core.log().leads()
     }
 
-    /// How often the log ring went round.
+    /// Number of times that the log ring went round.
     pub(crate) const fn laps(&self) -> u64 {
         let position = if self.memory.space.cursor.position > self.reader.cursor.position {
             self.memory.space.cursor.position
@@ -208,8 +208,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         position / self.memory.space.capacity()
     }
 
-    /// Where our memory does not hold our log as we have read it: at no time anywhere, from what is committed on.
-    /// What stands in front of `floor` leaders may have overwritten.
+    /// The first place, from the committed end on, where our memory does not hold our log as we have read it.
+    /// There must be none at any time. Leaders may have overwritten what is in front of `floor`.
     pub(crate) fn lost_at<F: Fabric>(&self, floor: u64, fabric: &F) -> Option<Cursor> {
         let mut at = self.memory.commit_end();
         if floor > at.position {
@@ -218,7 +218,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.gap_from(at, fabric)
     }
 
-    /// The first entry of our log, from one on, that our memory does not hold as we have read it.
+    /// The first entry of our log, from `at` on, that our memory does not hold as we have read it.
     pub(crate) fn gap_from<F: Fabric>(&self, mut at: Cursor, fabric: &F) -> Option<Cursor> {
         let last = self.keeps(fabric);
         while at.index <= last {

@@ -1,4 +1,4 @@
-//! What an operator sees of a replica, and may ask of it.
+//! A replica's status for an operator.
 
 use skein_protocol::group;
 use skein_protocol::group::transfer::Stage;
@@ -93,7 +93,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Whether f others are there that have not lost their memory.
+    /// Returns whether f other replicas are alive that have not lost their memory.
     fn others_remember(&self) -> bool {
         let remember = |slot: &u8| {
             !self.core.log().inspect().detector().suspects(*slot)

@@ -1,63 +1,65 @@
-//! A follower, as its leader sees it.
+//! A leader's record of a follower.
 
 use std::collections::VecDeque;
 
 use skein_fabric::Remote as RemoteRegion;
 
-/// A follower, as its leader sees it.
+/// A leader's record of a follower.
 #[derive(Clone, Default)]
 pub(crate) struct Follower {
+    /// The follower's log, while we may write it.
     pub(in crate::replica) log: Option<RemoteRegion>,
-    /// Its logs that we write no more, whose memory waits for us to detach.
+    /// Former logs of the follower that we write no more, and that are yet to be detached.
     pub(super) left: Vec<RemoteRegion>,
-    /// Up to where its copy of the log is written.
+    /// Position up to which its copy of the log is written.
     pub(in crate::replica) sent: u64,
     /// Bytes that were written to it since it was last woken for them.
     pub(super) unread: u64,
-    /// Up to where it needs the log no more.
+    /// Position up to which it no longer needs the log.
     pub(in crate::replica) freed: u64,
     /// The number of the last write to it under this grant.
     pub(super) posted: u64,
-    /// Raised when it must let us in again.
+    /// Raised when it must grant its log again.
     pub(in crate::replica) attempt: u32,
     /// The incarnation to be admitted when it has all of the log.
     pub(in crate::replica) joining: Option<u32>,
-    /// Writes under way: their numbers, and up to which index they go.
+    /// Writes in flight: their numbers, and the log index up to which each goes.
     pub(super) under_way: VecDeque<(u64, u64)>,
 }
 
 impl Follower {
-    /// It lets us write its log, from `sent` on.
+    /// Begins to write its log, which it has granted, from `sent` on.
     pub(in crate::replica) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         self.left.extend(self.log.replace(log));
         (self.sent, self.freed, self.posted) = (sent, freed, 0);
         self.forget_writes();
     }
 
-    /// Nothing more is written to it until it lets us in again.
+    /// Stops writing its log until it grants it again.
     pub(super) fn lose(&mut self) {
         self.left.extend(self.log.take());
         self.joining = None;
         self.attempt += 1;
     }
 
-    /// What completes or fails of writes until now says nothing of later ones.
+    /// Ignores the completions of all writes until now.
     pub(in crate::replica) fn forget_writes(&mut self) {
         self.under_way.clear();
     }
 
-    /// Whether everything that was written is in its memory.
+    /// Returns whether everything that was written is in its memory.
     pub(in crate::replica) fn has_all(&self) -> bool {
         self.under_way.is_empty()
     }
 
-    /// Write number `number` is complete: up to which index it went, if it was under this grant.
+    /// Handles the completion of write number `number`. Returns the index up to which it went, if it was
+    /// under this grant.
     pub(super) fn completed(&mut self, number: u64) -> Option<u64> {
         let at = self.under_way.iter().position(|(n, _)| *n == number)?;
         self.under_way.drain(..=at).map(|(_, index)| index).max()
     }
 
-    /// Write number `number` is under way, and with it the log up to `index`, if it is of that.
+    /// Records write number `number`, which carries the log up to `index`, or 0 if it carries none.
     pub(super) fn post(&mut self, number: u64, index: u64) {
         self.posted = number;
         self.under_way.push_back((number, index));
@@ -86,7 +88,7 @@ mod tests {
         it.post(1, 10);
         it.post(2, 20);
         assert_eq!(it.completed(1), Some(10));
-        // It led no more, and leads again: what it had written up to 20 may have been cut off.
+        // We led, stopped, and lead again: what was written up to 20 may have been cut off.
         it.let_in(let_in(), 0, 0);
         it.post(3, 12);
         assert_eq!((it.completed(2), it.has_all()), (None, false));

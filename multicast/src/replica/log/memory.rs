@@ -1,4 +1,4 @@
-//! Our copy of the group's log: which entries it holds, and where they stand in our memory.
+//! Our copy of the group's log: the entries that it holds, and their places in memory.
 
 use std::collections::VecDeque;
 
@@ -12,11 +12,11 @@ use skein_protocol::group::space::Space;
 /// Our copy of the log.
 ///
 /// **Invariants.**
-/// - `ends` has every entry behind `freed_index`, in rising index, and none before it: `ends[0].0 == freed_index + 1`, and the
-///   last one ends where `runs` does.
+/// - `ends` has every entry behind `freed_index`, in rising index, and none before it:
+///   `ends[0].0 == freed_index + 1`, and the last one ends where `runs` does.
 /// - `freed <= runs.end().position`, and `freed_index` is committed.
 /// - `rewritten.position <= runs.end().position` as leader: all from `rewritten` on is written in our ballot.
-/// - What our memory holds in front of `begun_at` is no part of our log, unless all from `filled_from` on is.
+/// - Memory in front of `begun_at` is no part of our log, unless all from `filled_from` on is.
 pub(crate) struct LogMemory {
     pub(in crate::replica) region: Region,
     /// As leader: where the next entry goes, and what may be overwritten.
@@ -25,21 +25,21 @@ pub(crate) struct LogMemory {
     pub(in crate::replica) runs: Runs,
     /// Ends of the entries that may not be overwritten yet: index, position.
     pub(in crate::replica) ends: VecDeque<(u64, u64)>,
-    /// The last entry whose place may be used again, and where it ends.
+    /// The last entry whose place may be reused, and its end.
     pub(crate) freed_index: u64,
     pub(in crate::replica) freed: u64,
-    /// Where our log begins in our memory: what is before was part of a state.
+    /// Where our log begins in our memory: the part before it was contained in a state.
     pub(in crate::replica) begun_at: Cursor,
-    /// From which position on our leader has set out to write what is before.
+    /// Position from which on our leader writes the part before `begun_at` too.
     pub(in crate::replica) filled_from: Option<u64>,
     /// As leader: from here on the log is written in our ballot.
     pub(in crate::replica) rewritten: Cursor,
-    /// For the bytes of an entry.
+    /// Scratch for the bytes of an entry.
     pub(super) entry: Vec<u8>,
 }
 
 impl LogMemory {
-    /// An empty log, in a ring of so many bytes that only those can write who are let.
+    /// An empty log, in a ring of so many bytes that only granted peers may write.
     pub(in crate::replica) fn new<F: Fabric>(
         bytes: usize,
         fabric: &mut F,
@@ -58,7 +58,7 @@ impl LogMemory {
         })
     }
 
-    /// The log goes on behind a state, which ends where `runs` does.
+    /// Continues the log behind a state, which ends where `runs` does.
     pub(in crate::replica) fn begin_behind(&mut self, runs: Runs) {
         let end = runs.end();
         self.runs = runs;
@@ -69,25 +69,25 @@ impl LogMemory {
         self.rewritten = end;
     }
 
-    /// Right behind an entry: the last committed one, or one after it.
+    /// The cursor behind an entry: the last committed one, or a later one.
     pub(in crate::replica) fn end_of(&self, index: u64) -> Cursor {
         let ends = self.ends.iter().rev();
         let end = ends.copied().find(|(of, _)| *of == index).map(|(_, position)| position);
         Cursor { index: index + 1, position: end.unwrap_or(self.freed) }
     }
 
-    /// Right behind the last entry that is committed and folded.
+    /// The cursor behind the last entry that is committed and folded.
     pub(crate) fn commit_end(&self) -> Cursor {
         Cursor { index: self.freed_index + 1, position: self.freed }
     }
 
-    /// An entry has its place in our log, and ends at `position`.
+    /// Adds an entry to our log, which ends at `position`.
     pub(in crate::replica) fn note(&mut self, index: u64, birth: Ballot, position: u64) {
         self.ends.push_back((index, position));
         self.runs.push(birth, position, self.freed_index);
     }
 
-    /// Takes note of where the last entry ends that is committed by now.
+    /// Frees the entries up to `commit`, which are committed by now.
     pub(in crate::replica) fn pass_committed(&mut self, commit: u64) {
         while let Some((index, end)) = self.ends.pop_front_if(|(index, _)| *index <= commit) {
             self.freed_index = index;
@@ -95,13 +95,14 @@ impl LogMemory {
         }
     }
 
-    /// Forgets what stands behind `base`.
+    /// Removes the entries behind `base`.
     pub(in crate::replica) fn cut(&mut self, base: Cursor) {
         self.runs.truncate(base);
         while self.ends.pop_back_if(|(index, _)| *index >= base.index).is_some() {}
     }
 
-    /// As leader: appends the entry at `index`, in front of which the ring's end may be skipped. Returns whether it was.
+    /// As leader: appends the entry at `index`, skipping the ring's end if it does not fit there. Returns
+    /// whether it skipped.
     pub(super) fn append<F: Fabric>(
         &mut self,
         index: u64,
@@ -130,7 +131,8 @@ impl LogMemory {
         skip.is_some()
     }
 
-    /// As candidate: cursor of the next adopted entry. Writes a pad in `ballot` up to `position` if there is a gap.
+    /// As candidate: the cursor of the next adopted entry. Writes a pad in `ballot` up to `position` if there
+    /// is a gap.
     pub(in crate::replica) fn skip_to<F: Fabric>(
         &self,
         position: u64,
@@ -150,7 +152,7 @@ impl LogMemory {
         at
     }
 
-    /// Puts an entry into our memory, as written in `ballot`.
+    /// Writes an entry into our memory, as written in `ballot`.
     pub(in crate::replica) fn put<F: Fabric>(
         &self,
         mut at: Cursor,
@@ -163,8 +165,8 @@ impl LogMemory {
         fabric.copy_in(self.region, offset, bytes);
     }
 
-    /// Makes what our log holds from `base` on written in `ballot`, which is ours as leader, as a follower expects it. False
-    /// if our memory does not reach back to there: we were given the state behind it.
+    /// As leader: rewrites our log from `base` on in `ballot`, our own, as followers expect it. Returns false
+    /// if our memory does not reach back to there, because we received a state in place of that part.
     pub(in crate::replica) fn rewrite_from<F: Fabric>(
         &mut self,
         base: Cursor,
@@ -188,13 +190,13 @@ impl LogMemory {
         true
     }
 
-    /// Whether an entry that is found in our memory at an index is the one of our log. In front of a state that
-    /// was taken, memory still has what stood there before, and that may have been cut off.
+    /// Returns whether an entry that is found in our memory at an index is the one of our log. In front of a
+    /// state that was received, memory still has what stood there before, which may have been cut off.
     pub(in crate::replica) fn holds(&self, frame: &Frame<'_>, index: u64) -> bool {
         frame.is_pad() || self.runs.remembers(frame.birth, index)
     }
 
-    /// The bytes of the entry at a cursor: of a pad, only its header.
+    /// The bytes of the entry at a cursor; of a pad, only its header.
     pub(in crate::replica) fn raw_entry<F: Fabric>(
         &self,
         at: &mut Cursor,

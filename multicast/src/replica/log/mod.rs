@@ -1,4 +1,4 @@
-//! The group's log where it meets memory: our copy of it, what we read as follower, what we write as leader.
+//! The group's log in memory: our copy, reading as a follower, and writing as a leader.
 
 mod follower;
 mod memory;

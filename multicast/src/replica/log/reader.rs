@@ -1,4 +1,4 @@
-//! The log as a follower reads it, and as whoever is let in may write it.
+//! The log as a follower reads it, and the grant of it to a leader.
 
 use skein_fabric::{Fabric, Peer};
 use skein_protocol::ballot::Ballot;
@@ -18,33 +18,33 @@ use crate::replica::Replica;
 use crate::replica::granting::Answered;
 use crate::replica_links::{Note, ReplicaLinks};
 
-/// Entries up to this length are copied out at once, if they are as long as the one before.
+/// Entries up to this length are copied in one go, if they are as long as the one before.
 const ALIKE_MAX: usize = 256;
 
-/// Who may write our log, and how far we have read what is written.
+/// The replica that may write our log, and how far we have read it.
 ///
 /// **Invariants.**
 /// - While `awaiting`, only the header is read, and only if its first word differs from `header_seen`.
 /// - Otherwise `cursor` is right behind the last entry of our copy, or behind the pad that follows it.
 pub(crate) struct LogReader {
-    /// Who may write it, and how often anybody was let.
+    /// The peer that may write it, and the number of grants so far.
     pub(in crate::replica) granted: Option<Peer>,
     pub(in crate::replica) grants: u64,
     /// The last grant of our log.
     pub(in crate::replica) answered: Option<Answered>,
-    /// Whoever was let in has not begun to write, with other words than those seen before.
+    /// The granted leader has not written its header yet, whose first word is then `header_seen`.
     pub(in crate::replica) awaiting: bool,
     pub(in crate::replica) header_seen: u64,
-    /// Of the next entry to read, as follower.
+    /// As follower: the next entry to read.
     pub(in crate::replica) cursor: Cursor,
     /// Destinations of the message that our log waits for, and the check of its payload.
     pub(in crate::replica) lacking: (GroupSet, u64),
-    /// Up to where we have told our leader that we need the log no more.
+    /// Position up to which we have reported to our leader that we no longer need the log.
     pub(in crate::replica) freed_told: u64,
 }
 
 impl LogReader {
-    /// Nobody was let in yet.
+    /// No peer may write the log yet.
     pub(in crate::replica) const fn new() -> Self {
         Self {
             granted: None,
@@ -58,14 +58,14 @@ impl LogReader {
         }
     }
 
-    /// From here on somebody's first words are awaited: none of those that stand there.
+    /// From here on a leader's header is awaited, other than the one that is there.
     pub(in crate::replica) fn await_leader<F: Fabric>(&mut self, memory: &LogMemory, fabric: &F) {
         self.awaiting = true;
         let there = || fabric.load(memory.region, 0);
         self.header_seen = if planted(Mutant::StaleHeaderTaken) { 0 } else { there() };
     }
 
-    /// The words with which the leader that we let in begins, if they are there and whole. We have `promised` its ballot.
+    /// The header of the leader to which we granted our log, if it is there and whole. We have `promised` its ballot.
     pub(in crate::replica) fn leadership<F: Fabric>(
         &self,
         memory: &LogMemory,
@@ -82,7 +82,7 @@ impl LogReader {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Lets nobody write our log any more, and reads what is whole in it.
+    /// Revokes the grant of our log, and reads all whole entries.
     pub(in crate::replica) fn close_log<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if planted(Mutant::ReadBeforeRevoked) {
             self.read_log(links, usize::MAX);
@@ -100,20 +100,20 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.carry_out(links);
         self.free_log(links);
         if self.core.log().stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
-            // An entry whose payload we lack is none of ours: nobody may count on us for it.
+            // An entry whose payload we lack is none of ours: no replica may count on us for it.
             self.paths.closed_while_stalled += 1;
             self.cut_log(self.memory.end_of(self.core.log().last_index()));
         }
     }
 
-    /// Does what need not be done when the next leader waits for it.
+    /// Prepares the log's memory in advance, so that the next leader need not wait for it.
     pub(crate) fn prepare_log<F: Fabric>(&self, links: &mut ReplicaLinks<F, O>) {
         if self.core.log().leads() || !self.reader.awaiting {
             links.endpoint.fabric.prepare(self.memory.region);
         }
     }
 
-    /// Cuts off what our log holds behind `base`.
+    /// Cuts off our log behind `base`.
     pub(in crate::replica) fn cut_log(&mut self, base: Cursor) {
         let event = GroupEvent::CutOff { last: base.index - 1 };
         self.core.step(Event::Group(event), &mut self.effects);
@@ -122,7 +122,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.truncate(base.index);
     }
 
-    /// As follower, takes the words with which a new leader begins. Returns whether they are there.
+    /// As follower: takes the header of a new leader. Returns whether it is there.
     fn read_leadership<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) -> bool {
         let promised = self.core.log().promised();
         let header = self.reader.leadership(&self.memory, promised, &links.endpoint.fabric);
@@ -131,7 +131,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             return false;
         };
         self.reader.awaiting = false;
-        // It writes our log where that ends: nobody's state is needed.
+        // The leader writes our log where it ends, so no state is needed.
         self.transfer.received = None;
         self.memory.filled_from = Some(header.held_from);
         let Leadership { ballot, base, first, .. } = header;
@@ -139,14 +139,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core.step(Event::Group(event), &mut self.effects);
         self.cut_log(header.base);
         self.forget_unsent(links);
-        // The new leader knows nothing of what we told the old one.
+        // The new leader has received none of our reports to the old one.
         (self.reader.freed_told, self.applied_told) = (0, None);
         true
     }
 
-    /// Payloads of what was cut off now are kept for those sessions only that are here to be answered:
-    /// what we multicast ourselves, or a session that is gone, may never be logged again, and then
-    /// nothing would end it.
+    /// Keeps payloads of entries that were cut off only for sessions with a channel here. A message of our
+    /// own node, or of a session that is gone, may never be logged again, and then nothing would drop it.
     pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) {
         let (core, id) = (&self.core, self.id);
         self.payloads.retain_all(|message| {
@@ -154,7 +153,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         });
     }
 
-    /// Whether [`read_log`](Self::read_log) would find something.
+    /// Returns whether [`read_log`](Self::read_log) would find something.
     #[inline]
     pub(crate) fn log_has_more<F: Fabric>(&self, fabric: &F) -> bool {
         if self.core.log().leads() || self.core.log().role() == Role::Blank {
@@ -174,7 +173,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         )
     }
 
-    /// As follower, takes what the leader has written, and no more entries when they are `most` bytes. Returns whether
+    /// As follower: reads what the leader has written, until at least `most` bytes are read. Returns whether
     /// there was anything.
     pub(crate) fn read_log<F: Fabric>(
         &mut self,
@@ -194,7 +193,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 continue;
             }
             let at = self.reader.cursor.offset(capacity);
-            // Most are as long as the one before.
+            // Most entries are as long as the one before.
             let alike = if entry.len() <= ALIKE_MAX { entry.len() } else { frame::HEADER };
             let left = frame::PREAMBLE + self.tuning.log_bytes - at;
             entry.resize(alike.clamp(frame::HEADER, left), 0);
@@ -203,7 +202,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let Some(len) = frame::announced_len(header, self.reader.cursor, capacity) else {
                 break;
             };
-            // A pad announces the rest of the ring, of which only the header says anything.
+            // A pad announces the rest of the ring, of which only its header is meaningful.
             if frame::is_pad(header) {
                 entry.truncate(frame::HEADER);
             } else if len != entry.len() {
@@ -219,7 +218,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             };
             let index = self.reader.cursor.index;
             frame.step_over(&mut self.reader.cursor, len);
-            // Room is given back at the end of the turn: nobody has written more until then.
+            // Room is freed at the end of the turn, so the leader cannot have written more until then.
             taken += len as u64;
             debug_assert!(taken <= capacity, "more was read in one look than a log holds");
             if let Some(body) = body {
@@ -238,13 +237,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         any
     }
 
-    /// What an entry says; `None` of a pad, which says nothing. `None` at all if it makes no sense.
+    /// The body of an entry; `Some(None)` for a pad, which has none, and `None` if the entry is invalid.
     #[expect(clippy::option_option, reason = "a pad is whole, and says nothing")]
     pub(in crate::replica) fn body<'a>(frame: &Frame<'a>) -> Option<Option<O::Body<'a>>> {
         if frame.is_pad() { Some(None) } else { O::Body::read(frame).map(Some) }
     }
 
-    /// Takes an entry that has its place in our log.
+    /// Takes an entry into our log.
     pub(in crate::replica) fn take_entry<F: Fabric>(
         &mut self,
         at: At,

@@ -20,46 +20,47 @@ use crate::replica::results::RESULTS_BYTES_MAX;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
 
-/// The most room that a leader keeps in its log for what is to be logged beside messages for what comes in a turn.
+/// Limit of the room in bytes that a leader reserves in its log for the entries besides messages that a turn may log.
 const RESERVE_MAX: usize = 64 << 10;
-/// Room that one such entry may take: three times what another group's proposal needs, because the last
+/// Room that one such entry may take: three times the room for another group's proposal, because the last
 /// message received in a turn may bring as many as there are groups.
 const RESERVE_PER_ENTRY: usize = 128;
 /// The slot map's epoch that log entries carry.
 const EPOCH: u32 = 1;
 
-/// The word of a follower's memory, in front of its log, that is written when nothing else is.
+/// Offset of the word in a follower's memory, in front of its log, that is written if nothing else is.
 const TOUCHED_AT: usize = PREAMBLE - 8;
 const _: () = assert!(TOUCHED_AT >= frame::LEADERSHIP);
 
-/// Writes that may be under way to a follower before it is written a word that only confirms: one that stands
-/// still behind a network would be written words without end.
+/// Number of writes in flight to a follower at which it is not written a word that only confirms: otherwise
+/// words to a stalled follower would pile up without end.
 const UNDER_WAY_MAX: usize = 16;
 
-/// A sleeping follower is woken when it has so many bytes to read, though nobody waits for it: as leader it would have to
-/// read them all first.
+/// Number of unread bytes at which a sleeping follower is woken though nobody waits for it: if it became
+/// leader, it would have to read them all first.
 pub(in crate::replica) const UNREAD_MAX: u64 = 16 << 10;
 
-/// Room that a leader keeps besides, for changes of the view and first entries of new ballots.
+/// Room that a leader reserves besides, for changes of the view and first entries of new ballots.
 pub(in crate::replica) const RESERVE_FOR_CONTROL: usize = 2 << 10;
 
-/// What a leader has written to its followers.
+/// A leader's writes to its followers.
 ///
-/// **Invariants.** A follower that lets us write has its log written up to `sent <= space.cursor.position`, and `written` is the
-/// last entry of our copy when all were written last. Numbers of writes rise over all followers, and `writes` is the last.
+/// **Invariants.** The log of a follower that we may write is written up to `sent <= space.cursor.position`,
+/// and `written` was the last entry of our copy when all were last written. The numbers of writes rise over
+/// all followers, and `writes` is the last one.
 pub(crate) struct LogWriter {
     pub(in crate::replica) followers: Vec<Follower>,
     /// The number of the last write.
     pub(in crate::replica) writes: u64,
     /// The last entry of our log when the followers were last written.
     pub(in crate::replica) written: u64,
-    /// Whether somebody waits for what followers do with what was appended: it is more than messages to our group alone
-    /// that are in the log whole, which the leader knows to be committed when its writes complete.
+    /// Whether somebody waits for the followers' reaction to the appended entries: some are not messages to
+    /// our group alone with inline payloads, which the leader knows to be committed when its writes complete.
     pub(in crate::replica) awaited: bool,
 }
 
 impl LogWriter {
-    /// To so many slots, our own among them, of which none lets us write yet.
+    /// A writer for so many slots, our own among them, none of whose logs may be written yet.
     pub(in crate::replica) fn new(replicas: u8) -> Self {
         let followers = vec![Follower::default(); usize::from(replicas)];
         Self { followers, writes: 0, written: 0, awaited: false }
@@ -67,26 +68,26 @@ impl LogWriter {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Nothing more is written to a follower until it lets us in again.
+    /// Stops writing a follower's log until the follower grants it again.
     pub(crate) fn follower_lost(&mut self, slot: u8) {
         self.writer.followers[usize::from(slot)].lose();
         self.core.step(Event::Group(GroupEvent::FollowerRemoved { slot }), &mut self.effects);
     }
 
-    /// Detaches from logs of followers that are not written any more: their memory is kept for as long as
-    /// a former leader is attached.
+    /// Detaches from former logs of followers: their memory is kept for as long as a former leader is attached.
     pub(in crate::replica) fn leave_logs<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         for log in self.writer.followers.iter_mut().flat_map(|follower| follower.left.drain(..)) {
             links.endpoint.fabric.detach(log);
         }
     }
 
-    /// Whether another message may be taken, or something else that an entry is logged for.
+    /// Returns whether a message may be taken, or something else for which an entry is logged.
     pub(crate) fn log_has_room(&self) -> bool {
         self.log_has_room_for(1)
     }
 
-    /// Whether something may be taken that so many entries are logged for. The first in a turn may need a few more.
+    /// Returns whether something may be taken for which `entries` entries are logged. The first in a turn may
+    /// need a few more.
     pub(in crate::replica) fn log_has_room_for(&self, entries: usize) -> bool {
         let (groups, payload) = (self.topology.all_groups(), self.tuning.inline_bytes_max);
         let largest = O::Body::longest(groups, payload, RESULTS_BYTES_MAX);
@@ -96,7 +97,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         (self.intake.may_log == 0 || within) && self.memory.space.fits(wanted, largest)
     }
 
-    /// Appends an entry to our own copy of the log; the record stands for all of it.
+    /// Appends an entry to our own copy of the log. If it has several records, `record` is the last of them.
     pub(in crate::replica) fn append<F: Fabric>(
         &mut self,
         links: &mut ReplicaLinks<F, O>,
@@ -130,12 +131,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         let padded = self.memory.append(index, &draft, stamp, &mut links.endpoint.fabric);
         drop(draft);
         self.paths.padded += u64::from(padded);
-        // Should we step down, what is there to read comes after our own.
+        // If we step down, what is to be read comes after our own entries.
         self.reader.cursor = self.memory.space.cursor;
         links.keep(results);
     }
 
-    /// Writes to each follower what it has not been written yet, however many entries that is.
+    /// Writes the entries that each follower lacks, in one write each.
     pub(in crate::replica) fn write_followers<F: Fabric>(
         &mut self,
         links: &mut ReplicaLinks<F, O>,
@@ -161,7 +162,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Writes a part of our log to a follower; with it goes the log up to `index`.
+    /// Writes a part of our log to a follower; with it, the follower has the log up to `index`.
     pub(in crate::replica) fn write_log<F: Fabric>(
         &mut self,
         slot: u8,
@@ -199,9 +200,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Writes to each follower that counts, so that what completes says that it lets us: one word in front of
-    /// the log, which nobody reads, unless something was posted behind write `number` anyhow.
-    /// Returns whether everybody was written to, or had been.
+    /// Writes to each voting follower, so that a completion confirms that we may still write there: one word
+    /// in front of the log, which nobody reads, unless a write with a higher number than `number` was posted
+    /// anyway. Returns whether all of them were or had been written.
     pub(in crate::replica) fn touch_followers<F: Fabric>(
         &mut self,
         number: u64,
@@ -230,8 +231,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         all
     }
 
-    /// Entries that are committed, hence folded, need their place no more. The leader may overwrite
-    /// what everybody has freed.
+    /// Frees committed entries, which are folded and so need their place no more. The leader may overwrite
+    /// what all replicas have freed.
     pub(in crate::replica) fn free_log<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let mut commit = self.core.log().commit_index();
         if planted(Mutant::FreedBeforeCommit) {
@@ -252,8 +253,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// What an evicted replica has not read may be overwritten from here on: nothing more is written
-    /// there.
+    /// Stops writing to evicted replicas: entries that they have not read may be overwritten from here on.
     fn let_go_of_evicted(&mut self) {
         for slot in 0..self.topology.replicas {
             let follower = &self.writer.followers[usize::from(slot)];
@@ -272,7 +272,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         })
     }
 
-    /// A write of the log to a follower has completed.
+    /// Handles the completion of a write to a follower's log.
     pub(crate) fn completed(&mut self, slot: u8, number: u64) {
         self.stir();
         if let Some(index) = self.writer.followers[usize::from(slot)].completed(number) {
@@ -281,8 +281,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// A write of the log to a follower was denied, or its end is not known. One of an earlier grant
-    /// says nothing of this one.
+    /// Handles a write to a follower's log that was denied, or whose outcome is unknown. A write of an
+    /// earlier grant is ignored.
     pub(crate) fn failed(&mut self, slot: u8, number: u64, denied: bool) {
         self.stir();
         if denied && planted(Mutant::DeniedLeaderGoesOn) {
@@ -291,10 +291,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         if self.writer.followers[usize::from(slot)].completed(number).is_none() {
             return;
         }
-        // At each change of leader: the follower has let another one in, or its process has ended.
+        // This happens at each change of leader: the follower has granted another leader its log, or its
+        // process has ended.
         tracing::info!(group = %self.id.group, slot, denied, "a follower's log cannot be written");
         self.follower_lost(slot);
-        // Many may be under way, and all of them fail.
+        // Many writes may be in flight, and all of them fail.
         self.writer.followers[usize::from(slot)].forget_writes();
         if denied {
             self.paths.denied += 1;
@@ -303,12 +304,12 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 }
 
-/// What a completion of a write of the log names: whose write, to whom, and its number.
+/// The tag of a write's completion: the writer's group, the follower, and the write's number.
 fn tag(id: ReplicaId, slot: u8, number: u64) -> u64 {
     u64::from(id.group.0) << 57 | u64::from(slot) << 53 | number
 }
 
-/// Reads what [`tag`] wrote.
+/// Decodes a [`tag`].
 pub(crate) const fn untag(tag: u64) -> (GroupId, u8, u64) {
     (GroupId((tag >> 57) as u16), (tag >> 53 & 0xf) as u8, tag & ((1 << 53) - 1))
 }

@@ -1,4 +1,4 @@
-//! Answers to reads that wait until everything that they rest on is passed.
+//! Answers to reads that are held until their dependencies have passed.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use skein_protocol::rank::Rank;
 
 use super::PATIENCE_MS;
 
-/// Answers that may wait at the gate, and their bytes. At either limit no further read is made until some
-/// have left; the session asks again. One answer may exceed the limit of bytes.
+/// Limits of the held answers, and of their bytes. At either limit no further read is made until some have
+/// been sent; the session asks again. One answer may exceed the limit of bytes.
 const GATED_MAX: usize = 4096;
 const GATED_BYTES_MAX: usize = 8 << 20;
 
-/// An answer, until everything that it rests on was passed.
+/// An answer, held until everything up to the rank `until` has passed.
 pub(super) struct Answer {
     pub(super) session: SessionId,
     pub(super) number: u64,
@@ -21,28 +21,28 @@ pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Answers that wait at the gate, in the order in which they were made.
+/// The held answers, in the order in which they were made.
 ///
-/// A session repeats its question every few milliseconds while it has no answer. A question whose answer
-/// waits here is recognised and not read again, so the gate holds one answer to a question for however
-/// long it stays closed.
+/// A session repeats a query every few milliseconds while it has no answer. A query whose answer is held here
+/// is recognised and not read again, so the gate holds one answer to a query, for however long it stays
+/// closed.
 ///
 /// Invariant: `asked` has one entry for each of `answers`, and `bytes` is the length of all of them.
 #[derive(Default)]
 pub(super) struct Gated {
     pub(super) answers: VecDeque<Answer>,
-    /// When each question came last.
+    /// Time at which each query last came, in milliseconds.
     asked: HashMap<(SessionId, u64), u64>,
     pub(super) bytes: usize,
 }
 
 impl Gated {
-    /// Whether no further read may be made, with `count` answers of `bytes` made in this turn.
+    /// Returns whether no further read may be made, with `count` answers of `bytes` made in this turn.
     pub(super) fn is_full(&self, count: usize, bytes: usize) -> bool {
         self.answers.len() + count >= GATED_MAX || self.bytes + bytes >= GATED_BYTES_MAX
     }
 
-    /// A question came. Returns whether its answer waits here.
+    /// Records that a query came. Returns whether its answer is held here.
     pub(super) fn recognises(&mut self, session: SessionId, number: u64, now_ms: u64) -> bool {
         if self.answers.is_empty() {
             return false;
@@ -58,7 +58,7 @@ impl Gated {
         self.answers.push_back(answer);
     }
 
-    /// Takes the first answer, if all that it rests on `has_passed`.
+    /// Takes the first answer, if its dependency `has_passed`.
     pub(super) fn let_out(&mut self, has_passed: impl FnOnce(Rank) -> bool) -> Option<Answer> {
         let answer = self.answers.pop_front_if(|answer| has_passed(answer.until))?;
         self.asked.remove(&(answer.session, answer.number));

@@ -12,14 +12,14 @@ use crate::ordering::Links;
 use crate::replica::ReplicaPaths;
 use crate::replica_links::{Note, ReplicaLinks};
 
-/// What our machine says to other groups: to be sent at the end of the turn, and kept to be sent again.
+/// Our machine's results for other groups: sent at the end of the turn, and kept to be sent again.
 ///
 /// Invariants: `untold[g].len() <= RESULTS_BYTES_MAX`, and it is 0 unless `untold_to` contains `g`.
 pub(in crate::replica) struct Outgoing {
     by: ReplicaId,
-    /// Results until all groups that need them have said that they have them.
+    /// Results, with the groups that may still need them.
     pub(super) results: HashMap<MessageId, (GroupSet, ReceivedResult)>,
-    /// Results of this turn, by group, and which groups those are.
+    /// Results of this turn that are not sent yet, by group, and the set of these groups.
     untold: Vec<Vec<u8>>,
     untold_to: GroupSet,
 }
@@ -30,18 +30,18 @@ impl Outgoing {
         Self { by, results: HashMap::new(), untold, untold_to: GroupSet::EMPTY }
     }
 
-    /// Keeps our machine's result until the groups `to` have it: a later leader may have to say it again.
+    /// Keeps our machine's result until the groups `to` have it: a later leader may have to send it again.
     pub(in crate::replica) fn keep(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
         self.results.insert(message, (to, result.into()));
     }
 
-    /// No group needs our machine's result about this message any more.
+    /// Drops our machine's result about a message, which no group needs any more.
     pub(in crate::replica) fn settled(&mut self, message: MessageId) {
         self.results.remove(&message);
     }
 
-    /// As leader: our machine's result goes to the leaders of other groups at the end of the turn, with the
-    /// others of this turn.
+    /// As leader: schedules our machine's result to be sent to the leaders of other groups at the end of the
+    /// turn, with the others of this turn.
     pub(in crate::replica) fn tell_later<F: Fabric, O: Links>(
         &mut self,
         message: MessageId,

@@ -1,4 +1,4 @@
-//! What the exchange holds of single messages: results, and deliveries in flight.
+//! The parts of the exchange that belong to single messages: results, and deliveries in flight.
 
 use std::ops::Deref;
 
@@ -13,7 +13,7 @@ pub(in crate::replica) struct Exchanged {
     pub(in crate::replica) result: ReceivedResult,
 }
 
-/// What a state machine tells other groups: a few bytes most often, which need no memory of their own.
+/// A state machine's result for other groups. Most results have a few bytes, which need no allocation.
 pub(in crate::replica) enum ReceivedResult {
     Short { len: u8, bytes: [u8; Self::SHORT] },
     Long(Box<[u8]>),
@@ -47,14 +47,14 @@ impl Deref for ReceivedResult {
     }
 }
 
-/// A delivery in flight: our machine was given the message, and it is not
+/// A delivery in flight: our machine has received the message, and it is not
 /// [over](crate::application::Application::under_way).
 pub(in crate::replica) struct InFlightDelivery {
     pub(super) message: MessageId,
     pub(super) rank: Rank,
-    /// What must be passed before it is answered.
+    /// Everything up to this rank must have passed before the reply is sent.
     pub(super) reply_dependency: Rank,
-    /// When other groups were last asked for their results, and how often.
+    /// Time in milliseconds at which other groups were last asked for their results, and how often they were asked.
     pub(super) asked_at: u64,
     pub(in crate::replica) asked: u32,
 }

@@ -8,22 +8,22 @@ use skein_protocol::rank::Rank;
 
 use super::{InFlightDelivery, ResultExchange};
 
-/// What follows from the deliveries up to a commit index. Replicas send its encoding to each other: the order of
-/// the fields is part of the format.
+/// The part of the exchange that follows from the deliveries up to a commit index. Replicas send its encoding
+/// to each other: the order of the fields is part of the format.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::replica) struct Saved {
-    /// Results that the machine was given of messages that are not over: name, group.
+    /// Results that the machine has received about messages that are not over: name, group.
     pub(in crate::replica) heard: Vec<(u64, u64, u16)>,
     /// Results of the machine that other groups may still need: name, groups, result.
     pub(in crate::replica) results: Vec<(u64, u64, Vec<u16>, Vec<u8>)>,
     pub(in crate::replica) last_applied: u64,
     pub(in crate::replica) last_delivered: u64,
-    /// Deliveries in flight: name, rank, what an answer rests on.
+    /// Deliveries in flight: name, rank, reply dependency.
     pub(in crate::replica) given: Vec<(u64, u64, u64, u64)>,
 }
 
 impl Saved {
-    /// Whether it names only groups that a cluster may have.
+    /// Returns whether it names only groups that a cluster may have.
     pub(in crate::replica) fn is_sound(&self) -> bool {
         let heard = self.heard.iter().map(|(.., from)| from);
         let told = self.results.iter().flat_map(|(_, _, to, _)| to);
@@ -31,7 +31,7 @@ impl Saved {
     }
 }
 
-/// The entries in the order of their messages: saved again, they have the same bytes.
+/// The entries in the order of their messages, so that equal maps are saved as equal bytes.
 pub(super) fn sorted<T>(of: &HashMap<MessageId, T>) -> impl Iterator<Item = (&MessageId, &T)> {
     let mut all: Vec<_> = of.iter().collect();
     all.sort_unstable_by_key(|(message, _)| **message);
@@ -57,7 +57,7 @@ impl ResultExchange {
         }
     }
 
-    /// Goes on from what was saved, which is [sound](Saved::is_sound).
+    /// Resumes from a saved exchange, which must be [sound](Saved::is_sound).
     pub(in crate::replica) fn restore(&mut self, saved: Saved, now_ms: u64) {
         self.heard.clear();
         for (session, sequence, from) in saved.heard {

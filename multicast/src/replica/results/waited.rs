@@ -1,8 +1,8 @@
-//! How long the state machine has waited for other groups' results.
+//! Times for which the state machine has waited for other groups' results.
 
 use std::time::Duration;
 
-/// How long a condition has held, over all times that it did.
+/// Total time for which a condition has held.
 #[derive(Default)]
 struct Spell {
     since: Option<Duration>,
@@ -30,7 +30,7 @@ pub(super) struct Waited {
 }
 
 impl Waited {
-    /// Takes note of the time if either condition has changed.
+    /// Records the time if either condition has changed.
     pub(super) fn note(&mut self, any: bool, stalled: bool, now: impl FnOnce() -> Duration) {
         if (self.any.since.is_some(), self.stalled.since.is_some()) != (any, stalled) {
             let now = now();

@@ -1,9 +1,9 @@
-//! A replica whose state is another than the others hold: what it does not do any more.
+//! A replica whose state differs from the others': what it no longer does.
 
 use super::*;
 use crate::operate::{CommandError, Diverged};
 
-/// Slot 0 leads, and holds this at position 1.
+/// Slot 0 leads, and holds this digest at position 1.
 fn holding(digest: u64) -> Scene {
     let mut scene = Scene::new();
     scene.replica.tick(1, &mut scene.links);
@@ -14,7 +14,7 @@ fn holding(digest: u64) -> Scene {
     scene
 }
 
-/// The others tell in a ballot what they hold at position 1.
+/// The others report in a ballot the digest that they hold at position 1.
 fn hear(scene: &mut Scene, ballot: Ballot, digest: u64) {
     let (ballot, digests) = (ballot.to_word(), vec![Digest { position: 1, digest }]);
     for slot in [1, 2] {
@@ -84,7 +84,7 @@ fn who_had_diverged_says_so_whatever_becomes_of_others() {
     assert_eq!(told(&scene), Some((Diverged::Own, true)), "until its node is started again");
 }
 
-/// A learner says that the copy that it is given is not what its digest says.
+/// A learner reports that a copy that it received does not match its digest.
 fn refuse(scene: &mut Scene, incarnation: u32) {
     let ask = Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None };
     scene.hear(2, &ask, &[]);

@@ -112,7 +112,7 @@ fn logs_that_are_written_no_more_are_left() {
     scene.replica.follower_lost(1);
     scene.replica.tick(1, &mut scene.links);
     assert!(!reaches(&mut scene, one) && reaches(&mut scene, other));
-    // Before the new leader gets memory of ours, which may be short.
+    // It detaches before it grants memory to the new leader, since memory may be short.
     scene.let_lead(1);
     assert!(!reaches(&mut scene, other));
 }
@@ -171,12 +171,12 @@ fn a_denial_of_an_earlier_ballot_deposes_nobody() {
     scene.replica.set_out(Cause::Start, &mut scene.links);
     scene.grant(1, 0, true);
     assert!(scene.replica.core.log().leads());
-    // Slot 2, not let in yet, had let another lead before the write of the first ballot came.
+    // Slot 2, not admitted yet, had granted another replica before the write of the first ballot came.
     scene.replica.failed(2, late, true);
     assert!(scene.replica.core.log().leads(), "it says nothing of this ballot");
 }
 
-/// Leadership would go back to slot 0 otherwise, and a leader that is well would refuse.
+/// Otherwise leadership would return to slot 0, and a leader that is well would refuse.
 #[test]
 fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
     for (wished, cause) in [(false, Cause::Silence), (true, Cause::Operator)] {
@@ -187,7 +187,7 @@ fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
         if wished {
             scene.replica.transfer_here(&mut scene.links).unwrap();
         }
-        // Nothing comes of the leader, and the state is there only when that has lasted too long.
+        // Nothing comes from the leader, and the state is there only after the timeout.
         (1_005..9_000).step_by(5).for_each(|now_ms| scene.pass(now_ms));
         assert_eq!(scene.replica.core.log().role(), Role::Follower, "it lacks a state");
         scene.happens(GroupEvent::Opened);
@@ -200,7 +200,7 @@ fn an_operators_wish_comes_before_a_candidacy_that_is_due_in_the_same_tick() {
     }
 }
 
-/// The last attempt of a generation.
+/// The last counter of a generation.
 const fn last_of(generation: u32) -> u32 {
     generation << 24 | ((1 << 24) - 1)
 }

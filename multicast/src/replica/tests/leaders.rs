@@ -1,4 +1,4 @@
-//! What a leader says, hears and answers.
+//! A leader's messages: what it sends, takes and answers.
 
 use super::*;
 

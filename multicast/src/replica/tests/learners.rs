@@ -1,4 +1,4 @@
-//! Learners, and followers that are far behind: what they ask for, what they are given, and when they count.
+//! Learners, and followers that lag far behind: what they ask for, what they receive, and when they count.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn what_an_earlier_leader_says_late_keeps_nobody_from_asking_for_the_state() {
 
 #[test]
 fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
-    // One that we let in, and one that another leader had: its incarnation is named by now.
+    // A replica that we admitted, and one that another leader admitted: its incarnation counts by now.
     for incarnation in [1 << 10, 0] {
         let mut scene = Scene::new();
         scene.grant(1, 0, true);
@@ -57,7 +57,7 @@ fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
     let incarnation = 1 << 10;
     scene.hear(2, &Election::Ask { incarnation, needs: None, applied: 0, taken: None }, &[]);
     assert!(scene.sends_to().is_none() && scene.replica.has_lost_its_memory(2));
-    // One whose `Join` is committed, and that has not seen it, counts: it will grant.
+    // A replica whose `Join` is committed counts even before it has seen that: it will grant.
     scene.hear(1, &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None }, &[]);
     assert!(!scene.replica.has_lost_its_memory(1));
     scene.hear(2, &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None }, &[]);
@@ -100,7 +100,7 @@ fn who_is_given_a_state_does_not_set_out_to_lead_meanwhile() {
         scene.replica.tick(1, &mut scene.links);
         let ballot = scene.let_lead(1);
         scene.hear(1, &Election::Behind { ballot: ballot.to_word() }, &[]);
-        // Nothing else is heard of the leader, but not for so long that it is suspected.
+        // Nothing else comes from the leader, but not for so long that it is suspected.
         for number in 0..18 {
             if taught {
                 scene.is_given(1, number);
@@ -154,7 +154,7 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     scene.grant(1, 0, true);
     scene.commit();
     scene.replica.free_log(&mut scene.links);
-    // A former incarnation had read as far as that.
+    // A former incarnation had read up to there.
     scene.replica.writer.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
@@ -164,7 +164,7 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     assert_eq!(scene.replica.writer.followers[2].freed, scene.replica.memory.freed);
 }
 
-/// It refuses the state, in which there is less than in its log, and perhaps nothing is committed without it.
+/// It refuses the state, which contains less than its log, and perhaps nothing can be committed without it.
 #[test]
 fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
     for beyond in [false, true] {
@@ -181,7 +181,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         if !beyond {
             scene.commit();
         }
-        // It has all of our log, and frees nothing, for it knows of nothing that it is committed.
+        // It has all of our log and frees nothing, since it has not seen that anything is committed.
         let grants = |scene: &mut Scene| {
             let (mut granted, tail) = scene.granted(2, 0, true);
             let runs = scene.replica.memory.runs.clone();
@@ -204,7 +204,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
     }
 }
 
-/// It may never have the state whole, and have applied more of the log than another state that was given away before.
+/// It may never receive the whole state, and may have applied more of the log than another state that was sent before.
 #[test]
 fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     let mut scene = Scene::new();
@@ -216,7 +216,7 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     scene.replica.core.log_mut().sends_part(Left::Little);
     scene.replica.finish_sending(&mut scene.links);
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
-    // Slot 1 was given a state that stands for all of our log.
+    // Slot 1 received a state that stands for all of our log.
     let (mut granted, _) = scene.granted(1, 0, true);
     let end = scene.replica.memory.runs.end();
     granted.held_from = end.position;
@@ -224,7 +224,7 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     assert_eq!(scene.replica.written_before(1, &granted, end, fabric), 0..end.position);
 }
 
-/// A card reads what a write takes when it sends it, and again when it sends it again.
+/// A network card reads the bytes of a write when it sends them, and again when it retransmits them.
 #[test]
 fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
     let mut scene = Scene::new();
@@ -235,7 +235,7 @@ fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
     for slot in 1..3 {
         assert!(!scene.replica.writer.followers[slot].has_all());
     }
-    // All of what went to slot 2 has arrived.
+    // All of the writes to slot 2 have arrived.
     (0..=last).for_each(|number| scene.replica.completed(2, number));
     (1..3).for_each(|slot| scene.replica.follower_lost(slot));
     scene.replica.memory.space.free(64);
@@ -244,7 +244,7 @@ fn what_is_under_way_to_a_lost_follower_may_be_of_a_later_lap() {
 
 #[test]
 fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() {
-    // What becomes of a copy for slot 2, and whether the machine has to give it up.
+    // The fate of a copy for slot 2, and whether the machine has to give it up.
     type Then = fn(&mut Scene);
     let finish: Then = |scene| {
         scene.replica.core.log_mut().sends_part(Left::Little);

@@ -1,9 +1,9 @@
-//! Reads that wait at the gate: one answer to each question, in bounded memory.
+//! Reads that are held at the gate: one answer to each query, in bounded memory.
 
 use super::*;
 
-/// A scene with two groups in which reads wait at the gate: a message to both was delivered here, and
-/// nothing was heard of the other group since its proposal.
+/// A scene with two groups in which reads are held at the gate: a message to both was delivered here, and
+/// nothing came from the other group since its proposal.
 fn with_a_closed_gate() -> Scene {
     let mut scene = Scene::with(Topology { groups: 2, ..TOPOLOGY });
     scene.grant(1, 0, true);
@@ -31,7 +31,7 @@ fn with_a_closed_gate() -> Scene {
 }
 
 impl Scene {
-    /// A session asks, and what can be read is read.
+    /// A session sends a query, and all possible reads are made.
     fn asks(&mut self, session: u64, number: u64, of: u8, query: &[u8]) {
         let question = [&number.to_le_bytes()[..], &[of], query].concat();
         self.replica.asked(SessionId(session), &question);

@@ -1,4 +1,4 @@
-//! Groups that are recreated: what of a replica's former self is left.
+//! Groups that are recreated: what remains of a replica's former state.
 
 use super::*;
 use crate::operate::Recreation;
@@ -52,7 +52,7 @@ fn who_was_given_the_survivors_state_first_keeps_it_when_it_hears_of_the_plan() 
     let (mut scene, plan) = prepared(Some(1));
     let marker = Ballot::revived(plan.ballot_counter, 1, plan.incarnations[1])
         .expect("a generation is left");
-    // As when it has taken the state.
+    // As after it has received the state.
     let question = Question { ballot: marker, leads: false, forced: false };
     let asked = Asked { by: 1, question, attempt: 0, from: Cursor::START };
     scene.happens(GroupEvent::LogClosed { then: Closing::Grant(asked) });

@@ -1,4 +1,4 @@
-//! What machines say to each other: results, logged once.
+//! Results that machines exchange, each logged once.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Rings and logs without room: who waits, and for whom nobody does.
+//! Rings and logs without room: which datagrams wait, and which are dropped.
 
 use skein_protocol::group::GroupRecord;
 

@@ -88,20 +88,20 @@ fn a_session_that_another_replica_hears_is_not_dead() {
     for _ in 0..40 {
         let (over, sought) = scene.replica.count_dead_sessions(10, 3);
         ended.extend(over);
-        // A member is asked about both of them, and has a connection from one.
+        // A member is asked about both sessions, and has a connection to one.
         if sought.contains(&cut_off.0) {
             scene.hear(1, &Election::Sees { sessions: vec![cut_off.0, 99] }, &[]);
         }
     }
     assert_eq!(ended, [dead; 3], "said so often, and of no other");
     assert!(scene.replica.dead_sessions.contains_key(&cut_off));
-    // Nobody has one from it any more.
+    // No member has a connection to it any more.
     ended.clear();
     for _ in 0..11 {
         ended.extend(scene.replica.reap_sessions(10, 3, &mut scene.links));
     }
     assert_eq!(ended.first(), Some(&cut_off));
-    // Where connections are not all that there is, nobody is asked.
+    // Where connections do not return, no member is asked.
     scene.replica.dead_sessions.insert(dead, 0);
     assert!(scene.replica.reap_sessions(0, 3, &mut scene.links).contains(&dead));
 }
@@ -129,8 +129,8 @@ fn a_session_has_no_more_under_way_than_its_window() {
     }
 }
 
-/// An undelivered message may wait for one that another group's leader relays. A delivered one does not: its payload is
-/// kept for a follower that lags.
+/// An undelivered message may wait for a message that another group's leader relays. A delivered one does
+/// not: its payload is kept for a follower that lags.
 #[test]
 fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     const LEN: usize = 8 << 10;
@@ -171,7 +171,7 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     assert_eq!(relays(&mut scene, 6), (1, 0));
 }
 
-/// Another group's leader takes it for the leader. To whoever leads it is relayed again.
+/// Another group's leader takes this replica for the leader. The message is relayed again to the actual leader.
 #[test]
 fn who_does_not_lead_takes_nothing_beyond_the_budget() {
     const LEN: usize = 8 << 10;
@@ -192,8 +192,8 @@ fn who_does_not_lead_takes_nothing_beyond_the_budget() {
     assert_eq!(held, [1, 2, 3, 3, 3]);
 }
 
-/// The log waits for the fourth message of a session. The leader may not hear the session, and logs the earlier ones when others
-/// relay them.
+/// The log waits for the fourth message of a session. The leader may have no connection to the session, and
+/// logs the earlier ones when others relay them.
 #[test]
 fn what_stands_before_a_message_that_the_log_waits_for_may_exceed_the_budget() {
     const LEN: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! States that learners are given, and who may lead or serve without one.
+//! States that learners receive, and replicas that may lead or serve without one.
 
 use skein_protocol::group::GroupRecord;
 
@@ -22,7 +22,7 @@ fn a_learner_that_asks_while_its_state_is_on_its_way_is_not_given_another() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let needs = Some(Ballot::ZERO.to_word());
-    // Which copy it is given, if it has `taken` so much when it asks.
+    // Number of copies begun, if the learner has `taken` so much when it asks.
     let asks = |scene: &mut Scene, now_ms: u64, taken: Option<Taken>| {
         scene.replica.tick(now_ms, &mut scene.links);
         scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken }, &[]);
@@ -53,7 +53,7 @@ fn a_replica_that_lacks_a_state_leads_for_an_operator_when_it_has_it_and_not_bef
         leader,
         "it would depose a leader that is well"
     );
-    scene.happens(GroupEvent::Opened); // As when it has taken the state.
+    scene.happens(GroupEvent::Opened); // As after it has received the state.
     scene.pass(2_005);
     assert_eq!(
         (scene.replica.core.log().role(), scene.replica.core.log().promised().slot()),
@@ -71,7 +71,7 @@ fn a_campaign_for_an_operator_is_repeated_until_the_operator_waits_no_more() {
     let mut campaigns = 1;
     for ms in (1_005..20_000).step_by(5) {
         if scene.replica.core.log().role() == Role::Candidate {
-            // Another one outdoes it, and its words are here.
+            // Another replica prevails, and its header is here.
             scene.let_lead(1);
             scene.replica.reader.awaiting = false;
         }
@@ -134,7 +134,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
         Piece::Entry(&bytes).encode(&mut tail);
     }
     let end = place(at);
-    // Our own memory holds only what comes behind.
+    // Our own memory holds only the log behind that.
     scene.replica.memory.begun_at = at;
     let logs = [(1, end, 0), (2, end, 1), (3, place(Cursor { index: 2, position: 64 }), 0)];
     for (slot, end, held_from) in logs {
@@ -171,7 +171,7 @@ fn who_cannot_be_served_is_served_by_one_whose_memory_reaches_back_further() {
 fn a_log_is_held_from_where_it_was_written_in_front_of_a_state_if_it_is_whole() {
     let other = Ballot::new(7, 1, 0);
     let begin = Cursor { index: 4, position: 192 };
-    // Three entries of 64 bytes each stand in front of the state; a leader has written the last two of them.
+    // Three entries of 64 bytes each are in front of the state; a leader has written the last two of them.
     let cases = [
         ("they are there", OLD, None, begin, 64),
         ("a byte is not", OLD, Some(64 + 70), begin, 192),
@@ -212,10 +212,10 @@ fn a_log_is_held_from_the_first_entry_on_that_is_there() {
     assert_eq!(replica.memory.held_from(fabric), 0);
     let mut there = [0; 128];
     fabric.copy_out(log, PREAMBLE, &mut there);
-    // A leader that is gone had begun to write what would have gone round the ring.
+    // A leader that is gone had begun to write a part that would have gone round the ring.
     fabric.copy_in(log, PREAMBLE, &[1; 72]);
     assert_eq!(replica.memory.held_from(fabric), 128);
-    // Another writes it anew, and ends halfway.
+    // Another leader writes it again, and ends halfway.
     replica.memory.filled_from = Some(0);
     fabric.copy_in(log, PREAMBLE, &there[..64]);
     assert_eq!(replica.memory.held_from(fabric), 128, "an entry is missing in between");
@@ -253,8 +253,8 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
     scene.replica.free_log(&mut scene.links);
     let (end, adopted) = (scene.replica.memory.runs.end(), scene.replica.memory.rewritten.position);
     assert_eq!((adopted, end.position), (192, 256));
-    // Whether it is written something in front of where its log goes on; from where on all is written in our
-    // ballot, and stays as it is.
+    // Whether a part in front of its log's end is written to it; and the position from which on all is
+    // written in our ballot, and stays as it is.
     let written = |scene: &mut Scene, held_from: u64| {
         scene.replica.follower_lost(2);
         let (granted, _) = scene.granted(2, 0, true);
@@ -344,7 +344,7 @@ fn what_another_log_has_left_in_front_of_a_state_is_told_to_nobody() {
         ("nobody remembers whose it is", OLD, begin, false),
     ];
     for (what, birth, first, ours) in cases {
-        // How much a candidate is told that knows nothing, if memory has so much.
+        // Number of entries that a candidate without any knowledge is sent, if memory has so many.
         let told = |entries: usize| {
             let mut scene = Scene::new();
             let Scene { replica, links, .. } = &mut scene;

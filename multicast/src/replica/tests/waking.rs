@@ -3,7 +3,7 @@
 use super::super::log::writer::UNREAD_MAX;
 use super::*;
 
-/// How many are woken at the end of the turn, and how many at the next tick; all of them are, then.
+/// The number of followers woken at the end of the turn, and at the next tick; all are woken then.
 fn woken(scene: &mut Scene) -> (usize, usize) {
     let endpoint = &mut scene.links.endpoint;
     let woken = (endpoint.wakes.now().len(), endpoint.wakes.by_tick().len());
@@ -13,7 +13,7 @@ fn woken(scene: &mut Scene) -> (usize, usize) {
     woken
 }
 
-/// Has a session's message come, of so many bytes, and the turn end.
+/// A session's message of so many bytes comes, and the turn ends.
 fn take(scene: &mut Scene, sequence: u64, destinations: GroupSet, len: usize) {
     let head = Head { sequence, low_water: sequence, destinations };
     scene.replica.receive(SessionId(1), head, &vec![7; len], &mut scene.links);

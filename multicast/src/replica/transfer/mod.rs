@@ -1,8 +1,8 @@
-//! State transfer where it meets memory: copies of a machine on their way out and in.
+//! The driver's part of state transfer: copies of a machine that are sent and received.
 //!
-//! Whose state is sent to whom, which part is next and when somebody is given up, the protocol decides
-//! ([`skein_protocol::group::transfer`]). Here are the bytes: what the machine makes of itself (`sender`), what is put
-//! together again (`receiver`), and the ordering state that goes with it (`saved`).
+//! The protocol decides which replica is sent whose state, which part is next, and when a receiver is given
+//! up ([`skein_protocol::group::transfer`]). This module handles the bytes: the machine's copy (`sender`),
+//! its restoration (`receiver`), and the ordering state that goes with it (`saved`).
 
 mod receiver;
 mod saved;
@@ -16,14 +16,14 @@ use crate::application::Application;
 use crate::election::{CopyId, Part, Taken};
 use crate::ordering::Links;
 
-/// What a replica holds of copies of a state.
+/// The copies of a state that a replica sends and receives.
 pub(super) struct StateTransfer<A> {
-    /// Our machine is being copied: that was begun, and neither finished nor given up. Then the log
+    /// Our machine's copy is begun, and neither finished nor given up. Then the log
     /// [sends](skein_protocol::group::GroupLog::sends_state) it, and has not sent all of it.
     copying: bool,
     /// Bytes sent of the copy that was begun last.
     pub(super) sent_bytes: u64,
-    /// What we were given so far, if the log takes a copy.
+    /// The part of a copy that we have received so far, if the log receives one.
     pub(super) received: Option<Received<A>>,
 }
 
@@ -34,18 +34,18 @@ impl<A> Default for StateTransfer<A> {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// An operator recreates our group: nothing of a state goes on its way any more.
+    /// Drops all copies: an operator recreates our group.
     pub(super) fn forget_transfers(&mut self) {
         self.give_up_copy();
         self.transfer.received = None;
     }
 
-    /// Whether more memories are lost than the group tolerates.
+    /// Returns whether more memories are lost than the group tolerates.
     pub(crate) fn is_lost(&self) -> bool {
         self.core.log().is_lost(|slot| self.writer.followers[usize::from(slot)].joining)
     }
 
-    /// Whether an incarnation of the slot is known that our group has not let in.
+    /// Returns whether an incarnation of the slot is known that our group has not admitted.
     pub(super) fn has_lost_its_memory(&self, slot: u8) -> bool {
         let joining = self.writer.followers[usize::from(slot)].joining;
         self.core.log().has_lost_its_memory(slot, joining)

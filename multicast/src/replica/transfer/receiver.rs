@@ -1,4 +1,4 @@
-//! The state of another, as it is taken.
+//! Receiving another replica's state.
 
 use std::time::Instant;
 
@@ -16,34 +16,34 @@ use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// A machine that is put together from the parts of a copy.
+/// A machine that is restored from the parts of a copy.
 pub(in crate::replica) struct Received<A> {
     pub(super) application: A,
     pub(super) bytes: u64,
-    /// The last of the machine's parts is there.
+    /// The last of the machine's parts has been received.
     machine_is_whole: bool,
     pub(super) began: Instant,
 }
 
 impl<A> Received<A> {
-    /// Nothing is there yet.
+    /// Nothing is received yet.
     fn new(application: A) -> Self {
         Self { application, bytes: 0, machine_is_whole: false, began: Instant::now() }
     }
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Whether a part of a state is here, and not all of it.
+    /// Returns whether a part of a state is here, and not all of it.
     pub(crate) const fn takes_state(&self) -> bool {
         self.transfer.received.is_some()
     }
 
-    /// As receiver: bytes of the state that we were given so far.
+    /// As receiver: bytes of the state that we have received so far.
     pub(crate) fn taken_bytes(&self) -> Option<u64> {
         self.transfer.received.as_ref().map(|received| received.bytes)
     }
 
-    /// Asks everybody of the group for a state, or to be let in.
+    /// Asks all replicas of the group for a state, or to be admitted.
     pub(in crate::replica) fn ask_for_state<F: Fabric>(
         &self,
         ask: Ask,
@@ -59,7 +59,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// A part of the state of the replica in slot `from`. `fresh` makes an empty state machine.
+    /// Takes a part of the state of the replica in slot `from`. `fresh` makes an empty state machine.
     pub(in crate::replica) fn take_part<F: Fabric>(
         &mut self,
         from: u8,
@@ -98,13 +98,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// What was taken is of no use.
+    /// Drops the copy that we were receiving.
     pub(super) fn stop_receiving(&mut self) {
         self.core.step(Event::Group(GroupEvent::StopsReceiving), &mut self.effects);
         self.transfer.received = None;
     }
 
-    /// Goes on from the end of `runs` with another core and state machine than before.
+    /// Continues from the end of `runs` with another core and state machine than before.
     pub(in crate::replica) fn begin_at<F: Fabric>(
         &mut self,
         core: O,
@@ -114,16 +114,16 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         let end = runs.end();
         self.core = core;
-        // What we were sending was of another machine.
+        // A copy that we were sending was of the former machine.
         self.transfer.copying = false;
         self.application = application;
-        // The new core has heard nothing of what others' words said to the old one.
+        // The new core has seen none of the words that the former one had.
         links.look_again(self.id);
         self.reader.cursor = end;
         self.memory.begin_behind(runs);
         self.exchange.forget_logged();
         self.reader.freed_told = 0;
-        // A leader that was let in before began where we do not stand any more: it must begin again.
+        // A leader whose grant is older began at a place where our log no longer ends: it must begin again.
         self.reader.grants += 1;
         self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.reader.answered = None;

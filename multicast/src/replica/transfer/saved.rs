@@ -46,7 +46,7 @@ fn group_set(groups: &[u16]) -> Option<GroupSet> {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// What we hold behind the commit index is not in it.
+    /// Encodes the ordering state. Log entries behind the commit index are not in it.
     pub(super) fn save_order(&mut self) -> Vec<u8> {
         let mut core = Vec::new();
         self.core.save(&mut core);
@@ -78,7 +78,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         postcard::to_stdvec(&order).expect("plain data")
     }
 
-    /// The copy is whole: this is our state from here on.
+    /// Takes the ordering state, which completes the copy: it is our state from here on.
     pub(super) fn take_order<F: Fabric>(
         &mut self,
         bytes: &[u8],
@@ -89,7 +89,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Ok(core) => core,
             Err(NotRestored::Malformed) => return None,
             Err(NotRestored::Outdated) => {
-                // Our group goes on from another state.
+                // Our group has resumed from another state.
                 self.stop_receiving();
                 return Some(());
             }
@@ -115,7 +115,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let more = counts && self.memory.runs.end().index > end.index;
         if more && self.memory.runs.shared(&runs) == Some(end) && !planted(Mutant::OlderStateTaken)
         {
-            // Others may count on what we hold beyond: it must be in the state first.
+            // Others may count on what we hold beyond: the state must contain it first.
             self.paths.copy_too_old += 1;
             self.stop_receiving();
             return Some(());

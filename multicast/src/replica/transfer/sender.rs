@@ -1,9 +1,9 @@
-//! Our state, as it is sent.
+//! Sending our state.
 //!
-//! The machine copies itself part by part, a few each turn, with what changes meanwhile copied again; when little is left
-//! it ends the copy between two deliveries, with the ordering state at the commit index. From there on the log holds
-//! whatever the receiver lacks, and the receiver is let in like any follower. A part is made only when the one before it
-//! is in the receiver's ring: the copy takes no memory to speak of.
+//! The machine copies itself part by part, a few each turn; what changes meanwhile is copied again. When
+//! little is left, it ends the copy between two deliveries, with the ordering state at the commit index. From
+//! there on the log holds whatever the receiver lacks, and the receiver is admitted like any follower. A part
+//! is made only when the part before it is in the receiver's ring, so the copy takes hardly any memory.
 
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
@@ -19,11 +19,11 @@ use crate::replica_links::{Note, ReplicaLinks};
 
 /// Bytes of a part: it travels in one frame of a ring between replicas.
 const PART_BYTES: usize = 48 << 10;
-/// Parts made in one turn at most.
+/// Limit of parts made in one turn.
 const PARTS_PER_TURN: usize = 2;
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// A replica is sent our state: a copy that is begun `anew`, or the one that it has a part of.
+    /// Begins to send our state to a replica: a copy that is begun `anew`, or the one of which it has a part.
     pub(in crate::replica) fn begin_sending(&mut self, slot: u8, incarnation: u32, anew: bool) {
         self.follower_lost(slot);
         if !anew {
@@ -36,19 +36,19 @@ impl<A: Application, O: Links> Replica<A, O> {
         (self.transfer.copying, self.transfer.sent_bytes) = (true, 0);
     }
 
-    /// We write the slot's log, or it is gone.
+    /// Stops sending our state to a slot: we write its log, or it is gone.
     pub(in crate::replica) fn stop_sending_to(&mut self, slot: u8) {
         self.core.step(Event::Group(GroupEvent::StopsSending { slot }), &mut self.effects);
     }
 
-    /// Our state is not to be sent to anybody.
+    /// Stops sending our state to anybody.
     pub(in crate::replica) fn stop_sending(&mut self) {
         if let Some((slot, _)) = self.core.log().sends_state() {
             self.stop_sending_to(slot);
         }
     }
 
-    /// A receiver that takes nothing more is sent nothing more.
+    /// Gives up a receiver that takes nothing more.
     pub(in crate::replica) fn give_up_receiver(&mut self, slot: u8, stage: Stage) {
         if !matches!(stage, Stage::Paused { .. }) {
             tracing::warn!(replica = %self.id, slot, "gives up a learner that does not answer");
@@ -57,7 +57,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.give_up_copy();
     }
 
-    /// The machine's copy is of no use any more, if there is one.
+    /// Drops the machine's copy, if there is one.
     pub(in crate::replica) fn give_up_copy(&mut self) {
         if std::mem::take(&mut self.transfer.copying) {
             self.application.give_up_copy();
@@ -82,9 +82,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         any
     }
 
-    /// Sends the last part of the state, if little is left and the machine is at the commit index: under load that is
-    /// between two deliveries, and rarely at the end of a turn. It may wait for other groups' results: they may depend
-    /// on what our group commits, and that on the receiver.
+    /// Sends the last part of the state, if little is left and the machine is at the commit index: under load
+    /// that is between two deliveries, and rarely at the end of a turn. The machine may be waiting for other
+    /// groups' results: these may depend on what our group commits, and that on the receiver.
     pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
             return;
@@ -101,7 +101,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.send_part(slot, Content::Order, &order, Left::Nothing, links);
         let (by, delivered) = (self.id, self.core.delivered());
         links.note(|| Note::Gave { by, delivered });
-        // The receiver must let us in again. Our log is kept for it until it has what it lacks.
+        // The receiver must grant its log again. Our log is kept for it until it has what it lacks.
         debug_assert_eq!(
             self.memory.freed_index,
             self.core.log().commit_index(),
