@@ -1,7 +1,7 @@
-//! How many instructions an operation of the store takes: `cargo bench -p skein-workloads --bench costs`.
+//! Instructions per operation of the store: `cargo bench -p skein-workloads --bench costs`.
 //!
-//! Counted is all that takes part: the client library and the nodes, on one thread, where everybody takes
-//! turns and the clock passes as long in each. What they took is recorded in `costs.txt`.
+//! Counts the client library and the nodes together. They run on one thread and take turns, and the
+//! clock advances by a fixed time per turn. The results are recorded in `costs.txt`.
 
 #[path = "../../multicast/tests/harness/clocked.rs"]
 mod clocked;
@@ -27,20 +27,20 @@ use skein_protocol::ids::{ReplicaId, SessionId};
 use self::clocked::{Clock, Clocked};
 use self::counting::Case;
 
-/// As the binary has it.
+/// The allocator of the binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 const SESSIONS: usize = 64;
 const BURSTS: usize = 60;
-/// Records there are, as YCSB's are.
+/// Number of records, of the size of YCSB's.
 const RECORDS: usize = 2_000;
 const RECORD: usize = 1_000;
-/// About what a turn of all of them does take.
+/// About the real time of one turn of all nodes and sessions.
 const TURN: Duration = Duration::from_micros(2);
 
-/// What is asked, and how what only reads is read.
+/// Name, transaction, mode of read-only transactions.
 type Load = (&'static str, fn(usize) -> Transaction, ReadMode);
 
 #[rustfmt::skip]
@@ -73,7 +73,8 @@ fn main() -> ExitCode {
             for burst in 0..bursts {
                 cluster.burst(|session| transaction(burst * SESSIONS + session));
             }
-            // A driver takes its leave, by a clock that nobody moves any more.
+            // Dropping a driver waits for its sessions to close, by a clock that no longer
+            // advances.
             mem::forget(cluster);
         },
     )
@@ -113,7 +114,7 @@ fn transfer(i: usize) -> Transaction {
         .then(Operation::Increment { key: to, by: 1 })
 }
 
-/// Of a record. Even ones are in one group, odd ones in the other.
+/// The key of a record. Even ones are in one group, odd ones in the other.
 fn key(i: usize) -> Vec<u8> {
     named("user", i)
 }
@@ -124,7 +125,7 @@ fn account(i: usize) -> Vec<u8> {
 
 fn named(prefix: &str, i: usize) -> Vec<u8> {
     let number = i % RECORDS;
-    // What stands in braces decides the group.
+    // The hash tag in braces decides the group.
     let tag = ["1", "3"][i % 2];
     format!("{prefix}{{{tag}}}{number:012}").into_bytes()
 }
@@ -139,7 +140,7 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
-        // A small log is soon full, and what is kept of it has its size then.
+        // A small log fills up soon, and the memory of retained entries reaches its final size.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let (slots, limits) = (SlotMap::even(TOPOLOGY.groups), Limits::default());
         let groups: Vec<_> = (0..2).map(|i| slots.owner(&key(i))).collect();
@@ -163,13 +164,13 @@ impl Cluster {
         let waiting = Waiting::Busy;
         let shape = Shape { topology: TOPOLOGY, tuning, slots, limits, waiting };
         let mut driver = Driver::new(join("sessions"), shape);
-        // Names differ as random ones do, and are the same each time.
+        // The names are spread like random ones, but are the same in each run.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions = (0..SESSIONS).map(|i| driver.open_as(name(i))).collect();
         Self { engines, driver, sessions, clock }
     }
 
-    /// Has each session do a transaction, and returns when all are done.
+    /// Executes one transaction per session, and returns when all have finished.
     fn burst(&mut self, transaction: impl Fn(usize) -> Transaction) {
         for (i, session) in self.sessions.iter().enumerate() {
             self.driver.submit(*session, &transaction(i)).expect("it keeps to all limits");

@@ -1,10 +1,10 @@
-//! etcd: its gRPC calls, by as much of HTTP/2 as they need.
+//! etcd: its gRPC calls, with the part of HTTP/2 that they need.
 
 use crate::sockets::{self, Speech};
 use crate::{Asked, Came, Keys, Load, Outcome};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Kinds of frames.
+/// Types of frames.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -18,11 +18,11 @@ const FRAME: usize = 9;
 
 struct Etcd {
     stream: u32,
-    /// The call has given a message, as only one that is done does.
+    /// The call has returned a message, as only a successful one does.
     given: bool,
 }
 
-/// All clients talk to the first address.
+/// All clients connect to the first address.
 pub(crate) fn run(addresses: &[&str], load: Load) -> Outcome<Came> {
     let client = |i: usize| {
         let etcd = Etcd { stream: 1, given: false };
@@ -38,7 +38,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// A header that nobody remembers.
+/// A header that is not added to the compression table.
 fn header(name: &str, value: &str, out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
@@ -47,7 +47,7 @@ fn header(name: &str, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// A field of bytes, of fewer than 128.
+/// A field with fewer than 128 bytes.
 fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[number << 3 | 2, bytes.len() as u8]);
     out.extend_from_slice(bytes);
@@ -57,7 +57,7 @@ impl Speech for Etcd {
     fn greet(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(PREFACE);
         frame(SETTINGS, 0, 0, &[], out);
-        // All that will ever be answered may come without asking.
+        // A window so large that it is never exhausted.
         frame(WINDOW_UPDATE, 0, 0, &0x7000_0000_u32.to_be_bytes(), out);
     }
 

@@ -1,6 +1,6 @@
-//! One load for several stores: puts, gets, or both in turn by chance (`mixed`), of 100-byte values by
-//! clients that have one operation under way each, on one thread. What it says is compared by
-//! `workloads/peers/run`.
+//! One load for several stores: puts, gets, or a random mix of both (`mixed`), with 100-byte
+//! values, by clients with one operation in flight each, on one thread. `workloads/peers/run`
+//! compares the results.
 //!
 //! ```console
 //! $ peer redis 127.0.0.1:6379 put --clients 64 --seconds 3
@@ -10,8 +10,8 @@
 //! $ peer report results.jsonl >measured/peers.json      # for `skein report measured`
 //! ```
 //!
-//! `--awake` and `--neighbours` are noted with what was measured, and do nothing: that the cores were kept
-//! from sleeping, and which processes computed beside it.
+//! `--awake` and `--neighbours` are only recorded with the results: that the cores were kept from
+//! sleeping, and which processes computed beside the load.
 //!
 //! | store | address | a put is |
 //! |---|---|---|
@@ -38,21 +38,21 @@ use serde::{Deserialize, Serialize};
 use skein_client::ReadMode;
 use skein_workloads::neighbours::Neighbours;
 
-/// Keys that are put and got, each as often as any other.
+/// Keys of the load, uniformly distributed.
 const KEYS: u64 = 10_000;
 const VALUE: [u8; 100] = [b'x'; 100];
 
 const USAGE: &str = "peer STORE ADDRESS put|get|mixed --clients N --seconds S [--awake | --neighbours N[:…]], \
                      or peer table FILE, or peer report FILE";
 
-/// What is asked for.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Put,
     Get,
 }
 
-/// How it is asked for.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     /// The share of puts; the rest are gets.
@@ -61,7 +61,7 @@ pub(crate) struct Load {
     pub(crate) time: Duration,
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Debug)]
 pub(crate) struct Came {
     pub(crate) nanoseconds: Histogram<u64>,
@@ -69,16 +69,15 @@ pub(crate) struct Came {
     pub(crate) errors: u64,
 }
 
-/// The same, to be kept.
+/// The results as a line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) store: String,
     pub(crate) asked: String,
     pub(crate) clients: usize,
-    /// Whether something of idle priority kept the cores from sleeping meanwhile: whoever starts this
-    /// knows.
+    /// Whether a process of idle priority kept the cores from sleeping, as the caller says.
     pub(crate) awake: bool,
-    /// The processes that computed meanwhile: whoever starts this knows.
+    /// The processes that computed beside the load, as the caller says.
     pub(crate) neighbours: Option<Neighbours>,
     pub(crate) ops_per_s: f64,
     pub(crate) p50_us: f64,
@@ -96,31 +95,32 @@ pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("peer:{number:012}").into_bytes()
 }
 
-/// Which keys a client asks for.
+/// The keys of a client's operations.
 pub(crate) struct Keys {
     random: SmallRng,
-    /// Those that it may.
+    /// The keys that it may use.
     numbers: Vec<u64>,
-    /// Of these, the next that it puts first, and how far the one after that is.
+    /// Index of its next key to be filled, and the step to the one after that.
     fill: usize,
     step: usize,
 }
 
 impl Keys {
-    /// Those that `fits` takes, which `clients` clients share; of whichever is the `client`th of them.
+    /// The keys that `fits` accepts, shared by `clients` clients, for the client with the number
+    /// `client`.
     pub(crate) fn of(client: usize, clients: usize, fits: impl Fn(u64) -> bool) -> Self {
         let numbers = (0..KEYS).filter(|number| fits(*number)).collect();
         let random = SmallRng::seed_from_u64(client as u64);
         Self { random, numbers, fill: client, step: clients }
     }
 
-    /// Any of them, and what is asked of it.
+    /// A random operation and key.
     pub(crate) fn draw(&mut self, load: Load) -> (Asked, Vec<u8>) {
         let key = key(self.numbers[self.random.random_range(0..self.numbers.len())]);
         (if self.random.random_bool(load.puts) { Asked::Put } else { Asked::Get }, key)
     }
 
-    /// The next of its share.
+    /// The next key of its share to be filled.
     pub(crate) fn next(&mut self) -> Option<Vec<u8>> {
         let number = self.numbers.get(self.fill)?;
         self.fill += self.step;

@@ -1,21 +1,22 @@
-//! Redis, by itself, with replicas, and as a cluster.
+//! Redis, alone, with replicas, and as a cluster.
 
 use skein_kvstore::slots::{SLOTS, slot_of};
 
 use crate::sockets::{self, Speech};
 use crate::{Asked, Came, Keys, Load, Outcome, key};
 
-/// Replicas that must have a write, and how long that may take, in milliseconds.
+/// Replicas that must have a write, and the timeout in milliseconds.
 const WAIT: [&str; 3] = ["WAIT", "1", "1000"];
 
 struct Redis {
     wait: bool,
-    /// Replies that are awaited.
+    /// Replies still to come.
     awaited: u32,
     good: bool,
 }
 
-/// Each client talks to one of `addresses`, which have the hash slots in as many equal parts.
+/// Each client connects to one of `addresses`, which own equal parts of the hash slots in this
+/// order.
 pub(crate) fn run(addresses: &[&str], wait: bool, load: Load) -> Outcome<Came> {
     let parts = addresses.len();
     let part = |number| usize::from(slot_of(&key(number)).0) * parts / usize::from(SLOTS);
@@ -66,14 +67,14 @@ impl Speech for Redis {
     }
 }
 
-/// How long the first reply is, and whether it is one of success.
+/// The length of the first reply, and whether it reports success.
 fn reply(heard: &[u8]) -> Option<(usize, bool)> {
     let end = heard.windows(2).position(|two| two == b"\r\n")?;
     let line = &heard[1..end];
     let number = || std::str::from_utf8(line).ok()?.parse::<i64>().ok();
     match heard[0] {
         b'+' => Some((end + 2, true)),
-        // How many replicas have it.
+        // The number of replicas that have the write.
         b':' => Some((end + 2, number()? > 0)),
         b'$' => match usize::try_from(number()?) {
             Ok(len) if heard.len() >= end + 4 + len => Some((end + 4 + len, true)),

@@ -1,4 +1,4 @@
-//! Clients of a store that is reached over TCP: one connection each, one operation under way.
+//! Clients of a store that is reached over TCP: one connection each, one operation in flight.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,14 +8,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{Asked, Came, Keys, Load, Outcome, VALUE, histogram};
 
-/// How a store is spoken to. One for each connection.
+/// The protocol of a store. One instance per connection.
 pub(crate) trait Speech {
-    /// Appends what is said first.
+    /// Appends the first bytes of a connection.
     fn greet(&mut self, out: &mut Vec<u8>);
     /// Appends an operation.
     fn ask(&mut self, asked: Asked, key: &[u8], value: &[u8], out: &mut Vec<u8>);
-    /// Takes what has come, and says whether the operation is over, and was done. What is to be said at
-    /// once is appended to `out`.
+    /// Takes received bytes. Returns `Some` when the operation has ended, with whether it
+    /// succeeded. Bytes to send at once are appended to `out`.
     fn hear(&mut self, heard: &mut Vec<u8>, out: &mut Vec<u8>) -> Option<bool>;
 }
 
@@ -35,7 +35,7 @@ impl<S: Speech> Client<S> {
         Ok(self.stream.write_all(&out)?)
     }
 
-    /// Whether its operation is over, and was done.
+    /// Receives bytes. Returns `Some` when the operation has ended, with whether it succeeded.
     fn hear(&mut self) -> Outcome<Option<bool>> {
         let mut bytes = [0; 4096];
         let mut out = Vec::new();
@@ -53,7 +53,7 @@ impl<S: Speech> Client<S> {
     }
 }
 
-/// Puts all keys, and then does `load`, with clients made of addresses, ways to speak and keys.
+/// Puts all keys, then runs `load`, with clients given as address, protocol and keys.
 pub(crate) fn run<S: Speech>(
     clients: impl IntoIterator<Item = (String, S, Keys)>,
     load: Load,
@@ -84,7 +84,7 @@ pub(crate) fn run<S: Speech>(
     Ok(came)
 }
 
-/// Lets every client ask until it has no more to ask.
+/// Runs operations of every client until it has none left.
 fn drive<S: Speech>(
     clients: &mut [Client<S>],
     mut ask: impl FnMut(&mut Client<S>) -> Outcome<bool>,

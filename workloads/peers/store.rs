@@ -10,7 +10,7 @@ use skein_workloads::generator::{self, Fault, Settings, Step, Workload};
 use crate::{Asked, Came, Keys, Load, Outcome, VALUE, histogram};
 
 struct Clients {
-    /// `None` once all keys are there.
+    /// False once all keys have been put.
     filling: bool,
     load: Load,
     keys: Vec<Keys>,

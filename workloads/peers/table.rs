@@ -1,4 +1,4 @@
-//! Medians of what was measured in turn, and how many times Skein does what another store does.
+//! Medians of the alternating measurements, and the ratios of Skein to the other stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,12 @@ use skein_workloads::report::{Machine, date};
 
 use crate::{Line, Outcome};
 
-/// Over several runs.
+/// The spread of a value over several runs.
 fn spread(lines: &[Line], what: fn(&Line) -> f64) -> Spread {
     Spread::of(lines.iter().map(what))
 }
 
-/// What was asked for by how many clients, with the cores kept awake, and beside whom.
+/// Operation, clients, whether the cores were kept awake, neighbours.
 type Load = (String, usize, bool, Option<Neighbours>);
 
 /// The lines of a file, by load and store.
@@ -29,7 +29,7 @@ fn read(file: &str) -> Outcome<BTreeMap<Load, BTreeMap<String, Vec<Line>>>> {
     Ok(runs)
 }
 
-/// Prints a report that `skein report` shows.
+/// Prints a report for `skein report`.
 pub(crate) fn report(file: &str) -> Outcome<()> {
     let mut peers = Vec::new();
     for ((asked, clients, awake, neighbours), stores) in read(file)? {

@@ -1,24 +1,23 @@
-//! When operations are due, in an open loop.
+//! Due times of operations in an open loop.
 
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp};
 
-/// Arrivals of many who know nothing of each other: the times between them are exponentially
-/// distributed.
+/// Arrivals of many independent clients: the gaps are exponentially distributed.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
     random: SmallRng,
-    /// Seconds between two.
+    /// Seconds between arrivals.
     gaps: Exp<f64>,
     rate: f64,
-    /// The next one.
+    /// The next arrival.
     pub(crate) next: Instant,
 }
 
 impl Arrivals {
-    /// So many a second, the first at `began`.
+    /// Arrivals at `rate` per second on average, the first at `began`.
     ///
     /// # Panics
     /// If the rate is not above 0.
@@ -27,12 +26,12 @@ impl Arrivals {
         Self { random, gaps, rate, next: began }
     }
 
-    /// Goes on to the one after the next.
+    /// Advances to the arrival after the next.
     pub(crate) fn advance(&mut self) {
         self.next += Duration::from_secs_f64(self.gaps.sample(&mut self.random));
     }
 
-    /// About how many there will be, from the later of `from` and the next one to `until`.
+    /// Expected number of arrivals from the later of `from` and the next one to `until`.
     pub(crate) fn between(&self, from: Instant, until: Instant) -> u64 {
         let left = until.saturating_duration_since(from.max(self.next));
         skein_checker::chart::whole(left.as_secs_f64() * self.rate)

@@ -1,9 +1,9 @@
-//! The bank: money moves between accounts on different shards while readers add all accounts up.
+//! The bank: money moves between accounts on different shards while readers add up all accounts.
 //!
-//! **Invariant.** A transfer takes from one account exactly what it gives to another, and only if
-//! the first can spare it. So at every place in the order the accounts add up to what they were
-//! opened with, and none is overdrawn. A reader that finds another sum has seen half a transfer; a
-//! negative balance means that a guard on one shard did not hold back a write on another.
+//! **Invariant.** A transfer takes from one account exactly what it adds to another, and only if
+//! the first has enough. So at every position in the order the accounts add up to their opening
+//! balances, and none is overdrawn. A reader that finds another sum has observed half a transfer; a
+//! negative balance means that a guard on one shard did not prevent a write on another.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -14,33 +14,33 @@ use skein_kvstore::slots::SlotMap;
 use crate::generator::{Fault, Step, Workload};
 use crate::keys;
 
-/// What each account is opened with: little enough that transfers are often declined.
+/// Opening balance of each account: so little that transfers are often declined.
 pub const OPENING_BALANCE: i64 = 100;
-/// A transfer moves 1 to this much.
+/// A transfer moves 1 to this amount.
 const AMOUNT_MAX: i64 = 50;
 
 const TRANSFER: usize = 0;
 const SUM: usize = 1;
 
-/// A bank's accounts, and its clients at work.
+/// A bank's accounts and clients.
 pub struct Bank {
     accounts: Vec<Vec<u8>>,
     groups: usize,
-    /// Money moves among the first so many.
+    /// Money moves among the first `hot` accounts. `2 <= hot <= accounts`.
     hot: usize,
     transferring: usize,
     random: Vec<SmallRng>,
-    /// How often each client has moved money, or was declined.
+    /// Transfers per client, including declined ones.
     transfers: Vec<u64>,
-    /// Transfers that the guard against overdraft held back.
+    /// Transfers that the guard against overdraft prevented.
     pub declined: u64,
-    /// Sums that were right.
+    /// Reads that found the right sum.
     pub right_sums: u64,
 }
 
 impl Bank {
-    /// A bank of `accounts`, two at least, dealt evenly to the `groups` of `slots`, with
-    /// `transferring` clients that move money and `reading` ones that add up.
+    /// A bank of `accounts`, at least two, distributed evenly over the `groups` of `slots`, with
+    /// `transferring` clients that move money and `reading` clients that add up.
     pub fn new(
         slots: &SlotMap,
         groups: u16,
@@ -64,30 +64,30 @@ impl Bank {
         }
     }
 
-    /// Lets money move among the first `hot` accounts only, two at least, so that transfers meet.
+    /// Moves money only among the first `hot` accounts, at least two, so that transfers conflict.
     #[must_use]
     pub fn with_hot(mut self, hot: usize) -> Self {
         self.hot = hot.clamp(2, self.accounts.len());
         self
     }
 
-    /// Among how many accounts money moves.
+    /// Number of accounts among which money moves.
     pub fn hot(&self) -> usize {
         self.hot
     }
 
-    /// The transfers of the client that has made the fewest, and of the one that has made the most.
+    /// The transfers of the client with the fewest, and of the client with the most.
     pub fn least_and_most(&self) -> (u64, u64) {
         let transfers = || self.transfers.iter().copied();
         (transfers().min().unwrap_or(0), transfers().max().unwrap_or(0))
     }
 
-    /// How many accounts it has.
+    /// Number of accounts.
     pub fn accounts(&self) -> usize {
         self.accounts.len()
     }
 
-    /// What a history's header says of the accounts.
+    /// The accounts as a history's header describes them.
     pub fn header(&self) -> BankHeader {
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         BankHeader {
@@ -97,31 +97,32 @@ impl Bank {
         }
     }
 
-    /// How many clients add up.
+    /// Number of clients that add up.
     pub fn readers(&self) -> usize {
         self.random.len() - self.transferring
     }
 
-    /// What the accounts add up to.
+    /// The right sum of the accounts.
     pub fn total(&self) -> i64 {
         self.accounts.iter().map(|_| OPENING_BALANCE).sum()
     }
 
-    /// Sets every account to its opening balance, all at once: banks of earlier runs, or running
-    /// beside this one, keep their sum.
+    /// Sets every account to its opening balance in one transaction: banks of earlier runs, or
+    /// running beside this one, keep their sum.
     pub fn opening(&self) -> Transaction {
         let value = OPENING_BALANCE.to_string().into_bytes();
         let put = |key: &Vec<u8>| Operation::Put { key: key.clone(), value: value.clone() };
         Transaction { then: self.accounts.iter().map(put).collect(), ..Transaction::default() }
     }
 
-    /// Looks at every account, all at once.
+    /// Reads every account in one transaction.
     pub fn reading(&self) -> Transaction {
         let get = |key: &Vec<u8>| Operation::Get { key: key.clone() };
         Transaction { then: self.accounts.iter().map(get).collect(), ..Transaction::default() }
     }
 
-    /// The sum of the accounts as one [`reading`](Self::reading) saw them, if it is right.
+    /// The sum of the accounts that a [`reading`](Self::reading) returned, or an error if it is
+    /// wrong.
     pub fn check(&self, reply: &Reply) -> Result<i64, Fault> {
         if reply.outcomes.len() != self.accounts.len() {
             return Err(wrong("wrong_reply", format!("{} outcomes", reply.outcomes.len())));
@@ -152,13 +153,13 @@ impl Bank {
         Ok(sum)
     }
 
-    /// Moves money, if the guard holds, between accounts on different shards, where there are such.
+    /// A guarded transfer between accounts, which are on different shards if there are several.
     fn transfer(&mut self, client: usize, transaction: &mut Transaction) {
         let (accounts, random) = (self.hot, &mut self.random[client]);
         let from = random.random_range(0..accounts);
         let to = loop {
             let to = random.random_range(0..accounts);
-            // Account i lives on group i, modulo the groups.
+            // Account i is on group i modulo the number of groups.
             let shares_group = to % self.groups == from % self.groups;
             if to != from && !(shares_group && self.groups > 1) {
                 break to;
@@ -198,7 +199,7 @@ impl Workload for Bank {
             self.transfer(client, transaction);
             return Some(TRANSFER);
         }
-        // A reader asks for the same all along.
+        // A reader's transaction is always the same.
         if transaction.then.is_empty() {
             *transaction = self.reading();
         }
@@ -222,8 +223,8 @@ impl Workload for Bank {
     }
 }
 
-/// The key of `account`, on group `account` modulo the groups: the first ending that hashes there.
-/// Banks of different sizes share no account.
+/// The key of `account`, on group `account` modulo the number of groups: with the first ending that
+/// hashes there. Banks of different sizes share no account.
 fn key(slots: &SlotMap, groups: usize, accounts: usize, account: usize) -> Vec<u8> {
     let group = account % groups;
     (0..1_000_000)

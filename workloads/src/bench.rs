@@ -1,4 +1,4 @@
-//! A benchmark from the first record loaded to the report.
+//! A benchmark from the load of records to the report.
 
 use std::time::Duration;
 
@@ -19,124 +19,116 @@ use crate::ycsb::{self, Load, Ycsb};
 /// The cluster that is measured.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Its shape.
     pub topology: Topology,
-    /// Which group owns which keys.
+    /// Group of each key.
     pub slots: SlotMap,
-    /// How many operations a session may have under way.
+    /// Most operations in flight per session.
     pub window: usize,
-    /// The version of Skein that it runs.
+    /// Version of Skein that it runs.
     pub skein: String,
-    /// Nanoseconds from one core of the machine to another and back, just now.
+    /// Nanoseconds from one core of the machine to another and back, measured just before.
     pub cross_core_ns: Option<f64>,
 }
 
-/// What to measure with YCSB.
+/// A YCSB run.
 #[derive(Clone, Debug)]
 pub struct YcsbPlan {
-    /// Which core workload.
     pub mix: Mix,
-    /// Which records are popular: as the workload says, or otherwise.
+    /// Popularity of records. It may differ from the workload's own.
     pub distribution: Distribution,
-    /// How many records there shall be.
+    /// Number of records.
     pub records: u64,
-    /// Whether to put them first.
+    /// Whether to put the records first.
     pub load: bool,
-    /// How many clients, at most [`ycsb::CLIENTS_MAX`].
+    /// At most [`ycsb::CLIENTS_MAX`].
     pub clients: usize,
-    /// How long and how fast.
     pub terms: Terms,
 }
 
-/// What to do at the bank.
+/// A run of the bank.
 #[derive(Clone, Debug)]
 pub struct BankPlan {
-    /// How many accounts: two at least, and as many at most as a transaction may have keys.
+    /// At least two, and at most as many as a transaction may have keys.
     pub accounts: usize,
-    /// Money moves among the first so many of them; all, if nothing is said.
+    /// Money moves only among the first `hot` accounts; among all if `None`.
     pub hot: Option<usize>,
-    /// How many clients move money.
+    /// Clients that move money.
     pub clients: usize,
-    /// How many clients add all accounts up.
+    /// Clients that add up all accounts.
     pub readers: usize,
-    /// How long and how fast.
     pub terms: Terms,
 }
 
-/// What to do at `SmallBank`'s.
+/// A run of `SmallBank`.
 #[derive(Clone, Debug)]
 pub struct SmallBankPlan {
-    /// How many customers, two at least.
+    /// At least two.
     pub customers: u64,
-    /// How many clients.
     pub clients: usize,
-    /// How long and how fast.
     pub terms: Terms,
 }
 
-/// What to do on Retwis.
+/// A run of Retwis.
 #[derive(Clone, Debug)]
 pub struct RetwisPlan {
-    /// How many records there shall be: more than one transaction takes.
+    /// More records than one transaction accesses.
     pub records: u64,
-    /// Which of them are popular.
+    /// Popularity of records.
     pub distribution: Distribution,
-    /// Whether to put them first.
+    /// Whether to put the records first.
     pub load: bool,
-    /// How many clients.
     pub clients: usize,
-    /// How long and how fast.
     pub terms: Terms,
 }
 
-/// How long a workload runs, how fast, and on whose dice.
+/// Duration, load and randomness of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How long to run before measuring.
+    /// Time before the measurement.
     pub warm_up: Duration,
-    /// How long to measure.
+    /// Measured time.
     pub duration: Duration,
-    /// How many sessions the clients share; each has its own if `None`.
+    /// Number of sessions that the clients share; one per client if `None`.
     pub sessions: Option<usize>,
-    /// Operations a second that are due, all clients together; a closed loop if `None`.
+    /// Arrivals per second of all clients together; a closed loop if `None`.
     pub rate: Option<f64>,
-    /// How what only reads is done while that is measured.
+    /// Mode of read-only operations during the measurement.
     pub read_mode: ReadMode,
-    /// What all choices are drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Terms {
-    /// How many sessions so many clients have.
+    /// Number of sessions of `clients` clients.
     pub fn sessions_of(&self, clients: usize) -> usize {
         self.sessions.unwrap_or(clients)
     }
 }
 
-/// A part of a benchmark that takes a while.
+/// A phase of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// So many records are put.
+    /// Puts this many records.
     Load(u64),
-    /// The workload runs for so long, warm-up included.
+    /// Runs the workload for this time, warm-up included.
     Run(Duration),
 }
 
-/// Somebody who looks on.
+/// Observer of a benchmark.
 pub trait Watch {
-    /// A part begins.
+    /// A phase begins.
     fn begin(&mut self, phase: Phase);
-    /// How it goes. False stops it.
+    /// Reports progress. Returning false stops the run.
     fn progress(&mut self, progress: Progress) -> bool;
 }
 
-/// A seed, for who does not care which.
+/// A random seed.
 pub fn any_seed() -> u64 {
     rand::rng().random_range(0..1 << 32)
 }
 
-/// Loads the records and measures the workload. The report is of what was possible: of a cluster
-/// that is gone it says so.
+/// Loads the records and measures the workload. If the cluster fails, the report covers the part
+/// before and says so.
 pub fn ycsb(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -157,7 +149,7 @@ pub fn ycsb(
     Report { load: loaded, ..Report::new(about, workload.kinds(), &measured) }
 }
 
-/// Makes the records, and returns how many there are.
+/// Puts the records if requested. Returns how many there are.
 fn prepare(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -178,8 +170,8 @@ fn prepare(
     Ok((existing, loaded))
 }
 
-/// Puts what a workload needs, `count` transactions. Many at a time: it is not loading that is
-/// measured.
+/// Executes `count` transactions that a workload needs beforehand, many concurrently, because
+/// loading is not measured.
 fn fill(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -234,14 +226,14 @@ pub fn bank(
     Report::new(about, bank.kinds(), &measured).with_bank(&bank, last)
 }
 
-/// The bank that `plan` is about.
+/// The bank that `plan` describes.
 pub fn open_bank(cluster: &Cluster, plan: &BankPlan) -> Bank {
     let BankPlan { accounts, hot, clients, readers, terms } = *plan;
     Bank::new(&cluster.slots, cluster.topology.groups, accounts, clients, readers, terms.seed)
         .with_hot(hot.unwrap_or(accounts))
 }
 
-/// Opens the customers' accounts, has clients do business, and adds up at the end.
+/// Opens the customers' accounts, runs the workload, and adds up at the end.
 pub fn smallbank(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -257,7 +249,7 @@ pub fn smallbank(
     };
     let mut measured = measure(sessions, &mut bank, clients, terms, watch);
     let last = match audit(sessions, cluster, customers, watch) {
-        // What nobody was told of may be in the sum.
+        // Operations of unknown outcome may be in the sum.
         Ok(sum) if measured.errors.total() > 0 || sum == bank.expected_sum() => Some(sum),
         Ok(sum) => {
             let wanted = bank.expected_sum();
@@ -274,7 +266,7 @@ pub fn smallbank(
     Report { load: Some(loaded), ..report }
 }
 
-/// What all accounts add up to, when nobody does business any more.
+/// The sum of all accounts, once no client is active.
 fn audit(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -286,7 +278,7 @@ fn audit(
     done.map(|_| audit.sum).map_err(|measured| measured.errors.first.unwrap_or_default())
 }
 
-/// Puts the records, and has users write and read.
+/// Puts the records, and runs the workload.
 pub fn retwis(
     sessions: &mut impl Sessions,
     cluster: &Cluster,
@@ -342,7 +334,7 @@ fn failed(doing: &str, error: &Error) -> Measured {
     nothing(errors, format!("{doing}: {error}"))
 }
 
-/// A run that did not come to measuring anything.
+/// The result of a run that measured nothing.
 fn nothing(errors: Errors, why: String) -> Measured {
     Measured {
         measured_for: Duration::ZERO,
@@ -434,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Looks how many operations each session has under way.
+    /// Counts the operations in flight of each session.
     #[derive(Default)]
     struct Watched {
         model: Model,
@@ -517,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_goes_away_is_told_at_every_step() {
-        // Loading takes 200 operations; workload d then looks whether record 200 is there.
+        // Loading takes 200 operations; workload d then checks whether record 200 exists.
         #[rustfmt::skip]
         let cases = [
             (1,     "while loading: "),

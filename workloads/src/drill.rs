@@ -1,4 +1,4 @@
-//! Leaders killed at given times of a load.
+//! Kills of leaders at given times of a load.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::chaos::patient::Patient;
 use crate::generator::Progress;
 use crate::report::Event;
 
-/// How soon it is noticed that the load has ended before its time.
+/// Interval of checks whether the load has ended early.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Reasons for which a leader was not killed.
@@ -32,10 +32,10 @@ pub enum DrillError {
     Signal(#[from] SignalError),
 }
 
-/// Looks on while a load runs, and has whoever leads most groups killed at given times.
+/// Observes a load, and kills the node that leads most groups at given times.
 pub struct Drill<'a, W> {
     watch: &'a mut W,
-    /// Until the load runs.
+    /// Taken when the load begins to run.
     plan: Option<Plan>,
     killer: Option<JoinHandle<Result<Vec<Killed>, DrillError>>>,
     warm_up: Duration,
@@ -58,12 +58,12 @@ struct Killed {
 }
 
 impl<'a, W: Watch> Drill<'a, W> {
-    /// Will kill nodes of the cluster in `dir` when the load was measured for so long. Passes everything on to
-    /// `watch`.
+    /// Will kill nodes of the cluster in `dir` at `kills` after the start of the measurement.
+    /// Forwards all calls to `watch`.
     ///
     /// # Errors
     ///
-    /// `dir` is no directory of a cluster.
+    /// `dir` is not the directory of a cluster.
     pub fn new(
         dir: &Path,
         topology: Topology,
@@ -79,11 +79,11 @@ impl<'a, W: Watch> Drill<'a, W> {
         Ok(Self { watch, plan, killer: None, warm_up, began: None, over })
     }
 
-    /// The load has ended. Returns what was done.
+    /// Ends the drill after the load. Returns the kills.
     ///
     /// # Errors
     ///
-    /// A leader was not killed; those after it were not killed either.
+    /// A leader was not killed, nor were those after it.
     pub fn end(self) -> Result<Vec<Event>, DrillError> {
         self.over.store(true, Ordering::Relaxed);
         let Some(killer) = self.killer else { return Ok(Vec::new()) };

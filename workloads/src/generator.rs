@@ -1,14 +1,15 @@
-//! The generator: N clients, each with one operation under way, on one thread, in a closed or an open
-//! loop. Each has a session of its own, or many share a few.
+//! The load generator: N clients, each with one operation in flight, on one thread, in a closed or
+//! an open loop. Each has a session of its own, or many share a few.
 //!
-//! In a **closed loop** a client's next operation is invoked when its last one has returned, so the
-//! load adapts to the cluster: its latencies are those at the throughput reported beside them and say
-//! nothing about any other. An operation lasts from when it is invoked until the poll that brought its
-//! reply has returned.
+//! In a **closed loop** a client invokes its next operation when the last one has returned, so the
+//! load adapts to the cluster: its latencies are those at the throughput reported beside them and
+//! say nothing about any other. A latency is the time from the invocation to the return of the poll
+//! that brought the reply.
 //!
-//! In an **open loop** operations are due at times drawn beforehand, whoever is free then invokes them,
-//! and the latency of each runs from when it was *due*. What waited for a client, because all of them
-//! waited for the cluster, counts with all of its wait; what was never invoked is counted, too.
+//! In an **open loop** operations are due at times drawn beforehand, free clients invoke them, and
+//! the latency of each is counted from its *due* time. If an operation waited for a client because
+//! all of them waited for the cluster, its latency includes that wait; operations that were never
+//! invoked are counted too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::thread;
@@ -25,14 +26,15 @@ use skein_kvstore::reply::Reply;
 
 use crate::arrivals::Arrivals;
 
-/// Sessions to a store, polled on the caller's thread. The cluster's is [`Driver`]; tests have one
-/// that loses, swaps and forgets.
+/// Sessions to a store, polled on the caller's thread. The cluster's implementation is [`Driver`];
+/// the tests' one can lose, swap and forget.
 pub trait Sessions {
     /// Opens a session.
     fn open(&mut self) -> SessionKey;
-    /// Sends a transaction on its way.
+    /// Sends a transaction.
     fn submit(&mut self, session: SessionKey, transaction: &Transaction) -> Result<Ticket, Error>;
-    /// Hands over what has finished, without waiting. Returns whether there was anything to do.
+    /// Passes on the operations that have finished, without waiting. Returns whether there was any
+    /// work.
     fn poll(
         &mut self,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
@@ -41,11 +43,11 @@ pub trait Sessions {
     fn wait(&mut self, longest: Duration);
     /// Ends a session.
     fn close(&mut self, session: SessionKey);
-    /// What only reads is done so from now on, if there is another way than one.
+    /// Sets the mode of read-only transactions, if there are several modes.
     fn set_read_mode(&mut self, mode: ReadMode) {
         let _ = mode;
     }
-    /// Whether what `transaction` reads may be of any age.
+    /// Whether `transaction` may read a stale state.
     fn reads_stale(&self, transaction: &Transaction) -> bool {
         let _ = transaction;
         false
@@ -118,16 +120,16 @@ impl<F: Fabric> Sessions for Driver<F> {
     }
 }
 
-/// What the clients ask for, and whether the answers are right.
+/// The operations of the clients, and the check of their answers.
 pub trait Workload {
-    /// The names of its kinds of operation. A kind is an index into them.
+    /// The names of its kinds of operations. A kind is an index into them.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Writes `client`'s next operation over `transaction`, the client's last one, and returns its
-    /// kind; or the client has nothing more to do.
+    /// Replaces `transaction`, the last one of `client`, by its next operation and returns the
+    /// kind, or `None` if the client is finished.
     fn next(&mut self, client: usize, transaction: &mut Transaction) -> Option<usize>;
 
-    /// Looks at the reply to `client`'s operation. What is wrong is counted as an error.
+    /// Checks the reply to `client`'s operation. A fault is counted as an error.
     fn returned(
         &mut self,
         client: usize,
@@ -135,101 +137,100 @@ pub trait Workload {
         transaction: &mut Transaction,
     ) -> Result<Step, Fault>;
 
-    /// `client`'s operation gave no reply: whether it took effect may be unknown.
+    /// `client`'s operation has no reply. Whether it took effect may be unknown.
     fn failed(&mut self, client: usize) {
         let _ = client;
     }
 }
 
-/// How far an operation has come with a reply.
+/// The progress of an operation after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is complete.
     Complete,
-    /// Its next transaction was written over the last one: read, then write.
+    /// Its next transaction replaced the last one: read, then write.
     More,
 }
 
-/// A reply that a right store would not have given.
+/// A reply that a correct store would not have sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The name it is counted by.
+    /// Kind of error that it is counted as.
     pub kind: &'static str,
-    /// What is wrong with it.
+    /// Description.
     pub what: String,
 }
 
-/// How to drive a workload.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many clients the workload sees.
+    /// Number of clients that the workload sees.
     pub clients: usize,
-    /// Sessions, which the clients share evenly: one each at most.
+    /// Sessions, which the clients share evenly. `sessions <= clients`.
     pub sessions: usize,
-    /// How long to run before measuring.
+    /// Time before the measurement.
     pub warm_up: Duration,
-    /// How long to measure; until no client has anything more to do if `None`.
+    /// Measured time; until all clients are finished if `None`.
     pub duration: Option<Duration>,
-    /// Of an open loop.
+    /// Only in an open loop.
     pub pace: Option<Pace>,
 }
 
 impl Settings {
-    /// Everything that there is to do, as fast as it goes: not to be measured.
-    /// Each of the `sessions` has `depth` operations under way.
+    /// Runs a workload to its end at full speed, without measuring. Each of the `sessions` has
+    /// `depth` operations in flight.
     pub const fn to_the_end(sessions: usize, depth: usize) -> Self {
         let clients = sessions * depth;
         Self { clients, sessions, warm_up: Duration::ZERO, duration: None, pace: None }
     }
 }
 
-/// When operations are due.
+/// Arrivals of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// So many a second, all clients together.
+    /// Per second, all clients together.
     pub rate: f64,
-    /// What their times are drawn from.
+    /// Seed of the due times.
     pub seed: u64,
 }
 
-/// How a run is doing.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Since the start, warm-up included.
     pub elapsed: Duration,
     /// Operations returned so far, those of the warm-up included.
     pub returned: u64,
-    /// Errors so far.
     pub errors: u64,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// How long was measured, the warm-up excluded.
+    /// Measured time, warm-up excluded.
     pub measured_for: Duration,
-    /// Nanoseconds from invoked to returned, by kind, of the operations that returned meanwhile; in an
-    /// open loop, from due to returned, and of those that were due meanwhile and returned later, too.
+    /// Latencies in nanoseconds by kind, of the operations that returned in the measured time. In
+    /// an open loop latencies are counted from the due time, and operations that were due in the
+    /// measured time and returned later are included.
     pub latency_ns: Vec<Histogram<u64>>,
-    /// Operations of an open loop that were due meanwhile and never invoked: the cluster was not fast
-    /// enough, and they have no latency.
+    /// Operations of an open loop that were due in the measured time and never invoked: the cluster
+    /// was not fast enough, and they have no latency.
     pub never_invoked: u64,
-    /// What went wrong, at any time.
+    /// Errors at any time.
     pub errors: Errors,
-    /// Operations returned in each [`TIMELINE_INTERVAL`] of the time measured.
+    /// Operations returned in each [`TIMELINE_INTERVAL`] of the measured time.
     pub timeline: Vec<u64>,
-    /// Why it ended before its time, if it did.
+    /// Why the run ended early, if it did.
     pub ended_early: Option<String>,
 }
 
 impl Measured {
-    /// Operations returned while measuring.
+    /// Operations returned in the measured time.
     pub fn operations(&self) -> u64 {
         self.timeline.iter().sum()
     }
 }
 
-/// The grain of [`Measured::timeline`].
+/// Interval of [`Measured::timeline`].
 pub const TIMELINE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// An empty histogram of nanoseconds.
@@ -238,29 +239,27 @@ pub fn histogram() -> Histogram<u64> {
         .expect("constants within what the histogram takes")
 }
 
-/// Errors, counted by kind, and the first of them in full.
+/// Number of errors by kind, and the first error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// How many of each kind.
     pub counts: BTreeMap<&'static str, u64>,
-    /// The first one.
     pub first: Option<String>,
 }
 
 impl Errors {
-    /// All of them.
+    /// Number of errors of all kinds.
     pub fn total(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// Counts one more.
+    /// Counts an error.
     pub fn add(&mut self, kind: &'static str, what: impl FnOnce() -> String) {
         *self.counts.entry(kind).or_default() += 1;
         self.first.get_or_insert_with(what);
     }
 }
 
-/// The name an error is counted by.
+/// The kind that an error is counted as.
 pub fn kind_of(error: &Error) -> &'static str {
     match error {
         Error::Refused(_) => "refused",
@@ -272,8 +271,9 @@ pub fn kind_of(error: &Error) -> &'static str {
     }
 }
 
-/// Drives `workload` until its time is up, nothing is left to do, the cluster is gone, or `watch`,
-/// which sees the progress ten times a second, says false. The calling thread has short slices from then on.
+/// Drives `workload` until its time is up, all clients are finished, the cluster is gone, or
+/// `watch`, which receives the progress ten times a second, returns false. The calling thread has
+/// short time slices from then on.
 pub fn run(
     sessions: &mut impl Sessions,
     workload: &mut impl Workload,
@@ -326,14 +326,14 @@ pub fn ask(
 }
 
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// Whoever sleeps may wake up so much later.
+/// How late a sleeping thread may wake up.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// How long operations under way are waited for after the run was told to stop.
+/// How long operations in flight are awaited after the end of the run.
 const DRAIN: Duration = Duration::from_secs(1);
-/// So many errors for each client, without one success between them, and the run gives up.
+/// Errors per client, without a success between them, after which the run gives up.
 const ERRORS_IN_A_ROW: u64 = 4;
-/// Latencies beyond this count as this: longer than any time-out.
+/// Longer latencies count as this, which is longer than any timeout.
 const LATENCY_MAX: Duration = Duration::from_mins(2);
 
 struct Client {
@@ -349,9 +349,9 @@ struct Run<'a, S, W> {
     clients: Vec<Client>,
     under_way: HashMap<Ticket, u32>,
     arrivals: Option<Arrivals>,
-    /// Clients that wait for something to be due.
+    /// Clients that wait for the next arrival.
     free: VecDeque<usize>,
-    /// Those while something is due soon.
+    /// Yields while an operation is due soon.
     yields: Yields,
     started: Instant,
     measure_from: Instant,
@@ -447,12 +447,13 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         }
     }
 
-    /// Whether anything is under way, or will be.
+    /// Whether an operation is in flight or will be.
     fn has_more(&self) -> bool {
         !self.under_way.is_empty() || (self.arrivals.is_some() && !self.stop)
     }
 
-    /// `client` has nothing under way: it goes on at once, or when something is due.
+    /// Handles a `client` without an operation in flight: it continues at once, or at the next
+    /// arrival.
     fn next(&mut self, client: usize) {
         if self.arrivals.is_some() {
             self.free.push_back(client);
@@ -461,7 +462,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         }
     }
 
-    /// Has clients invoke what is due. Returns the time.
+    /// Invokes the operations that are due. Returns the time.
     fn invoke_due(&mut self) -> Instant {
         let now = Instant::now();
         while let Some(arrivals) = &mut self.arrivals
@@ -480,8 +481,8 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         now
     }
 
-    /// Waits for the cluster, and not beyond what is due next. Sleeping is not precise enough for what
-    /// is due soon.
+    /// Waits for the cluster, but not past the next due time. If that is soon, a sleep would not be
+    /// precise enough.
     fn wait(&mut self, now: Instant) {
         let due = self.arrivals.as_ref().filter(|_| !self.free.is_empty() && !self.stop);
         let longest = due.map_or(LONGEST_WAIT, |due| due.next.saturating_duration_since(now));
@@ -491,17 +492,17 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
             thread::yield_now();
             self.yields.returned(now - self.started, self.started.elapsed());
         } else {
-            // Beside somebody who computes a yield takes longer than a sleep lasts too long.
+            // Beside a computing process a yield takes longer than the excess of a sleep.
             self.sessions.wait(longest);
         }
     }
 
-    /// Submits the next operation of `client`, which counts from when it was due. Returns whether it is
-    /// under way, or nothing will be.
+    /// Submits the next operation of `client`, whose latency counts from `due`. Returns whether it
+    /// is in flight, or none will be.
     fn invoke(&mut self, client: usize, due: Option<Instant>) -> bool {
         let state = &mut self.clients[client];
         let Some(kind) = self.workload.next(client, &mut state.transaction) else {
-            // In an open loop, everybody's work is done when one's is.
+            // In an open loop, all clients are finished when one is.
             self.stop |= due.is_some();
             return true;
         };
@@ -524,7 +525,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
     }
 
     fn finished(&mut self, ticket: Ticket, at: Instant, result: Result<Reply, Error>) {
-        // What is left of an earlier run's session may still come in.
+        // A reply to a session of an earlier run may still arrive.
         let Some(client) = self.under_way.remove(&ticket) else { return };
         let client = client as usize;
         match result {
@@ -552,7 +553,8 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         self.returned += 1;
         self.errors_in_a_row = 0;
         let Client { kind, invoked, .. } = self.clients[client];
-        // An open loop waits for what was due meanwhile, and has that in its latencies.
+        // An open loop awaits the operations that were due in the measured time, and includes their
+        // latencies.
         let due = self.arrivals.is_some() && self.is_measured(invoked);
         if due || self.is_measured(at) {
             let latency = at.saturating_duration_since(invoked).as_nanos() as u64;
@@ -598,7 +600,7 @@ impl<'a, S: Sessions, W: Workload> Run<'a, S, W> {
         self.end_early(error.to_string());
     }
 
-    /// Invokes nothing any more, and measures nothing: a second in which clients stop is not one of
+    /// Stops invoking and measuring: the time in which clients stop must not count towards
     /// throughput.
     fn end_early(&mut self, why: String) {
         if self.measured.ended_early.is_none() {

@@ -1,14 +1,14 @@
-//! Which record an operation asks for: the request distributions of the YCSB core workloads.
+//! Choice of records: the request distributions of the YCSB core workloads.
 //!
 //! Records are numbered from 0 in the order of their insertion. A record's key is the FNV hash of
 //! its number, so that the insert order says nothing about the key order ("hashed insert order").
 //!
 //! The zipfian distribution is that of Gray et al., "Quickly generating billion-record synthetic
-//! databases", SIGMOD 1994, with the constant 0.99: record 0 is asked for most, then record 1.
-//! Their formula draws the third rank a fifth more often than the exact distribution would (`rand_distr::Zipf`), the tenth
-//! 4 %, and late ones 1 % less; published figures of YCSB are of theirs.
-//! *Scrambled* spreads the popular records over all of them by hashing the draw, and *latest* makes
-//! the newest record the most popular one.
+//! databases", SIGMOD 1994, with the constant 0.99: record 0 is the most popular, then record 1.
+//! Their formula draws the third rank a fifth more often than the exact distribution
+//! (`rand_distr::Zipf`), the tenth 4 % more, and late ones 1 % less; published figures of YCSB use
+//! it. *Scrambled* spreads the popular records over all of them by hashing the draw, and *latest*
+//! makes the newest record the most popular one.
 
 use rand::{Rng, RngExt};
 
@@ -20,8 +20,8 @@ const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 /// zeta(`SCRAMBLED_ITEMS`), which would take a minute to sum.
 const SCRAMBLED_ZETA: f64 = 26.469_028_201_783_02;
 
-/// FNV-1a, 64 bits, over the eight bytes of `number`, lowest first; its sign bit is folded away, as
-/// YCSB does, since its keys are printed from signed numbers.
+/// FNV-1a, 64 bits, over the eight bytes of `number`, lowest first. The sign bit is folded away as
+/// in YCSB, whose keys are printed from signed numbers.
 pub fn fnv(number: u64) -> u64 {
     let hash = number.to_le_bytes().iter().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(1_099_511_628_211)
@@ -29,9 +29,9 @@ pub fn fnv(number: u64) -> u64 {
     hash.cast_signed().unsigned_abs()
 }
 
-/// What every record's key starts with.
+/// Prefix of every record's key.
 pub const PREFIX: &[u8] = b"user";
-/// The first key after all records' keys: what follows the prefix is a decimal number.
+/// The first key after all records' keys, whose prefix is followed by a decimal number.
 pub const END: &[u8] = b"user:";
 
 /// The key of record `number`: `user` and its hash in decimal.
@@ -82,7 +82,7 @@ impl Zipfian {
         Self { items, zeta, eta: eta(items, zeta) }
     }
 
-    /// Extends the ranks to `items`, at a cost of one term for each new one.
+    /// Extends the ranks to `items`, at a cost of one term per new rank.
     pub fn grow(&mut self, items: u64) {
         if items > self.items {
             self.zeta += (self.items..items).map(|i| ((i + 1) as f64).powf(-THETA)).sum::<f64>();
@@ -90,7 +90,7 @@ impl Zipfian {
         }
     }
 
-    /// A rank.
+    /// A random rank.
     #[expect(clippy::cast_sign_loss, reason = "no power of a positive number is negative")]
     pub fn draw(&self, random: &mut impl Rng) -> u64 {
         let u: f64 = random.random();
@@ -103,7 +103,7 @@ impl Zipfian {
         }
         const ALPHA: f64 = 1.0 / (1.0 - THETA);
         let rank = self.items as f64 * (self.eta * u - self.eta + 1.0).powf(ALPHA);
-        // Rounding may make it exactly `items`, once in a great many draws.
+        // Rounding may give exactly `items` in very rare cases.
         (rank as u64).min(self.items - 1)
     }
 }
@@ -115,36 +115,36 @@ fn eta(items: u64, zeta: f64) -> f64 {
     (1.0 - (2.0 / items as f64).powf(1.0 - THETA)) / (1.0 - (1.0 + HALF_TO_THETA) / zeta)
 }
 
-/// How popularity is spread over the records.
+/// Popularity of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// Zipfian, scrambled: some records are far more popular, no matter when they were inserted.
+    /// Scrambled zipfian: some records are far more popular, independent of their age.
     Zipfian,
     /// Zipfian from the newest record backwards.
     Latest,
-    /// Every record is as popular as any other.
+    /// All records are equally popular.
     Uniform,
 }
 
 /// Draws record numbers.
 #[derive(Clone, Debug)]
 pub struct Chooser {
-    /// Scrambled draws fall on this many records, fewer of which may exist yet.
+    /// Scrambled draws range over this many records. Some of them may not exist yet.
     records: u64,
     distribution: Distribution,
     zipfian: Zipfian,
 }
 
 impl Chooser {
-    /// Over `records` records, about `inserts` more of which will be inserted on the way. A
-    /// scrambled draw among a changing number of records would make other records popular with each
-    /// insert, so, as in YCSB, it is made among all that are expected, and repeated while it falls
-    /// on one that is not there yet.
+    /// Draws among `records` records, to which about `inserts` more will be added during the run. A
+    /// scrambled draw among a changing number of records would change the popular records with each
+    /// insert. So, as in YCSB, it ranges over all expected records, and is repeated while it hits
+    /// one that does not exist yet.
     pub fn new(distribution: Distribution, records: u64, inserts: u64) -> Self {
         let zipfian = match distribution {
             Distribution::Zipfian => Zipfian::with_zeta(SCRAMBLED_ITEMS, SCRAMBLED_ZETA),
             Distribution::Latest => Zipfian::new(records),
-            // Never drawn from.
+            // Not used.
             Distribution::Uniform => Zipfian::new(1),
         };
         Self { records: (records + inserts).max(1), distribution, zipfian }
@@ -218,7 +218,7 @@ mod tests {
         let found = frequencies(1_000, |random| zipfian.draw(random));
         close(found[0], 1.0 / zeta, "rank 0");
         close(found[1], 0.5f64.powf(THETA) / zeta, "rank 1");
-        // From rank 2 on the method is an approximation; what it must get right is the mass.
+        // From rank 2 on the method is an approximation, but the total mass must be right.
         let tenth: f64 = (1..=100).map(|i| f64::from(i).powf(-THETA)).sum();
         close(found[..100].iter().sum(), tenth / zeta, "the most popular tenth");
     }
@@ -238,7 +238,7 @@ mod tests {
         let mut chooser = Chooser::new(Distribution::Zipfian, 1_000, 0);
         let mut found = frequencies(1_000, |random| chooser.draw(1_000, random));
         let hottest = |rank: u64| (fnv(rank) % 1_000) as usize;
-        // Each record also gets its share of the long tail, which is near a thousandth of the rest.
+        // Each record also gets its share of the long tail, about a thousandth of the rest.
         let tail = 1.0 / 1_000.0 * 0.8;
         assert!((found[hottest(0)] - tail - 1.0 / SCRAMBLED_ZETA).abs() < 0.002);
         assert!((found[hottest(1)] - tail - HALF_TO_THETA / SCRAMBLED_ZETA).abs() < 0.002);

@@ -1,4 +1,4 @@
-//! What Skein is measured with, and what shows that it was right while it was measured.
+//! Workloads that measure Skein, and checks that its answers were correct during the measurement.
 
 mod arrivals;
 pub mod bank;

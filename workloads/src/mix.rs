@@ -1,4 +1,4 @@
-//! What an operation asks of a record: the YCSB core workloads A to F.
+//! Operations on records: the YCSB core workloads A to F.
 //!
 //! A record is one value of ten fields of 100 bytes. YCSB's tables have columns; here an update
 //! patches the hundred bytes of one field within the value, and reads take the whole record.
@@ -10,16 +10,16 @@ use skein_kvstore::reply::Page;
 
 use crate::keys::{self, Distribution};
 
-/// Fields in a record.
+/// Fields of a record.
 pub const FIELDS: usize = 10;
-/// Bytes in a field.
+/// Bytes per field.
 pub const FIELD_BYTES: usize = 100;
-/// Bytes in a record's value.
+/// Bytes of a record's value.
 pub const RECORD_BYTES: usize = FIELDS * FIELD_BYTES;
-/// A scan asks for 1 to this many records, each number as often as any other.
+/// A scan reads 1 to this many records, uniformly distributed.
 pub const SCAN_RECORDS_MAX: u32 = 100;
 
-/// The kinds of operation.
+/// The kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Read a record.
@@ -28,30 +28,29 @@ pub enum Kind {
     Update,
     /// Add a record.
     Insert,
-    /// Read some records in key order, from a record on.
+    /// Read some records in key order, starting at a record.
     Scan,
-    /// Read a record and, when it has come, overwrite one field of it.
+    /// Read a record, then overwrite one field of it.
     ReadModifyWrite,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 5] =
         [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
-    /// Their names in reports.
+    /// Names in reports.
     pub const NAMES: [&str; 5] = ["read", "update", "insert", "scan", "read_modify_write"];
 }
 
 /// One of the core workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// Its letter.
     pub letter: char,
-    /// What it stands for.
+    /// Short description.
     pub about: &'static str,
-    /// Out of a hundred operations, how many are of each kind, in the order of [`Kind::ALL`].
+    /// Percentage of each kind, in the order of [`Kind::ALL`].
     pub percent: [u8; 5],
-    /// Which records are popular.
+    /// Popularity of records.
     pub distribution: Distribution,
 }
 
@@ -74,23 +73,23 @@ pub const CORE: [Mix; 6] = {
 };
 
 impl Mix {
-    /// The workload called `letter`.
+    /// The workload with this letter.
     pub fn named(letter: char) -> Option<Self> {
         CORE.into_iter().find(|mix| mix.letter == letter.to_ascii_lowercase())
     }
 
-    /// The share of operations of `kind`, out of a hundred.
+    /// The percentage of operations of `kind`.
     pub fn percent_of(&self, kind: Kind) -> u8 {
         self.percent[kind as usize]
     }
 
-    /// A kind, drawn in the mix's proportions.
+    /// A random kind in the mix's proportions.
     pub fn draw(&self, random: &mut impl Rng) -> Kind {
         Kind::ALL[draw(self.percent, random)]
     }
 }
 
-/// Which one, where so many of a hundred draws are to give the first, the second, and so on.
+/// A random index, drawn with these percentages.
 pub(crate) fn draw(percent: impl IntoIterator<Item = u8>, random: &mut impl Rng) -> usize {
     let mut drawn: u8 = random.random_range(0..100);
     let found = percent.into_iter().position(|percent| match drawn.checked_sub(percent) {
@@ -103,8 +102,8 @@ pub(crate) fn draw(percent: impl IntoIterator<Item = u8>, random: &mut impl Rng)
     found.expect("shares add up to a hundred")
 }
 
-/// Printable random bytes to cut fields from: drawing each byte anew would cost more than the
-/// operation it is for.
+/// Printable random bytes that fields are cut from: drawing each byte anew would cost more than the
+/// operation itself.
 #[derive(Clone, Debug)]
 pub struct Text(Vec<u8>);
 
@@ -114,8 +113,8 @@ impl Text {
         Self((0..64 << 10).map(|_| random.random_range(b' '..=b'~')).collect())
     }
 
-    /// Appends a field of the record whose key was printed from `hash`: its mark, a token that no
-    /// other field ever has, then text.
+    /// Appends a field of the record whose key was printed from `hash`: its mark, a unique token,
+    /// then text.
     pub(crate) fn field(&self, hash: u64, into: &mut Vec<u8>, random: &mut impl Rng) {
         const TEXT: usize = FIELD_BYTES - MARK - TOKEN;
         let at = random.random_range(0..self.0.len() - TEXT);
@@ -158,23 +157,24 @@ fn only(into: &mut Transaction, operation: Operation) {
     into.then.push(operation);
 }
 
-/// Every field starts with a mark made from its record's key, so that a value that belongs to
-/// another record, or was torn, is noticed by whoever reads it.
+/// Length of the mark at the start of every field. It is derived from the record's key, so that a
+/// reader detects a value of another record and a torn value.
 const MARK: usize = 8;
 
 fn mark(hash: u64) -> [u8; MARK] {
     sixths(hash)
 }
 
-/// Whether `field` is of the record whose key was printed from `hash`.
+/// Whether `field` belongs to the record whose key was printed from `hash`.
 pub(crate) fn has_mark(hash: u64, field: &[u8]) -> bool {
     field.starts_with(&mark(hash))
 }
 
-/// After it comes a random number of 64 bits: of a hundred million fields, two are hardly the same.
+/// Length of the token that follows the mark: a random number of 64 bits, unlikely to repeat among
+/// a hundred million fields.
 const TOKEN: usize = 11;
 
-/// By which a history knows the fields of a record.
+/// Layout of records in a history.
 pub const RECORD: RecordHeader =
     RecordHeader { fields: FIELDS, field_bytes: FIELD_BYTES, token_at: MARK, token_bytes: TOKEN };
 
@@ -186,16 +186,16 @@ fn sixths<const N: usize>(number: u64) -> [u8; N] {
 /// What is wrong with a record that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wrong {
-    /// It must be there: it was loaded, or its insertion was acknowledged.
+    /// It must exist: it was loaded, or its insertion was acknowledged.
     #[error("the record is missing")]
     Missing,
     /// Records never change their length.
     #[error("a value of {0} bytes instead of {RECORD_BYTES}")]
     Length(usize),
-    /// Another record's mark, or none.
+    /// The mark is of another record or missing.
     #[error("field {0} of the value belongs to another record")]
     Mark(usize),
-    /// Out of order, out of the range, or more than was asked for.
+    /// Out of order, out of the range, or more than the limit.
     #[error("the scan gave {0}")]
     Scan(&'static str),
 }
@@ -211,8 +211,8 @@ pub fn check_value(hash: u64, value: &[u8]) -> Result<(), Wrong> {
     }
 }
 
-/// Whether `page` can be what a scan of `limit` records gives, from the existing record `start` if
-/// that is known.
+/// Whether `page` can be the result of a scan of `limit` records from `start`, an existing record
+/// if it is `Some`.
 pub fn check_page(start: Option<&[u8]>, limit: u32, page: &Page) -> Result<(), Wrong> {
     let pairs = &page.pairs;
     let first = pairs.first().map(|(key, _)| key.as_slice());
@@ -228,7 +228,7 @@ pub fn check_page(start: Option<&[u8]>, limit: u32, page: &Page) -> Result<(), W
     if pairs.last().is_some_and(|(key, _)| key.as_slice() >= keys::END) {
         return Err(Wrong::Scan("a record from beyond its end"));
     }
-    // Somebody else's keys may lie between; they are not ours to check.
+    // Keys of other users may lie between. They are not checked.
     let ours = pairs.iter().filter_map(|(key, value)| Some((keys::hash_of(key)?, value)));
     ours.into_iter().try_for_each(|(hash, value)| check_value(hash, value))
 }

@@ -1,4 +1,4 @@
-//! A store in one map, for tests: right, until it is told to be wrong.
+//! A store in one map, for tests: correct unless it is configured to be wrong.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::generator::Sessions;
 
 pub(crate) struct Model {
     pub(crate) pairs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Falsifies a transaction before it is done.
+    /// Changes a transaction before it is executed.
     pub(crate) before: Option<fn(&mut Transaction)>,
     /// Answers the operation with this number, and later ones, with this error.
     pub(crate) fails: Option<(u64, Error)>,
-    /// Pages of a scan hold no more than this.
+    /// Most pairs of a scan's page.
     pub(crate) page_max: Option<u32>,
-    /// Scans give one record too many.
+    /// Whether scans return one record too many.
     pub(crate) page_extra: bool,
-    /// Whose each key is.
+    /// Group of each key.
     slots: SlotMap,
-    /// When each key was written last, and the last time of all.
+    /// Version of the last write of each key, then the last version of all.
     versions: BTreeMap<Vec<u8>, u64>,
     version: u64,
     sessions: u32,
@@ -38,7 +38,7 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Of a cluster with these slots.
+    /// The store of a cluster with these slots.
     pub(crate) fn over(slots: SlotMap) -> Self {
         Self {
             pairs: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// What is not there has no version.
+    /// The version of a key. A missing key has version 0.
     fn version_of(&self, key: &[u8]) -> u64 {
         let version = self.versions.get(key).filter(|_| self.pairs.contains_key(key));
         version.copied().unwrap_or_default()

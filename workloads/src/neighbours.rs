@@ -1,4 +1,4 @@
-//! What a benchmark says of the processes that compute beside it.
+//! Processes that compute beside a benchmark, as reports describe them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,35 +8,34 @@ use serde::{Deserialize, Serialize};
 /// Processes that compute for as long as a benchmark runs, as others on a shared machine do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Neighbours {
-    /// How many.
     pub count: u16,
-    /// What the scheduler is told of them.
+    /// Scheduling priority.
     pub priority: Priority,
-    /// Whether each has a session of its own, which makes it a scheduling group of its own where the
-    /// kernel groups by sessions. Otherwise they share the client's.
+    /// Whether each has a session of its own, which is a scheduling group of its own where the
+    /// kernel groups by sessions. Otherwise they share the client's session.
     pub own_session: bool,
 }
 
-/// How much of a core a process gets that others want too.
+/// A process's share of a contended core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Priority {
-    /// As much as any other.
+    /// An equal share.
     Normal,
-    /// Little: niceness 19.
+    /// A small share: niceness 19.
     Nice,
-    /// What nobody else wants: `SCHED_IDLE`.
+    /// Only otherwise idle time: `SCHED_IDLE`.
     Idle,
 }
 
-/// A text that says of no neighbours what they are.
+/// A text that does not describe neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} does not say which neighbours: give how many, from 1 to {COUNT_MAX}, and if you like :nice or :idle and :own-session, such as 2 or 4:idle:own-session"
 )]
 pub struct UnknownNeighbours(String);
 
-/// The most neighbours.
+/// Most neighbours.
 const COUNT_MAX: u16 = 256;
 
 impl FromStr for Neighbours {
@@ -77,7 +76,7 @@ impl fmt::Display for Neighbours {
 }
 
 impl Neighbours {
-    /// What they are, without how many: `CPU-bound, idle priority, sessions of their own`.
+    /// A description without the count: `CPU-bound, idle priority, sessions of their own`.
     pub fn kind(&self) -> String {
         let priority = match self.priority {
             Priority::Normal => "",

@@ -1,4 +1,4 @@
-//! Sessions whose every operation is recorded, whatever workload asks for them.
+//! Sessions that record every operation of any workload.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use skein_client::{Error, ReadMode, Reply, SessionKey, Ticket, Transaction};
 
 use crate::generator::Sessions;
 
-/// The end of process `p`'s operation, told at `t`.
+/// The end of process `p`'s operation at `t`.
 pub(crate) fn end(
     t: u64,
     p: Process,
@@ -25,10 +25,10 @@ pub(crate) fn end(
     }
 }
 
-/// Sessions, and what is asked and answered in them.
+/// Sessions that record all operations.
 ///
-/// A process has one operation under way. A session may have several: then it is as many processes,
-/// which are used again when they were answered, and never when they were not.
+/// A process has one operation in flight. A session with several operations in flight counts as as
+/// many processes, which are reused after an answer and never after an unknown outcome.
 pub struct Recorded<S> {
     sessions: S,
     scribe: Scribe,
@@ -39,13 +39,14 @@ pub struct Recorded<S> {
 }
 
 impl<S: Sessions> Recorded<S> {
-    /// What is asked of `sessions` is told to `scribe`; `record` says what records are known by.
+    /// Records the operations on `sessions` in `scribe`. `record` is the layout of values that are
+    /// records.
     pub fn new(sessions: S, scribe: Scribe, record: Option<RecordHeader>) -> Self {
         let (free, under_way) = (HashMap::new(), HashMap::new());
         Self { sessions, scribe, record, free, under_way, processes: 0 }
     }
 
-    /// Hands the sessions back. What is still under way stays without an end.
+    /// Returns the sessions. Operations still in flight stay without an end.
     pub fn finish(self) -> S {
         self.sessions
     }

@@ -1,7 +1,7 @@
-//! What a benchmark says: one JSON object for programs, a table for people.
+//! The report of a benchmark: a JSON object for programs, a table for people.
 //!
-//! The names in it are read by scripts and compared between versions. They are described in
-//! `docs/schema.md` and held by a test below.
+//! Scripts read its field names and compare them between versions. They are described in
+//! `docs/schema.md`, and a test below checks that.
 
 pub(crate) mod ccdf;
 pub mod date;
@@ -36,109 +36,101 @@ use crate::smallbank::SmallBank;
 pub struct Report {
     /// `ycsb-a` to `ycsb-f`, `bank`, `smallbank` or `retwis`.
     pub workload: String,
-    /// Operations that returned while it was measured, per second.
+    /// Operations that returned in the measured time, per second.
     pub ops_per_s: f64,
-    /// Operations without the reply they should have had, those of the warm-up included.
+    /// Operations without a correct reply, those of the warm-up included.
     pub errors: u64,
-    /// The same by kind; only those that occurred.
+    /// The same by kind. Kinds without errors are absent.
     pub errors_by_kind: BTreeMap<&'static str, u64>,
-    /// The first of them in full.
+    /// Description of the first error.
     pub first_error: Option<String>,
-    /// Why the run ended before its time, in which case this report is of a part of it.
+    /// Why the run ended early. Then this report is of a part of it.
     pub ended_early: Option<String>,
-    /// Each kind of operation.
+    /// By kind of operation.
     pub operations: BTreeMap<&'static str, OperationReport>,
-    /// Records that were there when the run began.
+    /// Records that existed when the run began.
     pub records: u64,
-    /// What was loaded before, if anything was.
+    /// The load before the run, if there was one.
     pub load: Option<LoadReport>,
-    /// Clients, each with one operation under way.
+    /// Clients, each with one operation in flight.
     pub clients: usize,
-    /// Sessions that they share: as many, if each has its own.
+    /// Sessions that the clients share. `sessions <= clients`.
     pub sessions: usize,
-    /// How what only reads was done: `confirmed`, `ordered`, `lease` or `stale`.
+    /// Mode of read-only operations: `confirmed`, `ordered`, `lease` or `stale`.
     pub read_mode: String,
-    /// How long was measured.
+    /// Measured time.
     pub duration_s: f64,
-    /// How long it ran before that.
+    /// Warm-up before it.
     pub warmup_s: f64,
-    /// Operations a second that were due; null of a closed loop.
+    /// Arrivals per second; `None` in a closed loop.
     pub rate: Option<f64>,
     /// Operations of an open loop that were due and never invoked.
     pub never_invoked: u64,
-    /// Processes that computed beside it; null if it started none.
+    /// Processes that computed beside it; `None` if there were none.
     pub neighbours: Option<Neighbours>,
-    /// What all random choices were drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The version of Skein, and its commit.
+    /// Version of Skein, with its commit.
     pub skein: String,
-    /// When it ended, in UTC.
+    /// Date of the end, in UTC.
     pub date: String,
-    /// The command that measured it.
+    /// The command line.
     pub command: String,
-    /// Where it ran.
     pub machine: Machine,
-    /// Nanoseconds from one core to another and back, just before; null with one core only.
+    /// Nanoseconds from one core to another and back, just before; `None` with a single core.
     pub cross_core_ns: Option<f64>,
-    /// The cluster.
     pub topology: Topology,
     /// Throughput over time.
     pub timeline: Timeline,
-    /// What was done to the cluster meanwhile.
+    /// Faults injected during the run.
     pub events: Vec<Event>,
-    /// What the bank found; only of a bank.
+    /// Only of the bank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bank: Option<BankReport>,
-    /// What came of it; only of `SmallBank`.
+    /// Only of `SmallBank`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallbank: Option<SmallBankReport>,
 }
 
-/// Something that was done to the cluster.
+/// A fault injected during a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// When, in seconds of the time measured.
+    /// In seconds of the measured time.
     pub at_s: f64,
-    /// What: `kill`.
+    /// `kill`.
     pub what: &'static str,
-    /// To which nodes.
+    /// The nodes hit.
     pub nodes: Vec<u16>,
-    /// Which groups these led.
+    /// Groups that these nodes led.
     pub led: Vec<u16>,
 }
 
 /// The records that were put before the run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// How many.
     pub records: u64,
-    /// How long it took, with many puts under way.
+    /// Time with many puts in flight.
     pub duration_s: f64,
 }
 
 /// The operations of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationReport {
-    /// How many returned while it was measured.
+    /// Operations that returned in the measured time.
     pub count: u64,
-    /// From invoked to returned.
+    /// From invocation to return.
     pub latency_us: Latency,
-    /// Pairs of a share of them and the microseconds within which they returned.
+    /// Pairs of a share of the operations and the microseconds within which they returned.
     pub distribution_us: Vec<[f64; 2]>,
 }
 
-/// Microseconds within which so many of the operations returned: `p999` is of 99.9 %.
+/// Percentiles of latency in microseconds: `p999` is of 99.9 %.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// Half.
     pub p50: f64,
-    /// 95 %.
     pub p95: f64,
-    /// 99 %.
     pub p99: f64,
-    /// 99.9 %.
     pub p999: f64,
-    /// All.
     pub max: f64,
 }
 
@@ -150,95 +142,92 @@ impl From<&Histogram<u64>> for Latency {
     }
 }
 
-/// To ten nanoseconds: the fastest operations take a microsecond or two.
+/// Nanoseconds in microseconds, rounded to ten nanoseconds: the fastest operations take a
+/// microsecond or two.
 pub(crate) fn micros(nanoseconds: u64) -> f64 {
     (nanoseconds as f64 / 10.0).round() / 100.0
 }
 
-/// Operations returned in each interval of the time measured.
+/// Operations returned in each interval of the measured time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Timeline {
-    /// How long each is.
     pub interval_ms: u64,
-    /// How many.
+    /// Per interval.
     pub ops: Vec<u64>,
-    /// The longest latency of those, in microseconds; only of `bench chaos`.
+    /// Longest latency per interval, in microseconds; only of `bench chaos`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worst_us: Vec<u64>,
 }
 
-/// What the bank found.
+/// The results of the bank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BankReport {
-    /// Accounts.
     pub accounts: usize,
-    /// Clients that added them up; the others moved money.
+    /// Clients that added up the accounts; the others moved money.
     pub readers: usize,
-    /// Transfers held back by the guard against overdraft, those of the warm-up included; they count
-    /// as operations.
+    /// Transfers prevented by the guard against overdraft, those of the warm-up included. They
+    /// count as operations.
     pub declined: u64,
-    /// Sums that were right, those of the warm-up included. A wrong one is an error.
+    /// Reads with the right sum, those of the warm-up included. A wrong sum is an error.
     pub right_sums: u64,
-    /// Money moved among so many of the accounts.
+    /// Number of accounts among which money moved.
     pub hot: usize,
-    /// Transfers of the client that got the fewest of them done, and of the one that got the most,
-    /// those of the warm-up included.
+    /// Transfers of the client with the fewest, those of the warm-up included.
     pub transfers_least: u64,
-    /// See `transfers_least`.
+    /// Transfers of the client with the most, those of the warm-up included.
     pub transfers_most: u64,
-    /// What the accounts must add up to.
+    /// The right sum of the accounts.
     pub expected_sum: i64,
-    /// What they added up to at the end, if that could be read and was right.
+    /// The final sum, if it could be read and was right.
     pub final_sum: Option<i64>,
-    /// Messages that any replica still held undelivered for long after the end; `None` if the nodes
-    /// could not be asked.
+    /// Undelivered messages on any replica long after the end; `None` if the nodes could not be
+    /// asked.
     pub pending: Option<u64>,
-    /// How much of the time groups waited for each other; none if the nodes could not be asked.
+    /// Wait of each group for other groups; empty if the nodes could not be asked.
     pub waiting: Vec<WaitingReport>,
 }
 
-/// How much a group's leader waited for other groups, while a benchmark ran.
+/// How much a group's leader waited for other groups during a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingReport {
-    /// Its group.
     pub group: u16,
-    /// The share of the time in which some transaction waited for other groups' results. Those that
-    /// have nothing to do with it went on.
+    /// Share of the time in which some transaction waited for other groups' results. Unrelated
+    /// transactions continued.
     pub results: f64,
-    /// The share of the time in which nothing more could be delivered before such results came.
+    /// Share of the time in which nothing could be delivered before such results arrived.
     pub stalled: f64,
-    /// Replies that were held back until what they rest on was passed.
+    /// Replies that were held back until their dependencies had passed.
     pub replies_held: u64,
-    /// How long each of these was, in microseconds, on average.
+    /// Mean time that a reply was held back, in microseconds.
     pub held_us: f64,
 }
 
-/// What came of `SmallBank`. Its sums are in cents.
+/// The results of `SmallBank`. Sums are in cents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SmallBankReport {
     /// Customers, with two accounts each.
     pub customers: u64,
-    /// Transactions held back by the guard against overdraft; they count as operations.
+    /// Transactions prevented by the guard against overdraft. They count as operations.
     pub declined: u64,
-    /// How often a transaction began again because another had changed what it had read.
+    /// How often a transaction was restarted because another had changed what it had read.
     pub begun_again: u64,
-    /// What the accounts must add up to, by what was acknowledged.
+    /// The right sum of the accounts according to the acknowledgements.
     pub expected_sum: i64,
-    /// What they added up to at the end, if that could be read and was right.
+    /// The final sum, if it could be read and was right.
     pub final_sum: Option<i64>,
 }
 
-/// Where a benchmark ran: its generator and the cluster share it.
+/// The machine of a benchmark, shared by its generator and the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,
-    /// What the processor calls itself.
+    /// The processor's model name.
     pub model: String,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn here() -> Self {
         let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpus.lines().find_map(|line| {
@@ -252,28 +241,24 @@ impl Machine {
     }
 }
 
-/// What a report tells about a run besides what was measured.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct About {
     /// Its name.
     pub workload: String,
-    /// Records that were there when it began.
+    /// Records that existed when the run began.
     pub records: u64,
-    /// Clients.
     pub clients: usize,
-    /// How long, how fast and on whose dice.
     pub terms: Terms,
-    /// The version of Skein.
     pub skein: String,
-    /// The cluster.
     pub topology: Topology,
     /// Nanoseconds from one core of the machine to another and back, just before.
     pub cross_core_ns: Option<f64>,
 }
 
 impl Report {
-    /// Of a run of a workload with these `kinds` of operation. A kind that never returned is left
-    /// out.
+    /// The report of a workload with these `kinds` of operations. A kind without returned
+    /// operations is left out.
     pub fn new(about: About, kinds: &[&'static str], measured: &Measured) -> Self {
         let seconds = measured.measured_for.as_secs_f64();
         let ops_per_s = if seconds > 0.0 { measured.operations() as f64 / seconds } else { 0.0 };
@@ -322,8 +307,8 @@ impl Report {
         }
     }
 
-    /// Adds what the bank found. `last` is the sum at the end. Whoever can ask the nodes fills in
-    /// what is still pending.
+    /// Adds the results of the bank. `last` is the final sum. A caller that can ask the nodes sets
+    /// `pending`.
     #[must_use]
     pub fn with_bank(mut self, bank: &Bank, last: Option<i64>) -> Self {
         let (transfers_least, transfers_most) = bank.least_and_most();
@@ -343,7 +328,7 @@ impl Report {
         self
     }
 
-    /// Adds what `SmallBank` came to. `last` is the sum at the end.
+    /// Adds the results of `SmallBank`. `last` is the final sum.
     #[must_use]
     pub fn with_smallbank(mut self, bank: &SmallBank, last: Option<i64>) -> Self {
         self.smallbank = Some(SmallBankReport {
@@ -356,7 +341,7 @@ impl Report {
         self
     }
 
-    /// Whether it ran to its end and nothing was wrong.
+    /// Whether the run completed and nothing was wrong.
     pub fn is_good(&self) -> bool {
         let settled = |bank: &BankReport| bank.final_sum.is_some() && bank.pending == Some(0);
         self.errors == 0
@@ -426,7 +411,7 @@ impl Report {
         text
     }
 
-    /// What was right and what was wrong.
+    /// Writes what was right and what was wrong.
     fn verdict(&self, text: &mut String, paint: chart::Paint) {
         text.push('\n');
         if let Some(bank) = &self.bank {
@@ -516,7 +501,7 @@ impl Report {
         }
     }
 
-    /// Without the last interval, which was cut short.
+    /// The timeline without the last interval, which is incomplete.
     fn timeline_without_tail(&self) -> &[u64] {
         let ops = &self.timeline.ops;
         let whole = (chart::whole(self.duration_s * 1e3) / self.timeline.interval_ms) as usize;
@@ -528,7 +513,8 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1e3
 }
 
-/// Each name of an object stands in the part of `docs/schema.md` that begins so.
+/// Asserts that each field name of an object is described in the part of `docs/schema.md` with this
+/// heading.
 #[cfg(test)]
 pub(crate) fn assert_described(object: &serde_json::Value, heading: &str) {
     let page = include_str!("../../docs/schema.md");
@@ -595,7 +581,7 @@ mod tests {
         report
     }
 
-    /// Replaces every number and text by what it is, so that the shape is left.
+    /// Replaces every number and text by its type, so that only the shape is left.
     fn shape(value: &Value) -> Value {
         match value {
             Value::Object(fields) => {

@@ -1,9 +1,9 @@
-//! Retwis: what a small social network asks of a store, as transactions on many keys.
+//! Retwis: the operations of a small social network, as transactions on many keys.
 //!
 //! The mix is that of TAPIR's evaluation (Zhang et al., "Building Consistent Transactions with
-//! Inconsistent Replication", SOSP 2015): who asks reads some records and writes some, all at once.
-//! Every record holds a mark of its key, which every reader checks, and a token that nobody else ever
-//! writes, by which a history knows who wrote it.
+//! Inconsistent Replication", SOSP 2015): each transaction reads some records and writes some,
+//! atomically. Every record holds a mark of its key, which every reader checks, and a unique token,
+//! which identifies its writer in a history.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -14,17 +14,17 @@ use crate::generator::{Fault, Step, Workload};
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, FIELD_BYTES, RECORD, Text, has_mark};
 
-/// By which a history knows a record: one field.
+/// Layout of a record in a history: one field.
 pub const TWEET: RecordHeader = RecordHeader { fields: 1, ..RECORD };
 
-/// The most records that a transaction reads.
+/// Most records that a transaction reads.
 const READS_MAX: u64 = 10;
 
-/// The most keys that a transaction mentions, each as often as it does.
+/// Most keys of a transaction, repetitions included.
 pub const TRANSACTION_KEYS: usize = READS_MAX as usize;
 
-/// A kind of transaction: its share of a hundred, and how many records it reads and writes. Those that
-/// it reads are the first of those that it writes.
+/// A kind of transaction: its percentage, and how many records it reads and writes. The records
+/// read are the first of the records written.
 struct Kind {
     percent: u8,
     reads: u64,
@@ -33,7 +33,7 @@ struct Kind {
 
 const NAMES: [&str; 4] = ["add_user", "follow", "post_tweet", "get_timeline"];
 
-/// In the order of their names. A timeline reads from one to so many records.
+/// In the order of [`NAMES`]. A timeline reads from one to `reads` records.
 const KINDS: [Kind; 4] = [
     Kind { percent: 5, reads: 1, writes: 3 },
     Kind { percent: 15, reads: 2, writes: 2 },
@@ -61,7 +61,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many.
+    /// Puts the records 0 to `records - 1`.
     pub fn new(records: u64, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         Self { text: Text::new(&mut random), random, left: 0..records }
@@ -87,7 +87,7 @@ impl Workload for Load {
     }
 }
 
-/// The network's users at work.
+/// The network's users as a workload.
 pub struct Retwis {
     records: u64,
     chooser: Chooser,
@@ -95,7 +95,7 @@ pub struct Retwis {
     users: Vec<User>,
 }
 
-/// A client, and the records that it has asked for, those that it reads first.
+/// A client, and the records of its transaction. The first `reads` of them are read.
 struct User {
     random: SmallRng,
     numbers: Vec<u64>,
@@ -103,7 +103,7 @@ struct User {
 }
 
 impl Retwis {
-    /// Over so many records, more than one transaction takes.
+    /// A workload over `records` records, which must be more than one transaction reads.
     pub fn new(records: u64, distribution: Distribution, clients: usize, seed: u64) -> Self {
         assert!(records > READS_MAX, "a timeline has several records");
         let user = |client| User {
@@ -262,7 +262,7 @@ mod tests {
         let fast = Pace { rate: 2e7, seed: 1 };
         let measured = measure(&mut Model::default(), Some(fast));
         assert!(measured.never_invoked > 10 * measured.operations(), "{}", measured.never_invoked);
-        // What was asked late counts with all of its wait.
+        // A late invocation counts with all of its wait.
         let longest = measured.latency_ns.iter().map(Histogram::max).max().unwrap();
         assert!(longest > 10_000_000, "{longest} ns");
     }

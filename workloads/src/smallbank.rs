@@ -1,13 +1,14 @@
-//! `SmallBank`: customers with a savings and a checking account each, and six kinds of business.
+//! `SmallBank`: customers with a savings and a checking account each, and six kinds of
+//! transactions.
 //!
-//! As defined by Alomari, Cahill, Fekete and Röhm, "The Cost of Serializability on Platforms That Use
-//! Snapshot Isolation", ICDE 2008, with the weights and amounts of `BenchBase`. A customer's accounts
-//! are on one shard; two customers mostly are not, so payments and amalgamations cross shards. Where
-//! what is written follows from what was read, the transaction reads first and then writes, if nothing
-//! of that has changed.
+//! As defined by Alomari, Cahill, Fekete and Röhm, "The Cost of Serializability on Platforms That
+//! Use Snapshot Isolation", ICDE 2008, with the weights and amounts of `BenchBase`. A customer's
+//! accounts are on one shard; two customers' mostly are not, so payments and amalgamations cross
+//! shards. Where the writes depend on the reads, a transaction first reads, and then writes on the
+//! condition that nothing read has changed.
 //!
-//! **Invariant.** All accounts add up to what they were opened with and what was paid in and out since,
-//! by what was acknowledged. Nobody pays from an account more than it has, except by check.
+//! **Invariant.** All accounts add up to their opening balances plus all acknowledged payments in,
+//! minus those out. No payment overdraws an account, except by check.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -17,7 +18,7 @@ use skein_client::{Compare, Operation, Outcome, Reply, Test, Transaction};
 use crate::generator::{Fault, Step, Workload};
 use crate::{keys, mix};
 
-/// What each account is opened with, in cents: so much that money hardly ever runs out.
+/// Opening balance of each account in cents: so much that overdrafts are rare.
 pub const OPENING_BALANCE: i64 = 1_000_000;
 
 const DEPOSIT: i64 = 130;
@@ -27,7 +28,7 @@ const CHECK: i64 = 500;
 /// For a check that is not covered.
 const PENALTY: i64 = 100;
 
-/// Each kind, and how many of a hundred are of it.
+/// Each kind with its percentage.
 const KINDS: [(Kind, u8); 6] = [
     (Kind::Amalgamate, 15),
     (Kind::Balance, 15),
@@ -49,51 +50,52 @@ const NAMES: [&str; 6] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Moves all that one customer has to another's checking account.
+    /// Moves all money of a customer to another's checking account.
     Amalgamate,
-    /// Looks at both accounts of a customer.
+    /// Reads both accounts of a customer.
     Balance,
     /// Pays into a checking account.
     Deposit,
-    /// Pays from one customer's checking account into another's, if the money is there.
+    /// Pays from one customer's checking account into another's, if it is covered.
     Payment,
-    /// Takes from a savings account, if the money is there.
+    /// Takes from a savings account, if it is covered.
     Withdrawal,
-    /// Takes from a checking account, and more if both accounts of the customer do not cover it.
+    /// Takes from a checking account, with a penalty if both accounts of the customer do not cover
+    /// it.
     Check,
 }
 
-/// The bank, and its clients at work.
+/// The bank, and its clients.
 pub struct SmallBank {
     customers: u64,
     tellers: Vec<Teller>,
-    /// What was paid in, less what was paid out, since the accounts were opened.
+    /// Payments in minus payments out since the accounts were opened.
     paid_in: i64,
-    /// Transactions that the guard against overdraft held back.
+    /// Transactions that the guard against overdraft prevented.
     pub declined: u64,
-    /// How often a transaction began again, because another had changed what it had read.
+    /// How often a transaction was restarted because another had changed what it had read.
     pub begun_again: u64,
 }
 
-/// What a client is about.
+/// The state of a client.
 struct Teller {
     random: SmallRng,
     kind: Kind,
     customers: [u64; 2],
-    /// It has read what it needs, and writes.
+    /// Set once it has read what it needs and writes.
     writes: Option<Writes>,
 }
 
-/// What comes of writing what follows from what was read.
+/// The effects of the writes that follow from the reads.
 #[derive(Clone, Copy)]
 struct Writes {
     paid_in: i64,
-    /// What is left where it takes from, if nothing has changed meanwhile.
+    /// Balance of each account after the withdrawal, if nothing has changed meanwhile.
     left: [Option<i64>; 2],
 }
 
 impl SmallBank {
-    /// A bank with so many customers, two at least.
+    /// A bank with this many customers, at least two.
     pub fn new(customers: u64, clients: usize, seed: u64) -> Self {
         assert!(customers >= 2, "a payment has two ends");
         let teller = |client| Teller {
@@ -106,17 +108,17 @@ impl SmallBank {
         Self { customers, tellers, paid_in: 0, declined: 0, begun_again: 0 }
     }
 
-    /// How many customers it has.
+    /// Number of customers.
     pub fn customers(&self) -> u64 {
         self.customers
     }
 
-    /// What the accounts add up to, if nothing is under way.
+    /// The right sum of the accounts, if nothing is in flight.
     pub fn expected_sum(&self) -> i64 {
         2 * self.customers.cast_signed() * OPENING_BALANCE + self.paid_in
     }
 
-    /// What a history's header says of the accounts.
+    /// The accounts as a history's header describes them.
     pub fn header(customers: u64) -> BankHeader {
         let both = |customer| [savings(customer), checking(customer)];
         let text = |key: Vec<u8>| String::from_utf8_lossy(&key).into_owned();
@@ -135,7 +137,7 @@ impl Teller {
         self.writes = None;
     }
 
-    /// What it asks for first.
+    /// The first transaction.
     fn begin(&self) -> Transaction {
         let [customer, other] = self.customers;
         let paid = |key, by| Operation::Increment { key, by };
@@ -152,7 +154,7 @@ impl Teller {
         }
     }
 
-    /// What it writes, having read the customer's accounts.
+    /// The writes after the customer's accounts were read.
     fn write(&mut self, read: [(i64, u64); 2]) -> Transaction {
         let [customer, other] = self.customers;
         let [(saved, at), (checked, and_at)] = read;
@@ -236,7 +238,7 @@ impl Workload for SmallBank {
     }
 }
 
-/// Both accounts of one customer after the other: what is in them, and when that was written.
+/// Balance and version of both accounts of a customer.
 fn balances(customer: u64, reply: &Reply) -> Result<[(i64, u64); 2], Fault> {
     let [Outcome::Value(savings), Outcome::Value(checking)] = &reply.outcomes[..] else {
         let what = format!("to a look at customer {customer}: {reply:?}");
@@ -255,13 +257,13 @@ fn balances(customer: u64, reply: &Reply) -> Result<[(i64, u64); 2], Fault> {
     Ok([balance(savings)?, balance(checking)?])
 }
 
-/// A look at both accounts of a customer.
+/// A read of both accounts of a customer.
 fn both(customer: u64) -> Transaction {
     Transaction::of(Operation::Get { key: savings(customer) })
         .then(Operation::Get { key: checking(customer) })
 }
 
-/// The tag keeps a customer's accounts on one shard.
+/// The hash tag keeps a customer's accounts on one shard.
 fn savings(customer: u64) -> Vec<u8> {
     format!("smallbank/{{{customer}}}/savings").into_bytes()
 }
@@ -270,11 +272,11 @@ fn checking(customer: u64) -> Vec<u8> {
     format!("smallbank/{{{customer}}}/checking").into_bytes()
 }
 
-/// Opens the accounts of all customers, or those of earlier runs anew.
+/// Opens the accounts of all customers, or resets those of earlier runs.
 pub struct Opening(std::ops::Range<u64>);
 
 impl Opening {
-    /// So many customers.
+    /// Opens the accounts of this many customers.
     pub fn new(customers: u64) -> Self {
         Self(0..customers)
     }
@@ -302,15 +304,14 @@ impl Workload for Opening {
     }
 }
 
-/// Adds up all accounts, when nobody does business any more.
+/// Adds up all accounts, when no client is active.
 pub struct Audit {
     left: std::ops::Range<u64>,
-    /// What they come to.
     pub sum: i64,
 }
 
 impl Audit {
-    /// Of so many customers.
+    /// Adds up the accounts of this many customers.
     pub fn new(customers: u64) -> Self {
         Self { left: 0..customers, sum: 0 }
     }
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_wrong_is_found_out() {
-        // A check is paid twice; what was read may have changed.
+        // A check is paid twice; values read may have changed.
         type Plant = fn(&mut Transaction);
         let plants: [Plant; 2] = [
             |transaction| {

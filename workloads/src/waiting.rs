@@ -1,4 +1,4 @@
-//! How much groups waited for each other while a benchmark ran.
+//! How much groups waited for each other during a benchmark.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use skein_node::admin;
 
 use crate::report::WaitingReport;
 
-/// What the leaders of all groups of the cluster in `dir` say of themselves, as far as they can be asked.
+/// The reports of the leaders of all groups of the cluster in `dir`, as far as they can be asked.
 pub fn leaders(dir: &Path, topology: Topology) -> Vec<ReplicaStatus> {
     let Ok(directory) = Directory::at(dir) else { return Vec::new() };
     let running = (0..topology.nodes).filter(|node| directory.node(*node).is_some());
@@ -21,7 +21,7 @@ pub fn leaders(dir: &Path, topology: Topology) -> Vec<ReplicaStatus> {
     leaders
 }
 
-/// How much those who led before, and led after, have waited in between.
+/// How much the replicas that led both before and after have waited in between.
 pub fn between(
     before: &[ReplicaStatus],
     after: &[ReplicaStatus],

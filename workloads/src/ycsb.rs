@@ -1,7 +1,8 @@
-//! Loading YCSB's records, and driving a core workload over them.
+//! Loads YCSB's records, and runs a core workload on them.
 //!
-//! Nothing is assumed about what the cluster holds. Loading overwrites; workloads that insert first
-//! look how far earlier runs, killed ones included, came, and go on behind them.
+//! Nothing is assumed about the content of the cluster. Loading overwrites; workloads that insert
+//! first search for the last insertions of earlier runs, including killed ones, and continue behind
+//! them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,8 +15,8 @@ use crate::generator::{Fault, Sessions, Step, Workload, ask};
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, Kind, Mix, SCAN_RECORDS_MAX, Text, Wrong};
 
-/// The most clients of a run. When a run is killed, no more of its last insertions than this may be
-/// missing among those that were made.
+/// Most clients of a run. If a run is killed, at most this many of its last insertions may be
+/// missing among those made.
 pub const CLIENTS_MAX: usize = 1_024;
 
 /// Puts a range of records.
@@ -26,7 +27,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The records numbered `records`.
+    /// Puts the records with these numbers.
     pub fn new(records: Range<u64>, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         Self { text: Text::new(&mut random), random, left: records }
@@ -57,9 +58,9 @@ impl Workload for Load {
     }
 }
 
-/// The number of records, at least `records`, from which on none is there, but for what clients
-/// killed among their last insertions left; the numbers of those that may therefore have to be
-/// put again are returned too.
+/// The number of records, at least `records`, from which on none exists, except for gaps that
+/// killed clients left among their last insertions; and the numbers of records that may therefore
+/// have to be put again.
 pub fn existing(sessions: &mut impl Sessions, records: u64) -> Result<(u64, Range<u64>), Error> {
     let session = sessions.open();
     let found = search(sessions, session, records);
@@ -95,28 +96,28 @@ fn search(
     Ok((missing, missing.saturating_sub(CLIENTS_MAX as u64).max(records)..missing))
 }
 
-/// A core workload under way.
+/// A run of a core workload.
 pub struct Ycsb {
     mix: Mix,
     chooser: Chooser,
     text: Text,
     inserts: Inserts,
     clients: Vec<Client>,
-    /// Reads may miss what was written a moment ago.
+    /// Reads may miss recent writes.
     stale: bool,
 }
 
 struct Client {
     random: SmallRng,
     kind: Kind,
-    /// The record asked for, or the first one of a scan.
+    /// The record of the operation, or the first one of a scan.
     number: u64,
-    /// A scan asks for so many more records.
+    /// Records that a scan has yet to read.
     wanted: u32,
 }
 
 impl Ycsb {
-    /// `mix` over the records 0 to `existing - 1`, with its own popularity of records or another.
+    /// `mix` over the records 0 to `existing - 1`, with the given popularity of records.
     pub fn new(
         mix: Mix,
         distribution: Distribution,
@@ -130,8 +131,8 @@ impl Ycsb {
             number: 0,
             wanted: 0,
         };
-        // How many a timed run will insert is not known beforehand. Those beyond a fifth of the
-        // records are there to be scanned, but not to be chosen.
+        // The number of inserts of a timed run is not known beforehand. Records beyond a fifth more
+        // than the existing ones can be scanned, but are never chosen.
         let inserts = if mix.percent_of(Kind::Insert) > 0 { existing / 5 } else { 0 };
         Self {
             mix,
@@ -143,12 +144,12 @@ impl Ycsb {
         }
     }
 
-    /// Whether reads may miss what was written a moment ago: then a record may not be there yet.
+    /// Sets whether reads may miss recent writes: then a record may not be visible yet.
     pub fn take_stale(&mut self, stale: bool) {
         self.stale = stale;
     }
 
-    /// How many records it knows to be there.
+    /// Number of records known to exist.
     pub fn existing(&self) -> u64 {
         self.inserts.existing
     }
@@ -242,14 +243,14 @@ fn unexpected(reply: &Reply) -> Fault {
     Fault { kind: "wrong_reply", what: format!("the reply does not fit the operation: {reply:?}") }
 }
 
-/// Which records there are. They are inserted by number, but acknowledged as it happens; only those
-/// below the lowest number under way are known to be there.
+/// The existing records. They are inserted in the order of their numbers, but acknowledged in any
+/// order; only those below the lowest number in flight are known to exist.
 struct Inserts {
     existing: u64,
     next: u64,
     acknowledged: BTreeSet<u64>,
-    /// Numbers whose insertion gave no reply, to be inserted again: otherwise no later one would
-    /// ever count.
+    /// Numbers whose insertion has no reply. They are inserted again, because otherwise no later
+    /// one would ever count.
     again: Vec<u64>,
 }
 
@@ -350,7 +351,7 @@ mod tests {
                 if upto == RECORDS { RECORDS } else { RECORDS.max(upto.saturating_sub(1_024)) };
             assert_eq!(again, first..wanted);
         }
-        // A client was killed while 4,998 and 4,990 were under way.
+        // A client was killed while 4,998 and 4,990 were in flight.
         for hole in [4_998, 4_990] {
             model.pairs.remove(&keys::key(hole));
         }

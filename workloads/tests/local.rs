@@ -1,4 +1,4 @@
-//! The workloads over a whole cluster in this process.
+//! The workloads on a whole cluster in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -101,7 +101,8 @@ fn the_bank_adds_up() {
     assert!(bank.right_sums > 0 && bank.declined > 0, "{bank:?}");
 }
 
-/// Runs something on recorded sessions, reads everything back, and returns what both checks find.
+/// Runs a workload on recorded sessions, reads everything back, and returns the findings of both
+/// checks.
 fn recorded(
     cluster: &Cluster,
     facts: &bench::Cluster,
@@ -176,7 +177,7 @@ fn what_is_recorded_of_every_workload_is_right() {
     assert_eq!(order.keys["others"], ACCOUNTS as u64);
 }
 
-/// What somebody does to the bank's accounts, over and over, while it is open.
+/// The report of a bank whose accounts `disturb` changes repeatedly during the run.
 fn disturbed_by(disturb: impl Fn(&mut dyn FnMut(Operation), &[Vec<u8>]) + Send + Sync) -> Report {
     let (cluster, facts) = cluster();
     let accounts = Bank::new(&facts.slots, GROUPS, ACCOUNTS, 1, 1, 1).reading().then;
@@ -202,7 +203,8 @@ fn disturbed_by(disturb: impl Fn(&mut dyn FnMut(Operation), &[Vec<u8>]) + Send +
 
 #[test]
 fn a_transfer_in_two_steps_is_noticed() {
-    // There and back: an account that was emptied this way would be noticed for being overdrawn.
+    // In both directions: otherwise an account would be emptied, and noticed because it is
+    // overdrawn.
     let report = disturbed_by(|alone, accounts| {
         for (from, to) in [(0, 1), (1, 0)] {
             alone(Operation::Increment { key: accounts[from].clone(), by: -1 });

@@ -1,6 +1,6 @@
-//! The whole store on the simulated fabric: what clients are told, seed by seed.
+//! The whole store on the simulated fabric: the results that clients receive, for each seed.
 //!
-//! `SKEIN_SEEDS=100..200` runs other seeds; `skein sim --store` does too.
+//! `SKEIN_SEEDS=100..200` runs other seeds, and so does `skein sim --store`.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use skein_checker::history::{Coverage, Record};
 use skein_multicast::config::Topology;
 use skein_workloads::simulate::{Small, run, run_small};
 
-/// What every test run runs.
+/// Seeds of every test run.
 const RUNS: Range<u64> = 0..150;
 
 fn seeds() -> Range<u64> {
@@ -55,7 +55,7 @@ fn what_clients_are_told_is_strictly_serializable() {
     let coverage = coverage.into_inner().unwrap();
     println!("{}", coverage.text());
     assert!(failures.is_empty(), "{} seeds fail\n{}", failures.len(), failures.join("\n\n"));
-    // Or little was tried.
+    // Otherwise little was tested.
     if std::env::var_os("SKEIN_SEEDS").is_none() {
         assert_eq!(
             coverage.missing(),
@@ -74,11 +74,11 @@ fn a_seed_is_one_run() {
     assert!(one.records == two.records);
 }
 
-/// Small enough that many writes are refused, large enough that many are not.
+/// So small that many writes are refused, and so large that many are not.
 const GROUP_BYTES_MAX: u64 = 28 << 10;
 
-/// Every shape of one to eight nodes and one to eight groups. Some of their nodes host more replicas than
-/// others, which must not show in what is refused.
+/// Every shape of one to eight nodes and one to eight groups. Some nodes host more replicas than
+/// others, which must not change what is refused.
 #[test]
 fn replicas_refuse_the_same_writes_in_every_shape() {
     let mut shapes = Vec::new();

@@ -1,28 +1,28 @@
-//! Pictures made of characters, for terminals and pipes alike.
+//! Text charts for terminals and pipes.
 
 use std::fmt::Write as _;
 
-/// Colours, or none.
+/// Whether text is coloured.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint(pub bool);
 
 impl Paint {
-    /// What one looks for first.
+    /// Emphasis.
     pub fn strong(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// All is well.
+    /// Success.
     pub fn good(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// Something is not.
+    /// Failure.
     pub fn bad(self, text: &str) -> String {
         self.with("1;31", text)
     }
 
-    /// What may be overlooked.
+    /// Secondary text.
     pub fn faint(self, text: &str) -> String {
         self.with("2", text)
     }
@@ -45,20 +45,20 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// The nearest whole number; 0 of what is below.
+/// The nearest whole number; 0 for negative values.
 #[expect(clippy::cast_sign_loss, reason = "a cast of what is below 0 gives 0, as promised")]
 pub fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// Eighths of a character.
+/// Column heights in eighths of a character.
 const COLUMNS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The most characters of a [`sparkline`].
+/// Most characters of a [`sparkline`].
 const SPARKS_MAX: usize = 40;
 
-/// Values over time, each as a column that is a share of the highest: a run of even throughput is a
-/// row of full columns, and a pause is a gap.
+/// Values over time as columns scaled to the highest: even throughput gives a row of full columns,
+/// a pause gives a gap.
 pub fn sparkline(values: &[u64]) -> String {
     if values.is_empty() {
         return String::new();
@@ -68,7 +68,7 @@ pub fn sparkline(values: &[u64]) -> String {
         .map(|chunk| chunk.iter().sum::<u64>() / chunk.len() as u64)
         .collect();
     let highest = means.iter().copied().max().unwrap_or(0).max(1);
-    // Any operation at all is more than a gap.
+    // A value above 0 has at least the lowest visible column.
     let column = |value: &u64| match value {
         0 => 0,
         value => (value * 8).div_ceil(highest) as usize,
@@ -76,8 +76,9 @@ pub fn sparkline(values: &[u64]) -> String {
     means.iter().map(|value| COLUMNS[column(value)]).collect()
 }
 
-/// Rates over time as a picture of `height` lines and at most `width` columns over an axis, with a
-/// mark at the columns that hold the values named. `from` and `to` are written below its ends.
+/// Rates over time as a chart of `height` lines and at most `width` columns above an axis, with
+/// marks at the columns of the given values. `from` and `to` are written below the ends of the
+/// axis.
 pub fn timeline(
     values: &[u64],
     marks: &[usize],
@@ -109,9 +110,9 @@ pub fn timeline(
     text
 }
 
-/// Rising values as one bar of at most `width` characters, darker the rarer: up to the first value
-/// it is `█`, from there to the second `▓`, then `▒`, then `░`. The scale is logarithmic from 1 to
-/// `longest`, since percentiles lie magnitudes apart.
+/// Ascending values as one bar of at most `width` characters: `█` up to the first value, then `▓`,
+/// `▒` and `░` up to the next ones. The scale is logarithmic from 1 to `longest`, because
+/// percentiles lie magnitudes apart.
 pub fn steps(values: &[f64; 4], longest: f64, width: usize) -> String {
     let scale = width as f64 / longest.max(2.0).ln();
     let mut bar = String::new();

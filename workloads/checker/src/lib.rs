@@ -1,4 +1,4 @@
-//! Histories of what clients asked and were told, and whether they were told right.
+//! Histories of client operations, and the checks of their correctness.
 
 pub mod chart;
 pub mod check;
@@ -11,8 +11,8 @@ use self::check::Checker;
 use self::history::{ReadError, Reader};
 use self::verify::{Judgement, Verifier};
 
-/// Reads a history once, for both checks. Returns the verdict on every key by itself, on the replicas and on the
-/// money, and the [checker](Checker) of all transactions together, which has taken all records.
+/// Reads a history once for both checks. Returns the verdict on single keys, replicas and bank
+/// sums, and the [checker](Checker) of all transactions, which has taken all records.
 ///
 /// # Errors
 ///

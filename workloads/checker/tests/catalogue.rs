@@ -1,4 +1,5 @@
-//! The ways in which a store can go wrong, a small history each: found, by its name, and by no other.
+//! A catalogue of anomalies, one small history each: the checker reports the anomaly by its name,
+//! and no other.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::path::PathBuf;
 use skein_checker::check::{Effort, OrderReport, check_within};
 use skein_checker::history::Reader;
 
-/// File, what is found, what the literature calls it, and a part of the explanation.
+/// File, anomaly, class in the literature, and a part of the explanation.
 #[rustfmt::skip]
 const CATALOGUE: [(&str, &str, &str, &str); 47] = [
     ("lost-update",                       "lost update",                        "G-single",        "T2 read x (group 1) as nothing, and only then T1 appended t1 to x"),
@@ -88,7 +89,8 @@ fn look_within(name: &str, effort: Effort) -> OrderReport {
 fn every_anomaly_is_found_by_its_name_and_explained() {
     for (name, anomaly, class, explained) in CATALOGUE {
         let order = look(name);
-        // Who appends to what it has read is told a length that the list then does not have.
+        // An append that follows a read of the list also returned a length that contradicts the
+        // read.
         let found: Vec<_> = order.anomalies.keys().filter(|name| **name != "wrong reply").collect();
         assert_eq!(found, [&anomaly], "{name}: {order:#?}");
         let evidence = order.evidence.iter().find(|one| one.anomaly == anomaly).unwrap();

@@ -1,5 +1,5 @@
-//! What each command and condition means to the judge, in histories of a few lines: one answer is right, and one
-//! a little different is wrong.
+//! The meaning of each command and condition to the checker, in histories of a few lines: one
+//! answer is correct, and a slightly different one is wrong.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use skein_checker::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"meanings","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 
-/// Transactions one after the other: what was asked, whether the conditions held, and what came of it.
+/// Sequential transactions: request, whether the conditions held, results.
 type Done<'a> = &'a [(&'a str, bool, &'a str)];
 
 fn history(done: Done<'_>) -> String {
@@ -29,7 +29,7 @@ fn look(text: &str) -> OrderReport {
     check(&header, reader).unwrap()
 }
 
-/// Whether a history is judged right; the inference must not be overruled by the search.
+/// Whether a history is judged correct. The search must not refute any inferred finding.
 fn is_right(text: &str) -> bool {
     let order = look(text);
     assert!(order.decided && order.overruled == 0, "{text}\n{order:#?}");
@@ -106,7 +106,7 @@ fn every_answer_has_one_meaning() {
     }
 }
 
-/// Of two things at one moment, each may have come first: nothing that is inferred may say otherwise.
+/// Of two events at one moment either may be first, and no inference may contradict that.
 #[test]
 fn who_asks_as_another_is_answered_need_not_see_it() {
     let lines = [
@@ -121,14 +121,15 @@ fn who_asks_as_another_is_answered_need_not_see_it() {
     assert!(!is_right(&text.replace("\"t\":50,\"p\":2", "\"t\":51,\"p\":2")));
 }
 
-/// The order in which many were answered is not the one in which they were done: a sum of accounts missed what was
-/// answered before it, and saw what was answered after it.
+/// The order of answers is not the order of execution: a sum of accounts missed transfers answered
+/// before it, and observed transfers answered after it.
 #[test]
 fn sums_among_transfers_are_decided() {
     let accounts = 8;
     let mut lines = vec![HEADER.to_owned()];
     let mut ends = Vec::new();
-    // Each round every account is counted up, all at a time; a sum sees every other one.
+    // In each round every account is incremented concurrently. A sum observes every other
+    // increment.
     for round in 0..200_u64 {
         let t = round * 1_000;
         for account in 0..accounts {
@@ -138,7 +139,7 @@ fn sums_among_transfers_are_decided() {
                 t + account
             ));
             let (number, version) = (round + 1, 2 * round + 1);
-            // Those that the sum missed are answered first.
+            // The increments that the sum missed are answered first.
             let end = t + 500 + if account % 2 == 0 { 100 } else { 0 } + account;
             ends.push((end, format!(r#"{{"ok":{{"t":{end},"p":{p},"out":[{{"number":{number}}},{{"value":["{number}",{version}]}}]}}}}"#)));
         }
@@ -165,8 +166,8 @@ fn sums_among_transfers_are_decided() {
     assert!(is_right(&(lines.join("\n") + "\n")));
 }
 
-/// An operation of unknown outcome may change nothing at one moment and something at another, so the search must not do it
-/// as soon as it changes nothing.
+/// An operation of unknown outcome may change nothing at one time and something at another, so the
+/// search must not execute it as soon as it changes nothing.
 #[test]
 fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later() {
     let unknown = |t: u64, p: u64, asked: &str| {
@@ -198,7 +199,8 @@ fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later(
         &[&count, &append, &get(r#"["t1",1]"#)],
         &[&count, &put, &nothing, &last("a", seen)],
         &[&count, &put, &nothing, &last("a", seen), &last("b", r#"["1",1]"#)],
-        // It was removed after it was there, and not before, when there was nothing to remove.
+        // The delete executed when the key was present, and not before, when it would have removed
+        // nothing.
         &[&unknown(5, 3, r#""ops":[{"delete":"b"}]"#), &known, &gone, &get(seen)],
     ];
     let text =
@@ -211,7 +213,8 @@ fn an_unknown_outcome_that_changes_nothing_now_may_have_changed_something_later(
     assert!(!is_right(&text(&[&put, &get(seen)])), "nobody has counted");
 }
 
-/// The model keeps reads of a key that is both set and appended to as lengths, which name no value to be shown.
+/// The model keeps reads of a key that is both set and appended to as lengths, which identify no
+/// value to show.
 #[test]
 fn what_was_set_and_appended_to_is_explained_by_its_versions() {
     let put = (r#""ops":[{"put":["a","v1"]}]"#, true, r#"{"version":1}"#);
@@ -224,7 +227,7 @@ fn what_was_set_and_appended_to_is_explained_by_its_versions() {
     assert!(what.starts_with("a was written as version 2, acknowledged, and is"), "{what}");
 }
 
-/// No version follows the last one, whoever writes.
+/// No write can follow the last version.
 #[test]
 fn the_last_version_is_told_of_one_write() {
     let last = format!(r#"{{"version":{}}}"#, u64::MAX);

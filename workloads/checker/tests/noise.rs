@@ -1,4 +1,4 @@
-//! Histories that are spoilt at random: whoever looks at them says what is wrong, and does not stumble.
+//! Randomly corrupted histories: the checker reports what is wrong and never panics.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skein_checker::check::ElleModel;
 use skein_checker::history::{ReadError, Reader};
 
-/// Reads a history as `skein check` does. Returns whether it is right.
+/// Checks a history as `skein check` does. Returns whether it is correct.
 fn look(bytes: &[u8]) -> Result<bool, ReadError> {
     let (verdict, mut checker) = skein_checker::judge(Reader::over(bytes, Path::new("spoilt"))?)?;
     for model in [ElleModel::ListAppend, ElleModel::RwRegister] {
@@ -26,7 +26,7 @@ fn catalogue() -> Vec<String> {
     files.into_iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
 
-/// Values of every type, the ends of their ranges among them.
+/// A value of any JSON type, including the ends of ranges.
 fn anything(random: &mut SmallRng) -> Value {
     let values = [
         Value::Null,
@@ -52,7 +52,7 @@ fn anything(random: &mut SmallRng) -> Value {
     values[random.random_range(0..values.len())].clone()
 }
 
-/// Places something else somewhere in `value`.
+/// Replaces, removes or renames something inside `value`.
 fn spoil(value: &mut Value, random: &mut SmallRng) {
     let inside = match value {
         Value::Array(all) => all.len(),
@@ -75,7 +75,7 @@ fn spoil(value: &mut Value, random: &mut SmallRng) {
         Value::Object(all) if random.random_bool(0.1) => {
             let name = all.keys().nth(at).expect("counted").clone();
             let was = all.remove(&name).expect("it is there");
-            // Gone, or called otherwise.
+            // Removed or renamed.
             if random.random_bool(0.5) {
                 all.insert(name + "s", was);
             }
@@ -85,7 +85,8 @@ fn spoil(value: &mut Value, random: &mut SmallRng) {
     }
 }
 
-/// Lines are spoilt, doubled, left out and exchanged, and then the whole is cut or scratched.
+/// Lines are corrupted, duplicated, removed and swapped, then the whole is truncated or corrupted
+/// bytewise.
 fn spoilt(history: &str, random: &mut SmallRng) -> Vec<u8> {
     let mut lines: Vec<String> = history.lines().map(str::to_owned).collect();
     for _ in 0..random.random_range(1..4) {
@@ -130,6 +131,6 @@ fn whatever_is_wrong_with_a_history_is_said() {
         }
     }
     println!("{refused} refused, {wrong} wrong, {right} right all the same");
-    // Or nothing was tried, or what was tried was never looked into.
+    // Otherwise nothing was tried, or the corruption was never reached.
     assert!(refused > 3_000 && wrong > 3_000, "{refused} refused, {wrong} wrong, {right} right");
 }

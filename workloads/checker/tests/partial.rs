@@ -1,5 +1,5 @@
-//! What is known of stale reads, of values from before the history, and of records, in histories of a few lines: one
-//! answer is right, and one a little different is wrong.
+//! Stale reads, values from before the history, and records, in histories of a few lines: one
+//! answer is correct, and a slightly different one is wrong.
 
 mod earlier;
 mod grown;
@@ -13,10 +13,10 @@ const HEADER: &str = r#""format":3,"workload":"partial","skein":"test","cluster"
 const RECORD: &str = r#","record":{"fields":2,"field_bytes":5,"token_at":1,"token_bytes":2}"#;
 const BEFORE: &str = r#","before":true"#;
 
-/// What was asked, and how it ended.
+/// A request and its end.
 type Done<'a> = (&'a str, &'a str);
 
-/// Whether a history of transactions one after the other, with something `more` in its header, is right.
+/// Whether a history of sequential transactions, with `more` in its header, is correct.
 fn is_right(more: &str, done: &[Done<'_>]) -> bool {
     is_right_text(&text(more, done))
 }
@@ -33,7 +33,7 @@ fn text(more: &str, done: &[Done<'_>]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The history of these lines, with something `more` in its header.
+/// The history of these lines, with `more` in its header.
 fn of_lines(more: &str, lines: &str) -> String {
     let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let header = format!(r#"{{"header":{{{HEADER}{more}}}}}"#);
@@ -64,7 +64,7 @@ const NOTHING: &str = r#"ok "out":[{"value":null}]"#;
 const V1: &str = r#"ok "out":[{"value":["v1",1]}]"#;
 const NOT_HELD: &str = r#"ok "held":false,"out":[]"#;
 
-/// At one moment all may be in any order, but one process does one thing after the other.
+/// Events of one moment may be in any order, but a process is sequential.
 #[test]
 fn what_a_process_asks_for_comes_after_what_it_was_answered() {
     let history = |reader: u64, asked: u64, read: &str, other: &str| {
@@ -153,7 +153,7 @@ fn what_is_told_of_the_time_before_is_told_once() {
         ((&at3, NOTHING), (get, &v3), true),          ((&at3, NOTHING), (get, &v5), false),
         ((&at0, NOTHING), (look, ABSENT), true),      ((&at0, NOT_HELD), (look, ABSENT), false),
         ((&equals, NOTHING), (get, &v3), true),       ((&equals, NOTHING), (get, &long), false),
-        // One of the two is not there.
+        // One of the two keys is missing.
         ((&both, NOT_HELD), (look, THERE), true),     ((&both, NOTHING), (look, ABSENT), false),
         ((get, &long), (more, &a42), true),           ((get, &long), (more, &a41), false),
     ];
@@ -207,11 +207,11 @@ fn lengths_and_conditions_of_records_are_judged() {
     }
     assert!(is_right(RECORD, &[put, (overwrite, &l10), (&first, &l10)]));
     assert!(!is_right(RECORD, &[missing, (&same, NOTHING)]));
-    // What is appended to a key is of the length that the header says.
+    // The length of a token appended to a key is that of the header.
     assert!(!is_right(RECORD, &[put, (append, &l10), (overwrite, &l10)]));
 }
 
-/// A field that is set where there is nothing, or something else, makes no record, or one with zero bytes.
+/// A field that is set at a missing or other value makes no record, or one with zero bytes.
 #[test]
 fn what_is_no_record_is_not_invented() {
     let patch = |field: u64| format!(r#""ops":[{{"patch":["k",{field},"t3"]}}]"#);
@@ -224,7 +224,8 @@ fn what_is_no_record_is_not_invented() {
     assert!(!is_right(RECORD, &[(&second, l10), (read, &other)]));
 }
 
-/// A stale read may be older than what others find at first, and two of them of two ages.
+/// A stale read may be older than the first reads of other transactions, and two stale reads may
+/// have different ages.
 #[test]
 fn stale_reads_say_nothing_of_what_was_before() {
     let get = r#""ops":[{"get":"k"}]"#;
@@ -241,7 +242,7 @@ fn stale_reads_say_nothing_of_what_was_before() {
     assert!(!is_right("", &[PUT, (get, NOTHING), (&old, V1)]), "it began with nothing");
 }
 
-/// If no client was told a value, a stale read of it fits at any place in the order.
+/// If the value was never returned to a client, a stale read of it fits anywhere in the order.
 #[test]
 fn stale_reads_of_a_value_that_is_not_known_are_right() {
     let append = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
@@ -261,7 +262,7 @@ fn stale_reads_of_a_value_that_is_not_known_are_right() {
     }
 }
 
-/// A value may be the tokens of all fields, or stand for itself, if it is as long as those.
+/// A value as long as the tokens of all fields may be a record or stand for itself.
 #[test]
 fn what_is_as_long_as_a_record_s_tokens_need_not_be_one() {
     let length = |length: u64| format!(r#"ok "out":[{{"length":{length}}}]"#);
@@ -291,7 +292,8 @@ fn what_is_as_long_as_a_record_s_tokens_need_not_be_one() {
     assert!(!is_right(RECORD, &[put, (&first, &l10), (get, &lost)]), "the field was set");
 }
 
-/// Nothing tells of a value that is no record: then a field that was set is read, and no other is lost.
+/// Nothing in the history shows a value that is not a record. Then a field that was set is read,
+/// and no other is lost.
 #[test]
 fn fields_that_were_set_are_not_lost() {
     let patch = |field: u64, token: &str| format!(r#""ops":[{{"patch":["k",{field},"{token}"]}}]"#);
@@ -303,7 +305,7 @@ fn fields_that_were_set_are_not_lost() {
     let (lost, kept, after) = (read("t1t2", 2), read("t1t3", 2), read("t1t4", 3));
     assert!(is_right(RECORD, &[put, (&last, l10), (get, &kept), (&again, l10), (get, &after)]));
     assert!(!is_right(RECORD, &[put, (&last, l10), (get, &lost), (&again, l10), (get, &after)]));
-    // One that was not answered is done at one time, or at none.
+    // A write of unknown outcome executes once or never.
     let unknown = r#"unknown "why":"gone""#;
     let (without, with, other) = (read("t1t4", 2), read("t3t4", 3), read("t5t4", 3));
     for (done, right) in [(&without, true), (&with, true), (&other, false)] {
@@ -323,8 +325,8 @@ fn a_stale_transaction_only_reads() {
     assert!(is_right("", &[(&stale(r#"{"get":"k"}"#), held)]));
 }
 
-/// The explanation of a wrong answer names the conditions in the words of `docs/histories.md`, and shows bytes that are
-/// no text as digits.
+/// The explanation of a wrong answer names the conditions in the words of `docs/histories.md`, and
+/// shows bytes that are not valid UTF-8 as digits.
 #[test]
 fn conditions_are_explained_in_words() {
     for (guard, words) in [

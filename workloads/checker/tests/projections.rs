@@ -1,4 +1,4 @@
-//! What is wrong on a few keys is found where the search for an order of the whole history is cut off.
+//! Errors on a few keys are found where the search for an order of the whole history is cut off.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,13 +8,11 @@ use skein_checker::history::Reader;
 
 const HEADER: &str = r#"{"header":{"format":3,"workload":"projections","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 
-/// One transaction: what was asked for and what was told, as in a history. Without an answer the outcome is
-/// unknown.
+/// A transaction's request and answer as in a history. Without an answer the outcome is unknown.
 type Step = (&'static str, Option<&'static str>);
 
-/// Judges transactions, each of which was answered before the next was asked for. The search for an order of the
-/// whole is cut off at once.
-fn judge(steps: &[Step], effort: Effort) -> OrderReport {
+/// Checks sequential transactions. The search for an order of the whole is cut off at once.
+fn judge(steps: &[Step], effort: Effort) -> Order {
     let mut text = format!("{HEADER}\n");
     for (number, (asked, told)) in steps.iter().enumerate() {
         let (p, t) = (number + 1, 10 * number);
@@ -38,7 +36,7 @@ const BOTH_SET: Step = (
 );
 const X_REMOVED: Step = (r#""ops":[{"delete":"x"}]"#, Some(r#""out":[{"flag":true}]"#));
 
-/// Of each anomaly the keys on which it is found, and a wrong and a right history.
+/// For each anomaly the keys on which it is found, a wrong history and a correct one.
 #[rustfmt::skip]
 fn planted() -> Vec<(&'static str, &'static str, Vec<Step>, Vec<Step>)> {
     let scan = r#""ops":[{"scan":["x","z",9]}]"#;
@@ -79,7 +77,7 @@ fn planted() -> Vec<(&'static str, &'static str, Vec<Step>, Vec<Step>)> {
 
 #[test]
 fn what_is_wrong_on_a_few_keys_is_found_without_an_order_of_the_whole() {
-    // Something else, so that these keys are not all.
+    // Another key, so that these keys are not all.
     let other: Step = (r#""ops":[{"incr":["n",1]}]"#, Some(r#""out":[{"number":1}]"#));
     for (name, keys, wrong, right) in planted() {
         let order = judge(&[&[other], &wrong[..]].concat(), CUT_OFF);

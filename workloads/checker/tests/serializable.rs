@@ -1,6 +1,6 @@
-//! The check against what is true: histories of a store that is right must pass, and small ones that
-//! were spoilt in one place must be found out exactly if no order of their transactions explains them,
-//! which all orders are tried for.
+//! The checker against the truth: histories of a correct store must pass, and small histories with
+//! one change must be rejected if and only if no order of their transactions explains them, which
+//! an exhaustive search decides.
 
 mod fields;
 mod forms;
@@ -52,7 +52,8 @@ fn small_histories_are_right_exactly_if_some_order_explains_them() {
     assert_eq!(missed, 0, "of {wrong}");
 }
 
-/// Every command form, right and wrong in one place, few and many at a time: neither a false alarm nor a miss.
+/// Every command form, correct and with one fault, with few and many clients: neither a false alarm
+/// nor a miss.
 #[test]
 fn every_form_is_judged_as_all_orders_judge_it() {
     let mut counts: BTreeMap<String, [u64; 2]> = BTreeMap::new();
@@ -72,14 +73,14 @@ fn every_form_is_judged_as_all_orders_judge_it() {
         counts.entry(format!("{fault:?}")).or_default()[usize::from(explained)] += 1;
     }
     println!("wrong and right, by what went wrong: {counts:?}");
-    // Or nothing was tried.
+    // Otherwise nothing was tested.
     assert!(counts.values().all(|[_, right]| *right > 20), "{counts:?}");
     let wrong = |name: &String| name != "None";
     let wrong = counts.iter().filter(|(name, _)| wrong(name)).all(|(_, [wrong, _])| *wrong > 10);
     assert!(wrong, "{counts:?}");
 }
 
-/// The same histories, of which only projections are judged: no false alarm.
+/// The same histories judged only by projections: no false alarm.
 #[test]
 fn projections_of_every_form_are_right_where_some_order_explains_the_whole() {
     let (mut right, mut sets, mut wrong, mut found) = (0u64, 0u64, 0u64, 0u64);
@@ -90,7 +91,7 @@ fn projections_of_every_form_are_right_where_some_order_explains_the_whole() {
         let plan = forms::Plan { seed, transactions, clients, unknown, fault };
         let (records, went_wrong) = forms::history(plan);
         let order = look_within(&records, PROJECTIONS);
-        // To try all orders takes long, and is not needed where none is said to be missing.
+        // The exhaustive search is slow, and needed only if the checker denies an order.
         if !order.strictly_serializable {
             let explained = !went_wrong || oracle::explains(&records);
             assert!(!explained, "{plan:?}: {order:#?}\n{records:#?}");
@@ -110,14 +111,14 @@ fn projections_of_every_form_are_right_where_some_order_explains_the_whole() {
     println!(
         "{right} right, on {sets} sets; {found} found of {wrong} in which something went wrong"
     );
-    // Or nothing was tried.
+    // Otherwise nothing was tested.
     assert!(right > 5_000 && sets > 10_000 && found > 500, "{right}, {sets}, {found}");
 }
 
 /// The whole is never decided.
 const PROJECTIONS: Effort = Effort { whole: Some(0), parts: None };
 
-/// How many histories of all forms every test run looks at.
+/// Number of histories of all forms per run.
 const CASES: u64 = 20_000;
 
 fn look_in_one_group(records: &[Record]) -> OrderReport {
@@ -131,7 +132,7 @@ fn look_within(records: &[Record], effort: Effort) -> OrderReport {
     check_within(&header, records.iter().cloned().map(Ok), effort).unwrap()
 }
 
-/// Fields of records, right and wrong in one place.
+/// Fields of records, correct and with one change.
 #[test]
 fn small_histories_of_records_are_right_exactly_if_some_order_explains_them() {
     let (mut right, mut wrong) = (0u64, 0u64);
@@ -156,12 +157,13 @@ fn small_histories_of_records_are_right_exactly_if_some_order_explains_them() {
         assert_eq!(order.strictly_serializable, explained, "{}", shown());
         *(if explained { &mut right } else { &mut wrong }) += 1;
     }
-    // Or nothing was tried.
+    // Otherwise nothing was tested.
     assert!(right > 5_000 && wrong > 2_000, "{right} right, {wrong} wrong");
 }
 
-/// Of many writes of a field that are under way at once most are never seen. An order is found all the same, nearly at
-/// once, in nearly all such histories; without what real time tells of unseen writes in less than half of them.
+/// If many concurrent transactions write a field, most writes are never observed. In nearly all
+/// such histories an order is found with few retries; without the inference from real time for
+/// unobserved writes, in less than half.
 #[test]
 fn records_that_many_write_at_once_are_decided() {
     let mut decided = 0;
@@ -177,7 +179,7 @@ fn records_that_many_write_at_once_are_decided() {
     assert!(decided >= 17, "{decided} of 20");
 }
 
-/// Who was not answered leaves more open than is inferred, and the search closes the gap.
+/// Unknown outcomes leave more open than the inference decides; the search decides the rest.
 #[test]
 fn small_histories_with_unknown_outcomes_are_right_exactly_if_some_order_explains_them() {
     let (right, wrong, missed) = spoilt(20);
@@ -185,8 +187,9 @@ fn small_histories_with_unknown_outcomes_are_right_exactly_if_some_order_explain
     assert!(missed == 0, "{missed} of {wrong} missed");
 }
 
-/// Spoils many small histories, in which so many of a hundred operations are not answered. Returns how
-/// many were right all the same, how many were not, and how many of these were taken for right.
+/// Changes many small histories in which `unknown` percent of the operations have no answer.
+/// Returns how many stayed correct, how many became wrong, and how many of the wrong ones passed
+/// the check.
 fn spoilt(unknown: u32) -> (u64, u64, u64) {
     let (mut right, mut wrong, mut missed) = (0, 0, 0);
     for seed in 0..6_000 {
@@ -215,7 +218,7 @@ fn spoilt(unknown: u32) -> (u64, u64, u64) {
     (right, wrong, missed)
 }
 
-/// Changes one thing that somebody was told, or when. Returns whether there was anything to change.
+/// Changes one result or time. Returns whether there was anything to change.
 fn spoil(records: &mut [Record], random: &mut SmallRng) -> bool {
     let values: Vec<String> = records
         .iter()

@@ -1,5 +1,5 @@
-//! What it takes to copy a machine that goes on meanwhile, and to restore it: `cargo run --release
-//! -p skein-workloads --bin copy-bench`. Takes 3 GB of memory.
+//! Cost of copying a machine that continues meanwhile, and of restoring it: `cargo run --release -p
+//! skein-workloads --bin copy-bench`. Takes 3 GB of memory.
 
 use std::fs;
 
@@ -16,17 +16,17 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 const RECORDS: u64 = 1_000_000;
 const VALUE_BYTES: usize = 1_000;
 const SESSIONS: u64 = 1_000;
-/// Replies kept for each.
+/// Replies kept per session.
 const WINDOW: u64 = 64;
 const PART_BYTES: usize = 256 << 10;
 
-/// Microseconds that this thread has run: others on the same cores do not count.
+/// Processor time of this thread in microseconds. Other threads on the same core do not affect it.
 fn run_us() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_nsec.cast_unsigned() / 1_000
 }
 
-/// Mebibytes, by what `/proc/self/status` calls `name`.
+/// The field `name` of `/proc/self/status`, in MiB.
 fn memory_mib(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line for it");
@@ -88,7 +88,7 @@ impl Driver {
         self.put(self.random % RECORDS);
     }
 
-    /// The sessions take turns.
+    /// Delivers a write of the next session in turn.
     fn deliver(&mut self, plan: &Plan) {
         let (session, sequence) = (self.position % SESSIONS, self.position / SESSIONS + 1);
         self.position += 1;
@@ -105,7 +105,7 @@ impl Driver {
         self.machine.deliver(delivery, &mut Discard);
     }
 
-    /// Copies the machine while so many writes come in each second that this thread runs.
+    /// Copies the machine with `writes_per_s` writes per second of this thread's processor time.
     fn copy(&mut self, writes_per_s: u64, mut give: impl FnMut(&[u8], bool)) {
         let (mut parts, mut bytes, mut longest, mut copying) = (0u64, 0, 0, 0);
         let mut part = Vec::with_capacity(2 * PART_BYTES);
@@ -124,7 +124,7 @@ impl Driver {
             if little {
                 break;
             }
-            // What others have to do in that time is not what is measured.
+            // Writes of this time are not part of the measured time.
             let start = run_us();
             while written < (elapsed + copying) * writes_per_s / 1_000_000 {
                 self.put_any();
@@ -162,7 +162,7 @@ fn main() {
     );
     for writes_per_s in [0, 100_000] {
         println!("\ncopying, {writes_per_s} writes/s");
-        // From here on the highest mark counts.
+        // Resets the peak of resident memory.
         fs::write("/proc/self/clear_refs", "5").expect("a process may clear its own marks");
         let before = memory_mib("VmRSS");
         driver.copy(writes_per_s, |_, _| {});

@@ -1,5 +1,5 @@
-//! What one command costs one machine, without any multicast: `cargo run --release -p
-//! skein-workloads --bin machine-bench`.
+//! Cost of each command on one machine, without multicast: `cargo run --release -p skein-workloads
+//! --bin machine-bench`.
 
 use std::fs;
 use std::hint::black_box;
@@ -15,11 +15,11 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 const RECORDS: u64 = 100_000;
 const COMMANDS: u64 = 300_000;
-/// Different commands of each kind: few enough that their bytes are as warm as those just received.
+/// Different commands of each kind: few enough to stay in the cache, as commands just received are.
 const DIFFERENT: u64 = 4_096;
 const WINDOW: u64 = 32;
 
-/// Nanoseconds that this thread has run: others on the same cores do not count.
+/// Processor time of this thread in nanoseconds. Other threads on the same core do not affect it.
 fn run_ns() -> u64 {
     let line = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux keeps the count");
     line.split(' ').next().expect("a first word").parse().expect("a number")
@@ -82,7 +82,7 @@ impl Driver {
     }
 }
 
-/// As YCSB names its records.
+/// Names records as YCSB does.
 fn key(record: u64) -> Vec<u8> {
     format!("user{}", record.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 4).into_bytes()
 }

@@ -1,13 +1,13 @@
-//! How long the check takes: writes a history of a million operations, or of as many as are given,
-//! reads it back and checks it.
+//! Time of the check: writes a history of a million operations, or of the number given, reads it
+//! back and checks it.
 //!
 //! ```console
 //! $ cargo run --release -p skein-workloads --bin million
 //! $ cargo run --release -p skein-workloads --bin million -- 100000 hot
 //! ```
 //!
-//! With `hot`, all lists are one, which is read as a whole each time: what is read is then the square
-//! of what is written.
+//! With `hot`, there is one list, which is read whole each time: the bytes read are quadratic in
+//! the bytes written.
 
 #[path = "../../checker/tests/simulated/mod.rs"]
 mod simulated;
@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop((file, records));
     let bytes = path.metadata()?.len();
 
-    // What it took to make the history is not what it takes to check it.
+    // Memory used to make the history does not count.
     std::fs::write("/proc/self/clear_refs", "5")?;
     let before = memory();
     let clock = Instant::now();
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The most memory that this process ever had, in KiB.
+/// Peak of this process's resident memory, in KiB.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,15 +1,16 @@
-//! Takes out one guard after the other, and shows for each the seed of the store's simulation that
-//! notices, and what the check of its history says, read from a file as `skein check` does.
+//! Disables one guard after the other, and prints for each the seed of the store's simulation that
+//! detects it and the findings of the check, which reads the history from a file as `skein check`
+//! does.
 //!
 //! ```console
 //! $ cargo run --profile simulation -p skein-workloads --features mutants --bin store-mutants
 //! $ … --bin store-mutants -- --only LeaseNotCheckedAgain --history lease.jsonl   # for `skein check`
 //! ```
 //!
-//! A seed that fails with all guards in place too proves nothing: each that fails is run again without
-//! the mutant and must pass. One in which somebody stumbles shows no client anything: only histories
-//! count that come to their end, and that the checks find wrong. A mutant that lives through all its
-//! seeds is a hole: the exit code is 1.
+//! A seed that also fails with all guards proves nothing, so each failing seed is run again without
+//! the mutant and must pass. Only histories that end regularly and that the checks reject count,
+//! because a run in which a replica panics shows clients nothing. A mutant that survives all its
+//! seeds is a gap in the tests: the exit code is 1.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +23,9 @@ use skein_multicast::simulate::keep_panics_quiet;
 use skein_protocol::mutants::{Mutant, plant};
 use skein_workloads::simulate::{Run, run};
 
-/// Seeds that a mutant may live through.
+/// Seeds that a mutant may survive.
 const SEEDS: u64 = 2_000;
-/// Guards of the protocol whose loss a client sees. The others are of the store.
+/// Guards of the protocol whose loss clients observe. The others are guards of the store.
 const OF_THE_PROTOCOL: [Mutant; 3] =
     [Mutant::RepliesNotGated, Mutant::LeaseNotCheckedAgain, Mutant::DuplicateExecuted];
 
@@ -50,7 +51,7 @@ fn args() -> Option<Args> {
     Some(args)
 }
 
-/// Looks for a seed that fails with the mutant, and passes without it. Returns it, and its run.
+/// Searches for a seed that fails with the mutant and passes without it. Returns it with its run.
 fn hunt(mutant: Mutant, seeds: u64) -> Option<(u64, Run)> {
     for seed in 0..seeds {
         plant(Some(mutant));
@@ -71,7 +72,7 @@ fn hunt(mutant: Mutant, seeds: u64) -> Option<(u64, Run)> {
     None
 }
 
-/// Keeps the history at `path`, and reads and checks it there. Returns whether it is right.
+/// Writes the history to `path`, then reads and checks it. Returns whether it is correct.
 fn look_again(run: &Run, path: &Path) -> Result<bool, ReadError> {
     run.keep(path).map_err(|source| ReadError::System { path: path.to_owned(), source })?;
     let header = Reader::open(path)?.header;

@@ -1,9 +1,9 @@
-//! Cells: a few keys side by side, over all groups, that get every command of the store.
+//! Cells: a few adjacent keys over all groups that receive every command of the store.
 //!
-//! A cell is set, appended to, overwritten, removed, counted in and looked for, with conditions of every kind and
-//! with something else to do if they do not hold. Who asks remembers what it was told last: so conditions often
-//! hold, and often do not, because somebody else was there meanwhile. Others are changed in interactive
-//! transactions, which the client library [drafts](super::interactive).
+//! A cell is set, appended to, overwritten, removed, incremented and read, with conditions of every
+//! kind and with else branches. An asker remembers the last results, so conditions often hold, and
+//! often do not because of concurrent writes. Other transactions are interactive, made with the
+//! client library's [drafts](super::interactive).
 
 use std::collections::BTreeMap;
 
@@ -18,30 +18,30 @@ use skein_protocol::ids::GroupId;
 use super::interactive::{Asked, Interactive, Open};
 use super::objects::Asker;
 
-/// Cells of a group that hold tokens, and of those that hold numbers.
+/// Cells per group that hold tokens, and cells per group that hold numbers.
 const TOKENS: u64 = 4;
 const NUMBERS: u64 = 2;
-/// A page has so many pairs at most.
+/// Most pairs of a page.
 const PAGE_MAX: u32 = 4;
 
 /// The names of one run's cells.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
-    /// All begin with this, and no other key does.
+    /// Prefix of all cells and of no other key.
     prefix: String,
-    /// What stands in the keys of each group, and takes them there.
+    /// Hash tag per group, which maps a key to the group.
     tags: Vec<String>,
     slots: SlotMap,
-    /// What drafts must know of the cluster.
+    /// The cluster's shape, for drafts.
     shape: Shape,
-    /// Of each group.
+    /// Token cells per group.
     tokens: u64,
 }
 
-/// What somebody was told last of the cells.
+/// An asker's last results on cells.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
-    /// The values and versions of keys; nothing, where there was nothing.
+    /// Values and versions of keys; `None` if the key had no value.
     read: BTreeMap<Vec<u8>, Option<(Vec<u8>, u64)>>,
     interactive: Interactive,
 }
@@ -71,8 +71,8 @@ impl Memory {
     }
 }
 
-/// Mostly, who writes a cell and is not told the version reads it: without versions nobody could tell in which
-/// order many have written few cells.
+/// Mostly, a write that returns no version is followed by a read of the cell: without versions the
+/// order of many writes to few cells could not be determined.
 fn read_again(asker: &mut Asker, one: &Operation) -> Option<Operation> {
     let untold = matches!(
         one,
@@ -108,12 +108,12 @@ impl Cells {
         }
     }
 
-    /// The same with one of each group.
+    /// The same with one token cell per group.
     pub(super) fn scarce(self) -> Self {
         Self { tokens: 1, ..self }
     }
 
-    /// Something to ask for, and whether it concerns several groups.
+    /// A transaction to send, and whether it concerns several groups.
     pub(super) fn draw(&self, asker: &mut Asker) -> (Transaction, bool) {
         let transaction = match asker.random.random_range(0..100) {
             0..30 => self.alone(asker),
@@ -155,11 +155,11 @@ impl Cells {
         let start = format!("{}{from}", self.prefix).into_bytes();
         let mut end = self.prefix.clone().into_bytes();
         end.pop();
-        end.push(b'/' + 1); // The first key after all that begin with the prefix.
+        end.push(b'/' + 1); // The first key after all keys with the prefix.
         Operation::Scan { start, end: Some(end), limit: asker.random.random_range(1..=PAGE_MAX) }
     }
 
-    /// Writes something.
+    /// A random write.
     fn write(&self, asker: &mut Asker) -> Operation {
         let key = self.cell(asker);
         match asker.random.random_range(0..12) {
@@ -186,7 +186,7 @@ impl Cells {
         }
     }
 
-    /// One or two things, unconditionally.
+    /// One or two unconditional operations.
     fn alone(&self, asker: &mut Asker) -> Transaction {
         let mut transaction = Transaction::default();
         for _ in 0..asker.random.random_range(1..3) {
@@ -199,7 +199,7 @@ impl Cells {
         transaction
     }
 
-    /// A condition of any kind on a key.
+    /// A random condition on a key.
     fn guard(&self, asker: &mut Asker) -> Guard {
         let key = self.cell(asker);
         let known = asker.memory.value(&key).cloned();
@@ -227,7 +227,7 @@ impl Cells {
         Guard { key, test }
     }
 
-    /// One thing if conditions hold, and another if not.
+    /// A transaction with conditions and an else branch.
     fn guarded(&self, asker: &mut Asker) -> Transaction {
         let mut transaction = Transaction::default();
         for _ in 0..asker.random.random_range(1..3) {
@@ -249,7 +249,7 @@ impl Cells {
         }
     }
 
-    /// The next thing that an interactive transaction asks for; something else, if it waits for an answer.
+    /// The next transaction of a draft, or an unrelated one while the draft waits for an answer.
     fn interactive(&self, asker: &mut Asker) -> Transaction {
         let begin = |reads| {
             let draft = Draft::new(&self.shape, ReadMode::Confirmed);
@@ -273,7 +273,7 @@ impl Cells {
                 }
                 which => {
                     let key = if which == 1 { self.number(asker) } else { self.cell(asker) };
-                    // What it knows it does not ask for.
+                    // The draft does not read a key that it already knows.
                     let Ok(None) = open.draft.get(&key) else { continue };
                     (Asked::Key(key.clone()), Transaction::of(Operation::Get { key }))
                 }
@@ -283,10 +283,10 @@ impl Cells {
         }
         let draft = &mut open.draft;
         for number in 0..asker.random.random_range(1..3) {
-            // What cannot be added to has no part in it.
+            // A draft that refuses an operation goes on without it.
             let _ = match asker.random.random_range(0..5) {
                 0 => draft.delete(self.cell(asker)),
-                // Two appends to a cell would be one of another length than tokens have.
+                // Two appends to a cell would form a token of another length.
                 1 if number == 0 => draft.append(self.cell(asker), asker.token()),
                 2 => draft.increment(self.number(asker), asker.random.random_range(-1..3)),
                 _ => draft.put(self.cell(asker), asker.token()),

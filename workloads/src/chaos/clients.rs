@@ -1,5 +1,5 @@
-//! Clients that are killed: processes of their own, which say on standard output what they ask for
-//! before they ask.
+//! Clients that are killed: separate processes, which write each invocation to standard output
+//! before they send it.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,31 +17,30 @@ use skein_kvstore::slots::SlotMap;
 use super::load::{self, Gauge, Plan, Sink};
 use super::objects::{Mix, Objects};
 
-/// Sessions of a client that is to be killed.
+/// Sessions of a client process.
 const SESSIONS: usize = 4;
 /// The longest time until a client sends its first transaction.
 const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
-/// Makes the command that runs a client process for a cluster. The process has to call [`run`] with the same
-/// arguments; its standard input, output and error are set by the run.
+/// Makes the command that runs a client process for a cluster. The process has to call [`run`] with
+/// the same arguments; its standard input, output and error are set by the run.
 pub type ClientCommand = fn(&Path, &Task) -> io::Result<Command>;
 
 /// The work of a client process.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The name of the run whose objects it uses.
+    /// Name of the run whose objects it uses.
     pub run: String,
-    /// When the run began, in nanoseconds of the monotonic clock.
+    /// Start of the run in nanoseconds of the monotonic clock.
     pub began: u64,
-    /// What its choices are drawn from.
     pub seed: u64,
-    /// A number that no other process of the run has.
+    /// Unique among the processes of the run.
     pub writer: u16,
 }
 
-/// The client process: asks the cluster in `dir` for transactions of several groups until it is killed, and says so
-/// on standard output.
+/// The client process: sends transactions of several groups to the cluster in `dir` until it is
+/// killed, and writes their records to standard output.
 ///
 /// # Errors
 ///
@@ -67,8 +66,8 @@ pub fn run(dir: &Path, task: &Task) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Each record is a line, written before anything else happens: whoever is killed has said what it
-/// was about to do.
+/// Writes each record as a line before anything else happens: a killed process has reported every
+/// operation that it may have sent.
 struct Lines<'a> {
     gauge: &'a Gauge,
 }
@@ -81,7 +80,7 @@ impl Sink for Lines<'_> {
             out.write_all(&text).and_then(|()| out.flush())
         });
         if written.is_err() {
-            // Nobody listens any more: the run is over.
+            // There is no reader any more: the run is over.
             self.gauge.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -112,11 +111,11 @@ fn failed(attempt: &'static str) -> impl Fn(io::Error) -> ClientError {
 pub(super) struct Clients<'a> {
     dir: &'a Path,
     command: ClientCommand,
-    /// What the next one does, but for its number.
+    /// The task of the next process, except for its number.
     task: Task,
 }
 
-/// One that runs.
+/// A running client process.
 struct Running {
     child: Child,
     reader: JoinHandle<()>,
@@ -124,13 +123,13 @@ struct Running {
 }
 
 impl<'a> Clients<'a> {
-    /// Each does this task; the first of them has the number after the one in it.
+    /// Every process has this task; the first one's number is the task's number plus one.
     pub(super) fn new(dir: &'a Path, command: ClientCommand, task: Task) -> Self {
         Self { dir, command, task }
     }
 
-    /// Starts one, lets it send transactions for a while, and kills it in the middle of them. What it
-    /// said goes to `scribe`. Returns when it was killed, and its number.
+    /// Starts a client, lets it send transactions for a while, and kills it. Its records go to
+    /// `scribe`. Returns the time of the kill and the process id.
     pub(super) fn kill_one(
         &mut self,
         scribe: Scribe,
@@ -178,8 +177,8 @@ impl Running {
     }
 }
 
-/// Takes down what a client says until it is gone. What it was about to say when it was killed, it
-/// had not done.
+/// Reads a client's records until it is gone. An incomplete last record is of an operation that was
+/// not sent.
 fn listen(mut lines: impl BufRead, mut scribe: Scribe, said: &AtomicU64) {
     let mut text = String::new();
     while lines.read_line(&mut text).is_ok_and(|read| read > 0) {

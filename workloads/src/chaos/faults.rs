@@ -1,4 +1,4 @@
-//! Doing faults, one after the other, and waiting for the cluster to get well.
+//! Injects faults one after the other, and waits for the cluster to recover.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -20,16 +20,15 @@ use super::schedule::{Fault, Moment, Parting, Schedule};
 use super::with_causes;
 
 const TICK: Duration = Duration::from_millis(5);
-/// How often the nodes are asked how they are. Not right after a fault: the answers take time from
-/// those who have something better to do.
+/// Interval of status requests, and the delay after a fault, because the answers take processor
+/// time from the recovery.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 const LOOK_AFTER: Duration = Duration::from_millis(150);
-/// How long a cluster may take to get well when nothing is done to it any more; and when somebody
-/// does not want to wait.
+/// How long a cluster may take to recover after the last fault, and how long after an interrupt.
 const WELL_WITHIN: Duration = Duration::from_mins(2);
 const WELL_IN_A_HURRY: Duration = Duration::from_secs(10);
 
-/// Whoever does the faults.
+/// The injector of faults.
 pub(super) struct Chaos<'a> {
     pub(super) patient: Patient,
     pub(super) schedule: Schedule,
@@ -39,7 +38,7 @@ pub(super) struct Chaos<'a> {
     pub(super) topology: Topology,
     pub(super) stop_max: Duration,
     pub(super) done: Vec<Injected>,
-    /// The nodes' hosts, if they can be parted.
+    /// The nodes' hosts, if partitions are possible.
     pub(super) hosts: Option<&'a Hosts>,
     away: BTreeMap<u16, Away>,
     problems: Vec<String>,
@@ -48,17 +47,17 @@ pub(super) struct Chaos<'a> {
 
 /// A node that is not well.
 struct Away {
-    /// The fault that did it, among those done.
+    /// Index in `done` of the fault that caused it.
     fault: usize,
-    /// The process that has to be gone first.
+    /// The process that must be gone first.
     killed: Option<u32>,
-    /// When a stopped one goes on, or a parted one is joined again.
+    /// When a stopped node continues, or a partition is mended.
     until: Option<Instant>,
-    /// How it is parted from others.
+    /// The partition that it is in.
     parting: Option<Parting>,
 }
 
-/// Reasons for which a fault was not done.
+/// Reasons for which a fault was not injected.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum FaultError {
@@ -92,8 +91,8 @@ impl<'a> Chaos<'a> {
         }
     }
 
-    /// Does faults until it is time to end. `watch` is shown how many were done, and says false to
-    /// end it.
+    /// Injects faults until `end`. `watch` receives the faults so far, and returns false to end
+    /// early.
     pub(super) fn run(&mut self, end: End, watch: &mut dyn FnMut(&[Injected]) -> bool) {
         let began = Instant::now();
         let mut next = began + self.schedule.gap();
@@ -115,8 +114,8 @@ impl<'a> Chaos<'a> {
         }
     }
 
-    /// Does nothing any more, and waits until all are well: not for long, if `watch` says false.
-    /// Returns what was not as it should be.
+    /// Injects no more faults and waits until all nodes are well, for a shorter time if `watch`
+    /// returns false. Returns the problems.
     pub(super) fn heal(&mut self, watch: &mut dyn FnMut(&[Injected]) -> bool) -> Vec<String> {
         let since = Instant::now();
         for away in self.away.values_mut() {
@@ -139,7 +138,7 @@ impl<'a> Chaos<'a> {
         std::mem::take(&mut self.problems)
     }
 
-    /// Draws a fault, and does it if the cluster can bear it now.
+    /// Draws a fault, and injects it if the cluster tolerates it now.
     fn one_more(&mut self) -> bool {
         let seen = self.patient.look();
         let away: BTreeSet<u16> = self.away.keys().copied().collect();
@@ -198,7 +197,7 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// The last time is a stop like another.
+    /// The last stop is handled like a fault of its own kind.
     fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> Result<(), FaultError> {
         let Some((last, moments)) = moments.split_last() else { return Ok(()) };
         for Moment { stopped, goes_on } in moments {
@@ -210,7 +209,7 @@ impl<'a> Chaos<'a> {
         self.signal_nodes("stutter", Signal::STOP, &[node], seen, Some(last.stopped))
     }
 
-    /// All of them stand still before the first goes on.
+    /// All nodes are stopped before the first continues.
     fn pause(&mut self, paused: &[(u16, Duration)], seen: &Seen) -> Result<(), FaultError> {
         let nodes: Vec<u16> = paused.iter().map(|(node, _)| *node).collect();
         self.signal_nodes("pause", Signal::STOP, &nodes, seen, Some(Duration::ZERO))?;
@@ -221,7 +220,7 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// It may fail, and nothing is wrong then: a replica that is behind, or whose leader is gone by now.
+    /// A transfer may fail without being a problem: the replica may lag, or its leader may be gone.
     fn transfer(&mut self, node: u16, group: GroupId, seen: &Seen) {
         let t = now();
         self.patient.tell(node, Action::Lead { group: group.0 });
@@ -229,7 +228,7 @@ impl<'a> Chaos<'a> {
         self.done.last_mut().expect("just done").recovered = Some(t);
     }
 
-    /// The replica comes back as a learner; its node is away until then.
+    /// The replica returns as a learner. Until then its node counts as away.
     fn evict(&mut self, node: u16, group: GroupId, seen: &Seen) {
         let Some(leader) = seen.leader_of(group) else { return };
         let slot = self.topology.replicas_of(group).find(|id| self.topology.node_of(*id) == node);
@@ -241,7 +240,7 @@ impl<'a> Chaos<'a> {
         self.told("evict", t, node, group, seen);
     }
 
-    /// Notes what a node was told to do, about a group that another one leads.
+    /// Records an action on a node about a group that another node leads.
     fn told(&mut self, what: &'static str, t: u64, node: u16, group: GroupId, seen: &Seen) {
         let led = seen.leader_of(group).map(|_| group.0).into_iter().collect::<Vec<_>>();
         let pid = self.patient.pid(node);
@@ -267,8 +266,8 @@ impl<'a> Chaos<'a> {
         Ok(())
     }
 
-    /// Joins a node to those from whom it was parted, or lets one go on that was stopped. Returns when, and
-    /// what that is called.
+    /// Ends a node's partition, or continues a stopped node. Returns the time and the name of this
+    /// event.
     fn end(&mut self, node: u16) -> Result<(u64, &'static str), FaultError> {
         let parting = self.away.get_mut(&node).and_then(|away| away.parting.take());
         match (parting, self.hosts) {
@@ -294,7 +293,7 @@ impl<'a> Chaos<'a> {
         self.scribe.note(Record::Fault(fault));
     }
 
-    /// Lets go on whose time has come, and looks who is well again.
+    /// Ends stops and partitions that are due, and records the nodes that are well again.
     fn tend(&mut self) {
         let now_is = Instant::now();
         let due = |(node, away): (&u16, &Away)| {
@@ -333,7 +332,7 @@ impl<'a> Chaos<'a> {
                 pid,
                 led: Vec::new(),
             });
-            // Of several nodes, the last one counts.
+            // If several nodes were hit, the last one to recover counts.
             if self.away.values().all(|other| other.fault != away.fault) {
                 self.done[away.fault].recovered = Some(t);
             }

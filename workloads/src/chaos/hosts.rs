@@ -1,7 +1,7 @@
-//! Hosts that are network namespaces, one for each node and one for the clients, joined by a switch: so their
-//! links can be cut.
+//! Hosts that are network namespaces, one per node and one for the clients, joined by a switch, so
+//! that their links can be cut.
 //!
-//! Namespaces take root and the `ip` command. Where they cannot be made, the reason is returned.
+//! Namespaces require root and the `ip` command. If they cannot be created, the reason is returned.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,55 +17,53 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::schedule::Parting;
 
 const PORT: u16 = 7400;
-/// Made so far: each has a name of its own.
+/// Number of sites created so far, which makes names unique.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// Failures to make, enter or part hosts.
+/// Failures to create, enter or partition hosts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostsError {
     /// Install `ip`.
     #[error("there is no `ip` command")]
     NoCommand(#[source] io::Error),
-    /// `ip` refuses: most likely for want of root.
+    /// `ip` refuses, most likely because it requires root.
     #[error("`ip {arguments}`: {said}")]
     Refused {
-        /// What it was asked.
+        /// Arguments of `ip`.
         arguments: String,
-        /// What it said.
+        /// Its error output.
         said: String,
     },
-    /// This thread cannot go to a host.
+    /// This thread cannot enter a host.
     #[error("cannot {attempt} {}", namespace.display())]
     Entry {
         /// The step that failed.
         attempt: &'static str,
-        /// The host's namespace.
         namespace: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A few namespaces and a switch. They are removed when this is dropped.
+/// Namespaces and a switch. They are removed on drop.
 pub struct Hosts {
-    /// What the names of all namespaces begin with.
+    /// Prefix of the names of all namespaces.
     name: String,
     nodes: u16,
     cuts: Mutex<Cuts>,
 }
 
-/// A cut in one direction between hosts.
+/// A cut between hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cut {
     /// A host's link to the switch.
     Link(u16),
-    /// The route from the first host to the second leads nowhere. The other direction stays open.
+    /// The route from the first host to the second drops packets. The other direction stays open.
     Way(u16, u16),
 }
 
 impl Cut {
-    /// The cuts that part a node.
+    /// The cuts of a partition of `node`.
     fn of(node: u16, parting: &Parting) -> Vec<Self> {
         match *parting {
             Parting::FromAll => vec![Self::Link(node)],
@@ -75,19 +73,19 @@ impl Cut {
     }
 }
 
-/// The number of partitions that need each cut: two partitions may part the same two nodes.
+/// Number of partitions that need each cut: two partitions may need the same cut.
 #[derive(Default)]
 struct Cuts(BTreeMap<Cut, u32>);
 
 impl Cuts {
-    /// One more partition needs the cut. Returns whether the cut has to be made.
+    /// Another partition needs the cut. Returns whether it must be made now.
     fn add(&mut self, cut: Cut) -> bool {
         let wanted = self.0.entry(cut).or_default();
         *wanted += 1;
         *wanted == 1
     }
 
-    /// A partition that needed the cut ends. Returns whether the cut has to be undone.
+    /// A partition that needed the cut ends. Returns whether the cut must be removed.
     fn take(&mut self, cut: Cut) -> bool {
         let Some(wanted) = self.0.get_mut(&cut) else { return false };
         *wanted -= 1;
@@ -110,11 +108,11 @@ fn ip(arguments: &str) -> Result<(), HostsError> {
 }
 
 impl Hosts {
-    /// Makes one host for each node, and one for clients.
+    /// Creates one host per node, and one for clients.
     ///
     /// # Errors
     ///
-    /// What was made until then is removed.
+    /// What was created so far is removed.
     pub fn join(nodes: u16) -> Result<Self, HostsError> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("skein{}x{number}", std::process::id());
@@ -135,17 +133,17 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The names of the nodes' namespaces, which end with their numbers.
+    /// The prefix of the nodes' namespaces. The node's number follows.
     pub fn prefix(&self) -> String {
         format!("{}-", self.name)
     }
 
-    /// Where the nodes listen.
+    /// The addresses of the nodes.
     pub fn addresses(&self) -> Vec<String> {
         (0..self.nodes).map(|node| format!("{}:{PORT}", Self::address(node))).collect()
     }
 
-    /// Takes this thread, and those that it starts, to the host of the clients.
+    /// Moves this thread, and the threads that it starts, to the host of the clients.
     ///
     /// # Errors
     ///
@@ -161,13 +159,13 @@ impl Hosts {
             .map_err(|error| failed("enter")(error.into()))
     }
 
-    /// Parts a node from others: wholly, or, where that fails, not at all.
+    /// Partitions a node. If a cut fails, all are undone.
     pub(super) fn part(&self, node: u16, parting: &Parting) -> Result<(), HostsError> {
         let cuts = Cut::of(node, parting);
         for (i, cut) in cuts.iter().enumerate() {
             if let Err(error) = self.cut(*cut) {
                 for cut in &cuts[..=i] {
-                    // Its own error counts, and not that of what it undoes.
+                    // The error of the cut is returned, not that of its removal.
                     let _ = self.join_again(*cut);
                 }
                 return Err(error);
@@ -176,7 +174,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Joins it to them again, but for what another partition keeps cut.
+    /// Ends a partition, except for cuts that another partition needs.
     pub(super) fn mend(&self, node: u16, parting: &Parting) -> Result<(), HostsError> {
         let joined: Vec<_> =
             Cut::of(node, parting).into_iter().map(|cut| self.join_again(cut)).collect();
@@ -223,7 +221,7 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for host in (0..=self.nodes).map(|host| self.host(host)).chain([self.switch()]) {
-            // It may never have been made.
+            // It may never have been created.
             let _ = ip(&format!("netns del {host}"));
         }
     }

@@ -1,12 +1,13 @@
-//! Interactive transactions on [cells](super::cells), as the client library makes them: a draft reads some cells
-//! and perhaps a page, writes, and commits; if it was overtaken, it goes on from what it found.
+//! Interactive transactions on [cells](super::cells), made with the client library: a draft reads
+//! some cells and perhaps a page, writes, and commits. If it was overtaken, it continues from the
+//! values found.
 
 use skein_client::{Commit, Draft, KeyRange, Reply, Transaction};
 
-/// So many other things are asked for while a draft waits for an answer, at most: it may never come.
+/// Most other transactions sent while a draft waits for an answer, which may never come.
 const WAITS_MAX: u32 = 64;
 
-/// What a draft has asked the cluster for.
+/// The request of a draft.
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
     Key(Vec<u8>),
@@ -14,21 +15,21 @@ pub(super) enum Asked {
     Commit,
 }
 
-/// A draft, and how far it is.
+/// A draft in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) draft: Draft,
-    /// It reads so many things more before it writes.
+    /// Number of reads before the writes.
     pub(super) reads: u32,
 }
 
-/// The draft that somebody works on.
+/// The draft of an asker.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Interactive {
     #[default]
     None,
     Open(Open),
-    /// It has asked for something.
+    /// The draft waits for the answer to `transaction`.
     Waiting {
         open: Open,
         asked: Asked,
@@ -38,8 +39,8 @@ pub(super) enum Interactive {
 }
 
 impl Interactive {
-    /// The draft that can go on; `None` if it waits for an answer. There is another one if there is none, or
-    /// if it has waited for too long.
+    /// The draft if it can continue; `None` if it waits for an answer. A new one begins if there is
+    /// none, or if it has waited too long.
     pub(super) fn take(&mut self, begin: impl FnOnce() -> Open) -> Option<Open> {
         match std::mem::take(self) {
             Self::Open(open) => Some(open),
@@ -51,20 +52,20 @@ impl Interactive {
         }
     }
 
-    /// A draft asks for something.
+    /// Notes the request of a draft.
     pub(super) fn wait(&mut self, open: Open, asked: Asked, transaction: &Transaction) {
         let transaction = transaction.clone();
         *self = Self::Waiting { open, asked, transaction, waited: 0 };
     }
 
-    /// Takes in the answer, if it is one to what the draft has asked for.
+    /// Takes a reply, if it answers the draft's request.
     pub(super) fn told(&mut self, to: &Transaction, reply: &Reply) {
         if !matches!(self, Self::Waiting { transaction, .. } if transaction == to) {
             return;
         }
         let Self::Waiting { mut open, asked, .. } = std::mem::take(self) else { return };
         let reply = Ok(reply.clone());
-        // What does not fit into a transaction, or is no number, ends it.
+        // A result that does not fit into a transaction, or is not a number, ends the draft.
         let goes_on = match asked {
             Asked::Key(key) => open.draft.saw(key, reply).is_ok(),
             Asked::Page(range, limit) => open.draft.saw_page(&range, limit, reply).is_ok(),

@@ -1,9 +1,11 @@
-//! The loop that asks, records what it asked and was told, and goes on whatever happens.
+//! The load loop: sends operations, records them and their results, and continues through any
+//! failure.
 //!
-//! Two kinds of lanes share a thread. A *client* has a session with one operation under way and asks
-//! again when it was answered, at a pace if one is given. A *prober* has a session to one group and
-//! asks every millisecond whether or not it was answered: so there is always an operation that was
-//! sent right after a kill, and the first of them to be answered tells when the group went on.
+//! Two kinds of lanes share a thread. A *client* has a session with one operation in flight and
+//! sends the next after the answer, at a given rate if there is one. A *prober* has a session to
+//! one group and sends every millisecond whether or not it was answered: so there is always an
+//! operation that was sent right after a kill, and the first answer shows when the group served
+//! again.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +19,13 @@ use super::objects::{Asker, Mix, Objects};
 use crate::generator::Sessions;
 use crate::recorded::end;
 
-/// Where records go: to a history, or to another process that keeps one.
+/// Destination of records: a history, or another process that writes one.
 pub trait Sink {
     /// An operation is about to be sent. It must not be sent before this has returned.
     fn invoked(&mut self, record: Record);
-    /// It has ended.
+    /// An operation has ended.
     fn ended(&mut self, record: Record);
-    /// Nothing happens for a moment.
+    /// The load is idle for a moment.
     fn idle(&mut self) {}
 }
 
@@ -37,81 +39,77 @@ impl Sink for skein_checker::history::Scribe {
     }
 }
 
-/// What to ask for.
+/// Parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Sessions with one operation under way each.
+    /// Sessions with one operation in flight each.
     pub clients: usize,
-    /// Operations that they ask for in a second, all together; as many as are answered if `None`.
+    /// Operations per second of all clients together; without pause if `None`.
     pub rate: Option<f64>,
-    /// Of what kinds.
+    /// Kinds of operations.
     pub mix: Mix,
-    /// How those that only read are done: each in one of these modes.
+    /// Read-only operations are each done in one of these modes.
     pub read_modes: Vec<ReadMode>,
     /// Whether to probe every group.
     pub probe: bool,
-    /// How many operations a session may have under way.
+    /// Most operations in flight per session.
     pub window: usize,
-    /// What all choices are drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The number of this writer, one of its own for each process.
+    /// Number of this writer, unique among processes.
     pub writer: u16,
 }
 
-/// Others look at this while it runs, and stop it.
+/// State that other threads read while the load runs, and the flag that stops it.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    /// Set to stop.
     pub stop: AtomicBool,
     /// Operations answered so far.
     pub answered: AtomicU64,
-    /// Operations that failed, or of which nobody knows, so far.
+    /// Operations so far that failed or have an unknown outcome.
     pub unanswered: AtomicU64,
 }
 
-/// An operation of a client that was answered.
+/// An answered operation of a client. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
     pub returned: u64,
-    /// How long it took.
     pub took: u64,
     /// Whether it concerned several groups.
     pub many: bool,
 }
 
-/// A probe that was answered.
+/// An answered probe. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// When it was sent.
     pub invoked: u64,
-    /// When it was answered.
     pub returned: u64,
 }
 
-/// What came of a load.
+/// The results of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Operations of clients that were answered, as they were.
+    /// Answered operations of clients, in the order of answers.
     pub samples: Vec<Sample>,
-    /// Those of clients that were not: when they were given up, and after how long.
+    /// Operations of clients without an answer: the time they were given up, and how long they
+    /// took.
     pub given_up: Vec<Sample>,
-    /// Probes of each group that were answered, as they were.
+    /// Answered probes per group, in the order of answers.
     pub probes: Vec<Vec<Probe>>,
-    /// The first operation without an answer, in full.
+    /// Description of the first operation without an answer.
     pub first_error: Option<String>,
 }
 
-/// How often a group is probed.
+/// Interval of probes of a group, in nanoseconds.
 const PROBE_EVERY: u64 = 1_000_000;
-/// How long a client waits after an operation that could not be done: others may be able to.
+/// Pause of a client after a failed operation, in nanoseconds.
 const PAUSE: u64 = 10_000_000;
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// How long operations under way are waited for at the end: longer than their time-out.
+/// How long operations in flight are awaited at the end, in nanoseconds: longer than their timeout.
 const DRAIN: u64 = 12_000_000_000;
 
-/// Asks until it is told to stop. `connect` is called at the start, and again when a connection has
-/// become useless; what it returned may not become useless at once, over and over.
+/// Runs the load until it is stopped. `connect` is called at the start, and again when a connection
+/// fails. Connections must not fail at once repeatedly.
 pub fn run<S: Sessions>(
     connect: &mut dyn FnMut() -> Option<S>,
     objects: &Objects,
@@ -132,11 +130,11 @@ pub fn run<S: Sessions>(
     load.loaded
 }
 
-/// A session, and what is asked in it.
+/// A session, and the operations sent on it.
 struct Lane {
     session: SessionKey,
     asks: Asks,
-    /// Those who ask nothing at the moment.
+    /// Processes that have nothing in flight.
     free: Vec<Process>,
     interval: u64,
     due: u64,
@@ -163,7 +161,7 @@ struct Load<'a, K> {
     gauge: &'a Gauge,
     asker: Asker,
     lanes: Vec<Lane>,
-    /// Lanes with somebody free, by the time at which they ask again.
+    /// Lanes with a free process, by the time at which they send next.
     due: BTreeSet<(u64, usize)>,
     under_way: HashMap<Ticket, UnderWay>,
     processes: Process,
@@ -218,7 +216,7 @@ impl<'a, K: Sink> Load<'a, K> {
         self.lanes.push(lane);
     }
 
-    /// Asks and is answered until it is told to stop, or the connection is useless.
+    /// Sends and receives until the load is stopped or the connection fails.
     fn drive(&mut self, sessions: &mut impl Sessions) {
         let mut finished = Vec::new();
         let mut drain_until = None;
@@ -253,13 +251,13 @@ impl<'a, K: Sink> Load<'a, K> {
         }
     }
 
-    /// Lets everybody ask whose time has come.
+    /// Sends the operations that are due.
     fn ask(&mut self, sessions: &mut impl Sessions, time: u64) {
         while let Some((due, number)) = self.due.first().copied().filter(|(due, _)| *due <= time) {
             self.due.pop_first();
             let lane = &mut self.lanes[number];
             let process = lane.free.pop().expect("a lane that is due has somebody free");
-            // Who is late does not catch up: that would be a burst.
+            // A late lane does not catch up, because that would be a burst.
             lane.due = (due + lane.interval).max(time);
             if !lane.free.is_empty() {
                 self.due.insert((lane.due, number));
@@ -297,7 +295,7 @@ impl<'a, K: Sink> Load<'a, K> {
     fn end(&mut self, under_way: UnderWay, at: u64, result: Result<Reply, Error>) {
         let UnderWay { lane: number, process, invoked, many, asked } = under_way;
         let record = end(at, process, &result, None);
-        // Who does not know what it has done goes on under another name.
+        // After an unknown outcome the client continues as another process.
         let process = if matches!(record, Record::Unknown(_)) { self.process() } else { process };
         self.sink.ended(record);
         let lane = &mut self.lanes[number];
@@ -331,7 +329,7 @@ impl<'a, K: Sink> Load<'a, K> {
         self.loaded.first_error.get_or_insert_with(|| error.to_string());
     }
 
-    /// Nobody waits for anything any more.
+    /// Gives up all operations in flight.
     fn abandon(&mut self) {
         let t = now();
         for (_, UnderWay { process: p, .. }) in self.under_way.drain() {
@@ -383,8 +381,8 @@ mod tests {
         }
     }
 
-    /// Runs for a moment on a model that may be wrong, and gives the history's verdict.
-    fn history_of(prepare: impl Fn(&mut Model)) -> (Judgement, Loaded) {
+    /// Runs for a moment on a model that may be wrong. Returns the verdict on the history.
+    fn history_of(prepare: impl Fn(&mut Model)) -> (Verdict, Loaded) {
         let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
         let objects = Objects::new("test", &SlotMap::even(2), 2, now());
         let mut kept = Kept::default();
@@ -457,7 +455,7 @@ mod tests {
         assert!(verdict.acknowledged > 100 && verdict.keys > 20, "{verdict:?}");
         assert!(loaded.samples.iter().any(|sample| sample.many));
         for probes in loaded.probes {
-            // No more than one a millisecond, however late the thread was.
+            // At most one a millisecond, however late the thread was.
             let [first, .., last] = &probes[..] else { panic!("a group is not probed") };
             let most = (last.invoked - first.invoked) / PROBE_EVERY + 2;
             assert!(probes.len() as u64 <= most, "{} of {most}", probes.len());

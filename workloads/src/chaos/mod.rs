@@ -1,12 +1,12 @@
-//! Chaos: faults in random order, drawn from a seed, while a workload is recorded that tells
-//! afterwards whether anything was lost.
+//! Chaos: random faults, drawn from a seed, during a recorded workload that shows afterwards
+//! whether anything was lost.
 //!
-//! Some of it decides and measures: which objects there are and what is asked of them ([`objects`]), the loop that
-//! asks and records ([`load`]), which fault comes next ([`schedule`]), what stands there before and after
-//! ([`state`]), and what came of it all ([`report`]). The rest does it to the processes of a running cluster: a
-//! [`run`] has the load asked for while `faults` are done to the nodes ([`patient`]), to client processes
-//! ([`clients`]) and to the links between [`hosts`]. A program starts the cluster, names the command that runs a client,
-//! shows how far the run is, and prints the report.
+//! Some modules decide and measure: the objects and the operations on them ([`objects`]), the loop
+//! that sends and records ([`load`]), the next fault ([`schedule`]), the state before and after
+//! ([`state`]), and the results ([`report`]). The others act on a running cluster: a [`run`] drives
+//! the load while `faults` are injected into the nodes ([`patient`]), the client processes
+//! ([`clients`]) and the links between [`hosts`]. A program starts the cluster, names the command
+//! that runs a client, shows progress, and prints the report.
 
 mod cells;
 pub mod clients;

@@ -1,10 +1,10 @@
-//! What the recorded workload reads and writes, and what it asks for next.
+//! The objects of the recorded workload, and the next operation on them.
 //!
-//! Operations are chosen so that what they did can be told from what they left: lists to which
+//! Operations are chosen so that their effects can be recognised in the state: lists to which
 //! unique tokens are appended, registers that are set to unique values, counters that rise by one,
-//! and accounts between which money moves. Transactions append, set and read in several groups. Each
-//! kind of object is one that checkers of strict serializability know. Cells, of which a few lie side by side
-//! over all groups, get every other command there is (`cells`).
+//! and accounts between which money moves. Transactions append, set and read in several groups.
+//! Each kind of object is one that checkers of strict serializability support. Cells, of which a
+//! few are adjacent over all groups, receive all other commands (`cells`).
 
 use hashbrown::HashMap;
 use rand::rngs::SmallRng;
@@ -17,79 +17,79 @@ use skein_protocol::ids::GroupId;
 use super::cells::{Cells, Memory};
 use crate::keys;
 
-/// Bytes of each token: four hexadecimal digits of its writer, eight of its number.
+/// Bytes per token: four hexadecimal digits of its writer, eight of its number.
 pub const TOKEN_BYTES: usize = 12;
-/// Lists of a group that are appended to at a time, and in every other period: few enough that what
-/// overlaps for a moment only is still about the same.
+/// Lists per group in use at a time, in normal and in alternate periods: so few that operations
+/// that overlap only briefly still concern the same list.
 const LISTS: u64 = 8;
 const LISTS_FEW: u64 = 2;
-/// How long a list is appended to, in nanoseconds; then another takes its place.
+/// How long a list is appended to, in nanoseconds, before another replaces it.
 const LIST_FOR: u64 = 500_000_000;
-/// Another takes its place sooner if the list has grown to so many tokens. Reads return the whole list, so
-/// without a bound a history would grow with the square of the rate.
+/// Most tokens of a list before another replaces it. Reads return the whole list, so without a
+/// bound a history would grow with the square of the rate.
 const LIST_TOKENS_MAX: usize = 24;
-/// Registers of a group.
+/// Registers per group.
 const REGISTERS: u64 = 16;
-/// Counters of a group.
+/// Counters per group.
 const COUNTERS: u64 = 4;
-/// Accounts in all, or a few more so that every group has as many: one transaction reads them.
+/// Accounts in all, rounded up so that every group has equally many. One transaction reads all.
 const ACCOUNTS: u16 = 16;
-/// What each is opened with.
+/// Opening balance of each account.
 const OPENING: i64 = 100;
-/// A transfer moves 1 to this much.
+/// A transfer moves 1 to this amount.
 const AMOUNT_MAX: i64 = 50;
-/// A transaction does so many things at most.
+/// Most operations of a transaction.
 const PARTS_MAX: usize = 4;
 
 /// The names of one run's objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
-    /// What the keys of each group begin with: a hash tag takes them there.
+    /// Prefix of the keys of each group, with a hash tag that maps them to it.
     stems: Vec<String>,
     accounts: Vec<String>,
     began: u64,
-    /// Of a group.
+    /// Per group.
     lists: u64,
     registers: u64,
     counters: u64,
     cells: Cells,
 }
 
-/// Who asks: draws what it asks for from a seed of its own, and writes tokens that nobody else does.
+/// A source of operations: draws them from a seed of its own, and writes unique tokens.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub(super) random: SmallRng,
     writer: u16,
     tokens: u32,
     pub(super) memory: Memory,
-    /// How often each list of the current period was replaced because it was long.
+    /// How often each list of the current period was replaced because of its length.
     replaced: HashMap<Vec<u8>, u32>,
     period: u64,
 }
 
-/// What is asked for.
+/// The kinds of operations of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// All that there is.
+    /// All kinds.
     Everything,
-    /// Only what concerns several groups, where there are several.
+    /// Only operations on several groups, if there are several.
     ManyGroups,
-    /// Only what concerns one group.
+    /// Only operations on one group.
     OneGroup,
-    /// Appends to single lists, and readings of lists in several groups: for these no group waits for
-    /// another's word, so nothing but the gate of replies keeps them in real time.
+    /// Appends to single lists, and reads of lists in several groups: groups do not wait for each
+    /// other in these, so only the reply gate keeps them in real time.
     Looks,
 }
 
 impl Asker {
-    /// The only one of its number.
+    /// An asker with a unique `writer` number.
     pub fn new(seed: u64, writer: u16) -> Self {
         let random = SmallRng::seed_from_u64(seed ^ keys::fnv(u64::from(writer)));
         let (memory, replaced) = (Memory::default(), HashMap::new());
         Self { random, writer, tokens: 0, memory, replaced, period: 0 }
     }
 
-    /// One of several ways to read.
+    /// One of several read modes.
     pub fn mode(&mut self, modes: &[ReadMode]) -> ReadMode {
         match modes {
             [] => ReadMode::default(),
@@ -98,7 +98,7 @@ impl Asker {
         }
     }
 
-    /// What it asked for was answered so: it may ask for something because of it.
+    /// Takes a reply, which may influence later operations.
     pub fn told(&mut self, asked: &Transaction, reply: &Reply) {
         self.memory.told(asked, reply);
         let branch = if reply.held { &asked.then } else { &asked.otherwise };
@@ -133,8 +133,8 @@ impl Asker {
 }
 
 impl Objects {
-    /// Those of the run that is called `run` and began at `began` (of the monotonic clock), dealt
-    /// evenly to the `groups` of `slots`.
+    /// The objects of the run `run`, which began at `began` on the monotonic clock, distributed
+    /// evenly over the `groups` of `slots`.
     pub fn new(run: &str, slots: &SlotMap, groups: u16, began: u64) -> Self {
         let stem = |group| {
             let stem = |tag| format!("chaos/{run}/{{{tag}}}/");
@@ -153,13 +153,13 @@ impl Objects {
         Self { stems, accounts, began, lists, registers, counters, cells }
     }
 
-    /// The same with so few objects that whoever is asked for anything meets others.
+    /// The same with so few objects that operations conflict.
     #[must_use]
     pub fn scarce(self) -> Self {
         Self { lists: LISTS_FEW, registers: 2, counters: 1, cells: self.cells.scarce(), ..self }
     }
 
-    /// What the history's header says of the accounts.
+    /// The accounts as a history's header describes them.
     pub fn bank(&self) -> BankHeader {
         BankHeader { accounts: self.accounts.clone(), opening: OPENING, open: false }
     }
@@ -173,7 +173,7 @@ impl Objects {
         Transaction { then: self.accounts.iter().map(put).collect(), ..Transaction::default() }
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn groups(&self) -> u16 {
         self.stems.len() as u16
     }
@@ -183,7 +183,7 @@ impl Objects {
         format!("{}probe", self.stems[usize::from(group)]).into_bytes()
     }
 
-    /// Something to ask for at the time `now`, and whether it concerns several groups.
+    /// A transaction to send at `now`, and whether it concerns several groups.
     pub fn draw(&self, mix: Mix, asker: &mut Asker, now: u64) -> (Transaction, bool) {
         let of = |operation| (Transaction::of(operation), false);
         let many = self.groups() > 1;
@@ -250,7 +250,7 @@ impl Objects {
         asker.random.random_range(0..self.stems.len())
     }
 
-    /// Appends to and reads lists, in two groups at least.
+    /// Appends to and reads lists, in at least two groups.
     fn on_lists(&self, asker: &mut Asker, now: u64) -> Transaction {
         self.parts(asker, |group, asker| {
             let key = self.list_of(group, asker, now);
@@ -262,7 +262,7 @@ impl Objects {
         })
     }
 
-    /// Sets and reads registers, in two groups at least.
+    /// Sets and reads registers, in at least two groups.
     fn on_registers(&self, asker: &mut Asker) -> Transaction {
         self.parts(asker, |group, asker| {
             let key = self.register_of(group, asker);
@@ -284,7 +284,7 @@ impl Objects {
         let mut transaction = Transaction::default();
         for i in 0..parts {
             let operation = part((first + i) % self.stems.len(), asker);
-            // Two of a kind on one register would overwrite what nobody could ever see.
+            // Two writes of one register in a transaction would hide the first from all readers.
             if transaction.then.iter().all(|other| other.key() != operation.key()) {
                 transaction.then.push(operation);
             }
@@ -295,7 +295,7 @@ impl Objects {
     fn transfer(&self, asker: &mut Asker) -> Transaction {
         let accounts = self.accounts.len();
         let from = asker.random.random_range(0..accounts);
-        // Account i is on group i modulo the groups, and every group has as many.
+        // Account i is on group i modulo the number of groups, and every group has equally many.
         let to = (from + asker.random.random_range(1..self.stems.len().max(2))) % accounts;
         let amount = asker.random.random_range(1..=AMOUNT_MAX);
         let [from, to] = [from, to].map(|account| self.accounts[account].clone().into_bytes());
@@ -304,7 +304,7 @@ impl Objects {
             .guard(from.clone(), enough)
             .then(Operation::Increment { key: from.clone(), by: -amount })
             .then(Operation::Increment { key: to.clone(), by: amount })
-            // Versions tell the order of transfers, which the same numbers again and again do not.
+            // Versions give the order of transfers, which recurring balances do not.
             .then(Operation::Get { key: from })
             .then(Operation::Get { key: to })
     }
@@ -315,7 +315,7 @@ impl Objects {
     }
 }
 
-/// What the key of a list begins with, and how often the list was replaced before it.
+/// The prefix of a list's key, and how often the list had been replaced.
 fn list_of_key(key: &[u8]) -> Option<(&[u8], u32)> {
     key.windows(6).find(|part| part == b"/list/")?;
     let dot = key.iter().rposition(|byte| *byte == b'.')?;
@@ -405,7 +405,7 @@ mod tests {
         let lists = model.pairs.iter().filter(|(key, _)| list_of_key(key).is_some());
         let lengths: Vec<usize> = lists.map(|(_, value)| value.len() / TOKEN_BYTES).collect();
         assert!(lengths.len() > 100, "{}", lengths.len());
-        // One transaction appends once to each list.
+        // A transaction appends at most once to each list.
         assert!(lengths.iter().all(|length| *length <= LIST_TOKENS_MAX), "{lengths:?}");
         let longest = model.pairs.values().map(Vec::len).max().unwrap_or_default();
         assert!(longest < 2 * LIST_TOKENS_MAX * TOKEN_BYTES, "{longest}");

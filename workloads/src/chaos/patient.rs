@@ -1,4 +1,4 @@
-//! The cluster that faults are done to: its nodes as processes, who leads what, and who is well.
+//! The cluster under faults: its nodes as processes, its leaders, and the health of its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use super::schedule::View;
 
 /// How long a node may take to answer before it counts as missing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// A node that was started again less than this ago is spared: one that dies soon after its start is
-/// made to wait by its supervisor, longer each time, and that is not what is measured here.
+/// A node that was restarted less than this ago is spared: a supervisor delays restarts of a node
+/// that dies soon after its start, longer each time, and that delay is not measured here.
 const YOUNG_MS: u64 = 2_200;
 
-/// A cluster under faults. Whatever happens, what was stopped goes on when this is dropped.
+/// A cluster under faults. Dropping it continues all stopped nodes.
 pub struct Patient {
     directory: Directory,
     topology: Topology,
     stopped: BTreeSet<u16>,
 }
 
-/// What the nodes that answer say of themselves.
+/// The reports of the nodes that answer.
 pub struct Seen {
     nodes: BTreeMap<u16, NodeStatus>,
 }
 
 impl Patient {
-    /// The cluster in `directory`, none of whose nodes was stopped by us.
+    /// The cluster in `directory`. It must have no stopped nodes.
     pub fn new(directory: Directory, topology: Topology) -> Self {
         Self { directory, topology, stopped: BTreeSet::new() }
     }
@@ -55,11 +55,11 @@ impl Patient {
         self.directory.node(node).map(|holder| holder.pid)
     }
 
-    /// Sends a signal to each of the nodes. Returns when, just before the first.
+    /// Sends a signal to each of the nodes. Returns the time just before the first signal.
     ///
     /// # Errors
     ///
-    /// Those that come after the one that cannot be signalled are not signalled either.
+    /// If a node cannot be signalled, the nodes after it are not signalled either.
     pub fn signal(&mut self, nodes: &[u16], signal: Signal) -> Result<u64, SignalError> {
         let t = now();
         for node in nodes {
@@ -67,14 +67,14 @@ impl Patient {
             if signal == Signal::STOP {
                 self.stopped.insert(*node);
             } else {
-                // A stopped process that is killed is stopped no more.
+                // A stopped process that is killed is not stopped any more.
                 self.stopped.remove(node);
             }
         }
         Ok(t)
     }
 
-    /// Asks a node to do something, which it may refuse.
+    /// Sends an action to a node, which may refuse it.
     pub(super) fn tell(&self, node: u16, action: Action) {
         if let Err(error) = admin::call(&self.directory, node, action, ANSWER_WITHIN) {
             tracing::debug!(%error, node, "it does not do what it was told");
@@ -85,28 +85,28 @@ impl Patient {
 impl Drop for Patient {
     fn drop(&mut self) {
         for node in std::mem::take(&mut self.stopped) {
-            // One that is gone needs no help.
+            // The process may be gone.
             let _ = signal_holder(|| self.pid(node), Signal::CONT);
         }
     }
 }
 
-/// How often each node had been started, at some moment.
+/// Start counts of the nodes at some moment.
 pub struct Incarnations {
     directory: Directory,
     before: Vec<u32>,
 }
 
 impl Incarnations {
-    /// Now.
+    /// The current start counts.
     pub fn of(directory: &Directory, nodes: u16) -> Self {
         let before =
             (0..nodes).map(|node| directory.incarnations(node).unwrap_or_default()).collect();
         Self { directory: directory.clone(), before }
     }
 
-    /// A node that was started more often since than `expected` has died by itself. Says so, with
-    /// what it said.
+    /// Describes each node that was started more often since then than `expected`, with its last
+    /// words: it died by itself.
     pub fn unexpected(&self, expected: &BTreeMap<u16, u32>) -> Vec<String> {
         let now = Self::of(&self.directory, self.before.len() as u16).before;
         let more = |((node, before), now): ((u16, &u32), u32)| {
@@ -119,7 +119,7 @@ impl Incarnations {
     }
 }
 
-/// Why a node died, if it said so.
+/// The message of a node's panic, if there is one.
 fn last_words(directory: &Directory, node: u16) -> String {
     let text = std::fs::read(directory.log(node)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -130,7 +130,7 @@ fn last_words(directory: &Directory, node: u16) -> String {
 }
 
 impl Seen {
-    /// What the schedule wants to know; `away` are nodes that are known to be missing.
+    /// The view for the schedule. `away` are nodes that are known to be missing.
     pub fn view(&self, topology: Topology, away: &BTreeSet<u16>) -> View {
         let leader = |group| self.leader(group).map(|(node, _)| node);
         let missing =
@@ -157,8 +157,8 @@ impl Seen {
         self.leader(group.0).map(|(node, _)| node)
     }
 
-    /// The replica that leads `group`, and its node: of those who say so, the one with the highest
-    /// ballot.
+    /// The replica that leads `group`, and its node. If several report that they lead, the one with
+    /// the highest ballot.
     fn leader(&self, group: u16) -> Option<(u16, &ReplicaReport)> {
         let leads = |replica: &&ReplicaReport| {
             replica.order.group == group && replica.order.role == Role::Leader
@@ -169,7 +169,7 @@ impl Seen {
         replicas.max_by_key(|(_, replica)| replica.order.ballot_counter)
     }
 
-    /// The process that `node` says it is.
+    /// The process id that `node` reports.
     pub fn pid(&self, node: u16) -> Option<u32> {
         self.nodes.get(&node).map(|status| status.pid)
     }

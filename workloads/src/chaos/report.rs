@@ -1,4 +1,4 @@
-//! What came of a run under faults: one JSON object for programs, a picture for people.
+//! The report of a run under faults: a JSON object for programs, tables and charts for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,14 +14,14 @@ use super::load::{Loaded, Probe, Sample};
 use super::silence::{self, ByKind, Silence};
 use crate::report::{Machine, Timeline, date};
 
-/// A fault as it was done.
+/// A fault as it was injected. Times are in nanoseconds of the monotonic clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injected {
-    /// When: just before the signal was sent.
+    /// Just before the signal was sent.
     pub t: u64,
-    /// What: the name of its kind.
+    /// Name of its kind.
     pub what: &'static str,
-    /// To which nodes; of a client, none.
+    /// The nodes hit; empty for a client.
     pub nodes: Vec<u16>,
     /// The groups that they led.
     pub led: Vec<u16>,
@@ -29,69 +29,63 @@ pub struct Injected {
     pub recovered: Option<u64>,
 }
 
-/// What a report tells besides what was measured.
+/// Parameters of the run.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// What all choices were drawn from.
     pub seed: u64,
-    /// The version of Skein.
     pub skein: String,
-    /// The cluster.
     pub topology: Topology,
-    /// Sessions with one operation under way each.
+    /// Sessions with one operation in flight each.
     pub clients: usize,
-    /// The pace they were given.
+    /// Operations per second of all sessions, if limited.
     pub rate: Option<f64>,
-    /// What was put there before.
+    /// Records put before the run.
     pub state: State,
-    /// When the load began, and when it was told to stop.
+    /// When the load began, and when it was stopped.
     pub ran: [u64; 2],
 }
 
-/// What a run under faults says.
+/// The report of a run under faults.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `chaos`.
     pub workload: &'static str,
-    /// Whether nothing was wrong.
+    /// Whether no problem was found.
     pub good: bool,
-    /// What went wrong besides what the verdict says.
+    /// Problems that are not in the verdicts.
     pub problems: Vec<String>,
-    /// What all choices were drawn from.
     pub seed: u64,
-    /// The version of Skein, and its commit.
+    /// Version of Skein, with its commit.
     pub skein: String,
-    /// When it ended, in UTC.
+    /// Date of the end, in UTC.
     pub date: String,
-    /// The command that ran it.
+    /// The command line of the run.
     pub command: String,
-    /// Where it ran.
     pub machine: Machine,
-    /// The cluster.
     pub topology: Topology,
-    /// How long faults were done.
+    /// Time during which faults were injected.
     pub duration_s: f64,
-    /// Sessions with one operation under way each.
+    /// Sessions with one operation in flight each.
     pub clients: usize,
-    /// The pace they were given, in operations per second.
+    /// Operations per second of all sessions, if limited.
     pub rate: Option<f64>,
-    /// Operations of these clients that were answered, per second.
+    /// Answered operations of these sessions per second.
     pub ops_per_s: f64,
-    /// What was put there before.
+    /// Records put before the run.
     pub state: State,
-    /// How many faults of each kind.
+    /// Number of faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// From the kill of a leader to the next acknowledged write of its group, in milliseconds.
     pub failover_ms: Option<Spread>,
-    /// The same after a leader was stopped for longer than it took.
+    /// The same after a leader was stopped for longer than that took.
     pub stop_ms: Option<Spread>,
     /// From the fault until all replicas of the node were followers again, in milliseconds.
     pub readmission_ms: Option<Spread>,
-    /// The longest time after a fault in which no client was answered, by kind of fault, in milliseconds.
+    /// Longest time after a fault without an answer to any client, by kind of fault, in
+    /// milliseconds.
     pub silence_ms: ByKind,
-    /// The longest time after a fault for which one client waited.
+    /// Longest wait of one client after a fault, by kind of fault, in milliseconds.
     pub wait_ms: ByKind,
-    /// Each fault.
     pub events: Vec<Event>,
     /// Latency of clients' operations before the first fault, while a node was missing or being
     /// re-admitted, and at other times.
@@ -100,80 +94,71 @@ pub struct Report {
     pub timeline: Timeline,
     /// The first operation without an answer.
     pub first_error: Option<String>,
-    /// What the history says of every key by itself, of the replicas, and of the money.
-    pub verdict: Judgement,
-    /// What it says of all transactions together.
-    pub order: OrderReport,
+    /// Verdict on single keys, replicas and bank sums.
+    pub verdict: Verdict,
+    /// Verdict on all transactions together.
+    pub order: Order,
     /// The history, if it was kept.
     pub history: Option<PathBuf>,
 }
 
-/// What was put there before the run.
+/// The records put before the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct State {
-    /// Records.
     pub records: u64,
-    /// Bytes of the value of each.
+    /// Bytes of the value of each record.
     pub value_bytes: usize,
-    /// How long that took.
+    /// Time to put them.
     pub load_s: f64,
 }
 
-/// Times.
+/// Distribution of times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many.
     pub count: usize,
-    /// Half were as short as this, or shorter.
     pub p50: f64,
-    /// 90 % were.
     pub p90: f64,
-    /// All were.
     pub worst: f64,
 }
 
-/// How long operations took.
+/// Distribution of latencies, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many.
     pub count: usize,
-    /// Half were as short as this, or shorter.
     pub p50: f64,
-    /// 99 % were.
     pub p99: f64,
-    /// All were.
     pub max: f64,
 }
 
-/// A fault.
+/// A fault in a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// Since the load began.
     pub at_s: f64,
-    /// What.
+    /// Name of its kind.
     pub what: &'static str,
-    /// To which nodes.
+    /// The nodes hit; empty for a client.
     pub nodes: Vec<u16>,
-    /// For each group that they led, the time to its next acknowledged write; null if there was
+    /// For each group that they led, the time to its next acknowledged write; `None` if there was
     /// none before the end.
     pub next_write_ms: BTreeMap<u16, Option<f64>>,
-    /// Until all their replicas were followers again; null if they were not at the end.
+    /// Time until all their replicas were followers again; `None` if they were not at the end.
     pub recovered_ms: Option<f64>,
-    /// The longest time in which no client was answered, until the next fault.
+    /// Longest time without an answer to any client, until the next fault.
     pub silence_ms: f64,
-    /// The longest for which one client waited.
+    /// Longest wait of one client.
     pub wait_ms: f64,
 }
 
-/// The grain of the timeline.
+/// Interval of the timeline, in nanoseconds.
 const INTERVAL: u64 = 1_000_000;
-/// What is shown around a kill: so many intervals before it, and in all.
+/// Intervals shown around a kill: before it, and in all.
 const AROUND: [usize; 2] = [200, 800];
-/// How wide that is.
+/// Characters of that chart.
 const AROUND_WIDTH: usize = 80;
 
 impl Report {
-    /// Puts together what was done, what was measured and what was found.
+    /// Puts the report together.
     pub fn new(
         about: About,
         faults: &[Injected],
@@ -229,7 +214,7 @@ impl Report {
         }
     }
 
-    /// Decides whether all was well, after everything else was said.
+    /// Decides whether the run was good. Called after all problems are known.
     #[must_use]
     pub fn judged(mut self) -> Self {
         let led = self.events.iter().filter(|event| event.what == "kill");
@@ -316,7 +301,7 @@ impl Report {
         text
     }
 
-    /// Throughput over the run, and around the kills of leaders.
+    /// Charts of the throughput over the run, and around the kills of leaders.
     fn pictures(&self, text: &mut String) {
         let rates: Vec<u64> = self.timeline.ops.iter().map(|ops| ops * per_second()).collect();
         let marks: Vec<usize> = self.events.iter().map(|event| interval(event.at_s)).collect();
@@ -332,7 +317,7 @@ impl Report {
         text.push('\n');
     }
 
-    /// The mean rate before and after the kills of leaders, an interval each.
+    /// Mean rate around the kills of leaders, per interval.
     pub fn around_kills(&self) -> Option<Vec<u64>> {
         let kills = self
             .events
@@ -390,7 +375,7 @@ fn or_none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
 }
 
-/// The interval of the timeline that holds this time.
+/// The interval of the timeline that contains a time.
 fn interval(at_s: f64) -> usize {
     (chart::whole(at_s * 1e9) / INTERVAL) as usize
 }
@@ -462,7 +447,7 @@ fn spread(times: impl Iterator<Item = f64>) -> Option<Spread> {
     (!times.is_empty()).then(spread)
 }
 
-/// The least of the rising `times` that so large a share is no longer than.
+/// The smallest of the ascending `times` that is at least as long as this share of them.
 fn quantile<T: Copy + Default>(times: &[T], share: f64) -> T {
     let rank = chart::whole((times.len() as f64 * share).ceil()).max(1) as usize;
     times.get(rank - 1).copied().unwrap_or_default()
@@ -512,14 +497,14 @@ mod tests {
         Injected { t: 2_000 * MS, what: "kill", nodes: vec![1], led: vec![1], recovered }
     }
 
-    /// An operation each millisecond, except for 20 after the kill.
+    /// An operation each millisecond, except for 20 ms after the kill.
     fn loaded() -> Loaded {
         let quiet = 2_000..2_020;
         let times = (1_000..3_000).filter(|ms| !quiet.contains(ms));
         let sample = |ms| Sample { returned: ms * MS, took: 100_000, many: false };
         let probe = |ms| Probe { invoked: ms * MS - 200_000, returned: ms * MS };
         let mut probes: Vec<Probe> = times.clone().map(probe).collect();
-        // Sent before the kill and answered after it: it says nothing about who answered.
+        // Sent before the kill and answered after it: it does not show which leader answered.
         probes.push(Probe { invoked: 1_999 * MS, returned: 2_001 * MS });
         // Sent just after the kill, and answered with those sent later.
         probes.push(Probe { invoked: 2_001 * MS, returned: 2_019 * MS + 500_000 });

@@ -33,74 +33,73 @@ use super::with_causes;
 use crate::bench::{Phase, Watch};
 use crate::generator::{self, Settings, Workload};
 
-/// Before the first fault, and after the last recovery.
+/// Quiet time before the first fault, and after the last recovery.
 const QUIET: Duration = Duration::from_secs(2);
-/// How long replicas may take to be at one position when nothing is asked of them any more.
+/// How long replicas may take to reach one position when there is no load.
 const AGREE_WITHIN: Duration = Duration::from_secs(30);
 const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
-/// Reading everything and putting records: many at a time, for it is not measured.
+/// Reading everything and putting records: many concurrently, because this is not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);
 const MANY_AT_A_TIME: usize = MANY.clients;
-/// The number of the writer of this process; those of clients that are killed come after it.
+/// Writer number of this process. Those of client processes follow it.
 const WRITER: u16 = 1;
 
-/// When to come to an end.
+/// When the faults end.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// So long after the first fault may come.
+    /// This long after the first fault may come.
     After(Duration),
-    /// So many kills, of nodes or clients.
+    /// After this many kills, of nodes or clients.
     Kills(usize),
-    /// So many faults of any kind.
+    /// After this many faults of any kind.
     Faults(usize),
 }
 
-/// What to do.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// When no more faults are done.
     pub end: End,
-    /// The kinds of faults.
+    /// Kinds of faults.
     pub kinds: Vec<Kind>,
-    /// The nodes that they are done to.
+    /// Nodes that faults prefer.
     pub target: Target,
-    /// The longest that a node is stopped.
+    /// Longest stop of a node.
     pub stop_max: Duration,
-    /// Sessions, each with one operation under way.
+    /// Sessions, each with one operation in flight.
     pub clients: usize,
-    /// Operations a second of all sessions; without it as many as are answered.
+    /// Operations per second of all sessions; without pause if `None`.
     pub rate: Option<f64>,
-    /// Records that are put before the first fault.
+    /// Records put before the first fault.
     pub records: u64,
     /// Bytes of the value of each record.
     pub value_bytes: usize,
-    /// How what only reads is done: some of it in each of these ways.
+    /// Read-only operations are each done in one of these modes.
     pub read_modes: Vec<ReadMode>,
-    /// What all choices are drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Where the history is kept. Without it, it is kept in the temporary directory, and only if something is
-    /// wrong.
+    /// Path of the history. If `None`, it is kept in the temporary directory, and only if something
+    /// is wrong.
     pub history: Option<PathBuf>,
 }
 
-/// The program's part in a run.
+/// Functions of the program that a run calls.
 #[derive(Clone, Copy)]
 pub struct Program {
     /// Makes the command that runs a client in a process of its own.
     pub client: ClientCommand,
-    /// Is told of nodes that cannot be started again.
+    /// Called for nodes that cannot be restarted.
     pub tell: fn(SuperviseError),
 }
 
-/// Somebody who looks on at a run, and may want it to end.
+/// Observer of a run, which may end it early.
 pub trait Observer: Watch {
-    /// A part begins of which no measure is known.
+    /// A phase without a measure of progress begins.
     fn message(&mut self, what: &'static str);
     /// Faults begin.
     fn begin_faults(&mut self);
     /// Takes the progress of the faults. Called every few milliseconds until [`end`](Self::end).
     fn faults(&mut self, so_far: SoFar);
-    /// The phase that had begun has ended.
+    /// The current phase has ended.
     fn end(&mut self);
     /// Whether the run is to end early. Once true, it stays so.
     fn asked(&self) -> bool;
@@ -109,13 +108,12 @@ pub trait Observer: Watch {
 /// Progress of the faults of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SoFar {
-    /// The time since faults began.
+    /// Time since faults began.
     pub elapsed: Duration,
-    /// Operations that were answered.
+    /// Answered operations.
     pub answered: u64,
-    /// Operations that failed, or of which nobody knows.
+    /// Operations that failed or have an unknown outcome.
     pub unanswered: u64,
-    /// The number of faults.
     pub faults: usize,
 }
 
@@ -123,13 +121,12 @@ pub struct SoFar {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Leave that kind of faults out, or take a cluster with larger groups.
+    /// Leave this kind of faults out, or use a cluster with larger groups.
     #[error(
         "{} takes groups of three replicas at least, and this cluster's have {replicas}",
         kind.name()
     )]
     TooFewReplicas {
-        /// The kind.
         kind: Kind,
         /// Replicas of each group.
         replicas: u8,
@@ -137,32 +134,29 @@ pub enum RunError {
     /// Put smaller records.
     #[error("values of {bytes} bytes are over this cluster's limits.value_bytes_max, {max}")]
     ValueTooLong {
-        /// What was asked for.
+        /// The requested length.
         bytes: usize,
-        /// The limit.
         max: usize,
     },
     /// No cluster runs in the directory, or none for this build.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Nothing would start nodes again.
+    /// Nodes would not be restarted.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
-    /// The cluster's memory is out of reach.
+    /// The cluster's memory cannot be reached.
     #[error("cannot reach the cluster's memory")]
     Unreachable(#[source] ConnectError),
-    /// The cluster does not take the records.
+    /// The cluster refuses the records.
     #[error("cannot put the records: {0}")]
     Records(String),
-    /// The cluster does not take the first transaction of the load.
+    /// The cluster refuses the first transaction of the load.
     #[error("cannot open the accounts")]
     Accounts(#[source] Error),
     /// The history cannot be written: name another file, or make room.
     #[error("cannot write {}", path.display())]
     History {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// The history cannot be read again.
@@ -170,7 +164,7 @@ pub enum RunError {
     Judgement(#[from] ReadError),
 }
 
-/// Reasons for which digests of all replicas were not got in time.
+/// Reasons for which the digests of all replicas were not obtained in time.
 #[derive(Debug, thiserror::Error)]
 enum DigestsError {
     #[error("{0} messages are still pending")]
@@ -187,19 +181,19 @@ pub struct Run<'a> {
     running: RunningCluster,
     driver: Driver<AnyFabric>,
     records: Records,
-    /// The nodes' hosts, if they can be parted.
+    /// The nodes' hosts, if partitions are possible.
     hosts: Option<&'a Hosts>,
-    /// Starts again what was killed, if nobody else does.
+    /// Restarts killed nodes, if no other process does.
     _supervisor: Option<Supervisor>,
 }
 
 impl<'a> Run<'a> {
-    /// Will do what is planned to the cluster in `dir`, whose nodes run on `hosts` if they are to be parted. Nodes
-    /// that nobody supervises are supervised until this is dropped.
+    /// Prepares a run on the cluster in `dir`. Partitions need the `hosts` that the nodes run on.
+    /// If no process supervises the nodes, this one does until the run is dropped.
     ///
     /// # Errors
     ///
-    /// No fault was done.
+    /// No fault was injected.
     pub fn on(
         dir: &Path,
         plan: Plan,
@@ -223,7 +217,7 @@ impl<'a> Run<'a> {
             .then(|| supervise_for_now(&directory, topology.nodes, namespaces, program.tell))
             .transpose()?;
         let driver = Driver::to(&running).map_err(RunError::Unreachable)?;
-        // So that no key is one of another run.
+        // Makes keys unique to the run.
         let run = format!("{:x}", now() ^ u64::from(std::process::id()) << 40);
         let records = Records { count: plan.records, value_bytes: plan.value_bytes, run };
         Ok(Self {
@@ -238,12 +232,13 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Puts the records, does faults under a load, reads everything back, compares the replicas and checks the
-    /// history. Returns the report, not yet [judged](Report::judged): others may have problems to add.
+    /// Puts the records, injects faults under a load, reads everything back, compares the replicas
+    /// and checks the history. Returns the report, not yet [judged](Report::judged): the caller may
+    /// have problems to add.
     ///
     /// # Errors
     ///
-    /// The faults that were done have ended, and what was written of the history is kept.
+    /// All faults injected so far have ended, and the part of the history that was written is kept.
     pub fn drive(mut self, observer: &mut dyn Observer) -> Result<Report, RunError> {
         let topology = self.running.config.topology;
         let load_s = self.fill(observer)?;
@@ -296,13 +291,13 @@ impl<'a> Run<'a> {
         if wanted {
             report.history = Some(path);
         } else {
-            // It says what is known: that nothing is wrong.
+            // Nothing is wrong, so its content is of no use.
             let _ = fs::remove_file(&path);
         }
         Ok(report)
     }
 
-    /// Puts the records. Returns how long it took.
+    /// Puts the records. Returns the time that took.
     fn fill(&mut self, observer: &mut dyn Observer) -> Result<f64, RunError> {
         if self.plan.records == 0 {
             return Ok(0.0);
@@ -316,8 +311,8 @@ impl<'a> Run<'a> {
         Ok((clock.elapsed().as_secs_f64() * 1e3).round() / 1e3)
     }
 
-    /// Does everything there is to do, many at a time; also what is left of it when somebody wants to
-    /// end, if it is `owed`. Returns what went wrong, if something did.
+    /// Runs a workload to its end, many operations concurrently, even after a request to end if it
+    /// is `owed`. Returns the error, if any.
     fn many(
         &mut self,
         workload: &mut impl Workload,
@@ -369,8 +364,8 @@ impl<'a> Run<'a> {
         load::run(&mut connect, objects, &plan, &mut scribe, gauge)
     }
 
-    /// Faults, until it is time to end, and until all are well again. Returns what was done, when it
-    /// ended, and what was not as it should be.
+    /// Injects faults until the end of the plan, and waits until all nodes are well. Returns the
+    /// faults, the end of the load, and the problems.
     fn under_chaos(
         &self,
         recorder: &Recorder,
@@ -409,7 +404,7 @@ impl<'a> Run<'a> {
         (std::mem::take(&mut chaos.done), now(), problems)
     }
 
-    /// Reads everything back, and asks every replica what it holds.
+    /// Reads everything back, and asks every replica for its digest.
     fn look_again(&mut self, recorder: &Recorder, observer: &mut dyn Observer) -> Vec<String> {
         let mut problems = Vec::new();
         let mut scribe = recorder.scribe();
@@ -439,8 +434,8 @@ impl<'a> Run<'a> {
         problems
     }
 
-    /// What every replica holds, once those of a group are at one position and nothing is pending; or
-    /// the last that they said.
+    /// The digests of all replicas, once those of each group are at one position and nothing is
+    /// pending, or the last ones after a timeout.
     fn digests(&self) -> Result<Vec<Digest>, DigestsError> {
         let deadline = Instant::now() + AGREE_WITHIN;
         let Topology { nodes, .. } = self.running.config.topology;
@@ -504,7 +499,7 @@ fn agree(digests: &[Digest]) -> bool {
         .all(|digest| *positions.entry(digest.group).or_insert(digest.position) == digest.position)
 }
 
-/// Starts again whatever is killed, for as long as this lives: nobody else does.
+/// Supervises the nodes while the result lives, because no other process does.
 fn supervise_for_now(
     directory: &Directory,
     nodes: u16,

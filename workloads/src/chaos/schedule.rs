@@ -1,9 +1,9 @@
-//! Which fault comes next: drawn from the seed, among those that a cluster must bear.
+//! The next fault: drawn from the seed, among those that a cluster must tolerate.
 //!
-//! **Invariant (never more than f).** Who is killed or evicted misses its memory until its replicas are
-//! followers again. No group ever misses more than f of its replicas at a time, for want of memory or
-//! because they are stopped: beyond that it would rightly stop, or be lost. Pauses are the exception: they stop
-//! as many nodes as there are at once, who forget nothing, so groups stop serving and lose nothing.
+//! **Invariant (at most f).** A killed or evicted replica lacks its state until it is a follower
+//! again. No group ever has more than f replicas that lack their state or are stopped: with more it
+//! would rightly stop serving, or be lost. Pauses are the exception: they stop any number of nodes
+//! at once, but no state is lost, so groups stop serving and lose nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,32 +14,33 @@ use rand::{RngExt, SeedableRng};
 use skein_multicast::config::Topology;
 use skein_protocol::ids::GroupId;
 
-/// What can be done to a cluster.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// SIGKILL to nodes, which come back without their memory.
+    /// SIGKILL to nodes, which return without their state.
     Kill,
     /// SIGSTOP to a node, and SIGCONT after a while.
     Stop,
-    /// The same for moments, again and again: so that it is stopped at one place and at another of
-    /// what it does. The last time is about as long as it takes to be suspected.
+    /// The same for short moments, repeatedly, so that the node is stopped at different points of
+    /// its work. The last stop is about as long as the timeout of suspicion.
     Stutter,
-    /// SIGSTOP to several nodes at once, to all of them at times, and SIGCONT after a while.
+    /// SIGSTOP to several nodes at once, sometimes to all, and SIGCONT after a while.
     Pause,
-    /// A node is told to end, and comes back without its memory.
+    /// A node is told to end, and returns without its state.
     Restart,
-    /// A replica that follows is told to lead.
+    /// A follower is told to lead.
     Transfer,
-    /// A leader is told to evict a replica that follows it.
+    /// A leader is told to evict a follower.
     Evict,
     /// SIGKILL to a client in the middle of transactions.
     ClientKill,
-    /// The network between a node and others is cut, both ways or one, and mended after a while.
+    /// The network between a node and others is cut, in both directions or one, and mended after a
+    /// while.
     Partition,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Kill,
         Self::Stop,
@@ -52,7 +53,7 @@ impl Kind {
         Self::Partition,
     ];
 
-    /// Its name, on the command line and in histories.
+    /// The name on the command line and in histories.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -67,13 +68,13 @@ impl Kind {
         }
     }
 
-    /// The kind called `name`.
+    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// Whom faults prefer.
+/// The nodes that faults prefer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Leaders two times out of three.
@@ -89,52 +90,50 @@ pub enum Target {
 pub enum Fault {
     /// Kill these nodes at once.
     Kill(Vec<u16>),
-    /// Stop a node, for so long.
+    /// Stop a node for this long.
     Stop(u16, Duration),
-    /// Stop a node and let it go on, for so long each, again and again.
+    /// Stop and continue a node repeatedly.
     Stutter(u16, Vec<Moment>),
-    /// Stop these nodes at once, each for so long.
+    /// Stop these nodes at once, each for its time.
     Pause(Vec<(u16, Duration)>),
-    /// Tell a node to end, and start it again.
+    /// Tell a node to end. It is restarted.
     Restart(u16),
     /// Tell a node to lead a group.
     Transfer(u16, GroupId),
-    /// Have a group's leader evict the replica of a node.
+    /// Evict the group's replica on a node.
     Evict(u16, GroupId),
-    /// Kill a client.
     ClientKill,
-    /// Part a node from others, for so long.
+    /// Partition a node from others for this long.
     Partition(u16, Parting, Duration),
 }
 
-/// Whom a node cannot reach.
+/// The extent of a partition of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// Nobody, clients among them, nor does anybody reach it.
+    /// From all hosts, including the clients', in both directions.
     FromAll,
-    /// This node, nor does it reach the one that is parted. Clients reach both.
+    /// From this node, in both directions. Clients reach both.
     FromNode(u16),
-    /// This node does not hear what the one that is parted says, which hears all.
+    /// This node does not receive what the partitioned one sends. The other direction works.
     Unheard(u16),
 }
 
-/// A node stands still, and then goes on.
+/// A stop of a node, followed by a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// So long does it stand still.
     pub stopped: Duration,
-    /// And goes on for so long at least.
+    /// Minimum of the run.
     pub goes_on: Duration,
 }
 
-/// The cluster as it is.
+/// The state of the cluster, as far as faults depend on it.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// The node that leads each group.
     pub leaders: Vec<Option<u16>>,
-    /// Nodes that are dead, stopped, or not all of whose replicas have their memory.
+    /// Nodes that are dead, stopped, or have replicas without their state.
     pub missing: BTreeSet<u16>,
-    /// Nodes that nothing is to be done to for the moment.
+    /// Nodes that must not be hit at present.
     pub spared: BTreeSet<u16>,
 }
 
@@ -144,30 +143,30 @@ pub struct Schedule {
     topology: Topology,
     kinds: Vec<Kind>,
     target: Target,
-    /// How long a node is silent until it is suspected.
+    /// Timeout after which a silent node is suspected.
     silence: Duration,
     random: SmallRng,
-    /// What was drawn and could not be borne yet. It is kept, or the kinds that can always be borne would be
-    /// most of all.
+    /// A kind that was drawn but not tolerated yet. It is kept, because otherwise the kinds that
+    /// are always tolerated would dominate.
     drawn: Option<Kind>,
 }
 
-/// The longest that a node is stopped.
+/// Longest stop of a node.
 pub const STOP_MAX: Duration = Duration::from_secs(10);
-/// The shortest.
+/// Shortest stop of a node.
 const STOP_MIN: Duration = Duration::from_millis(10);
-/// How often a node stutters, and the longest moments but for the last one.
+/// Bounds of the number of stops when a node stutters, and the longest moment except the last.
 const MOMENTS: [usize; 2] = [4, 24];
 const MOMENT_MAX: Moment =
     Moment { stopped: Duration::from_millis(20), goes_on: Duration::from_millis(10) };
-/// The shortest.
+/// The shortest moment.
 const MOMENT_MIN: Duration = Duration::from_micros(200);
-/// Between two faults.
+/// Bounds of the time between two faults.
 const GAP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
 impl Schedule {
-    /// Faults of these `kinds`, at least one, for a cluster of this shape, whose nodes suspect who is
-    /// silent for `silence`.
+    /// Faults of these `kinds`, at least one, for a cluster of this shape, whose nodes suspect a
+    /// node that is silent for `silence`.
     pub fn new(
         topology: Topology,
         kinds: Vec<Kind>,
@@ -180,17 +179,17 @@ impl Schedule {
         Self { topology, kinds, target, silence, random, drawn: None }
     }
 
-    /// How long to wait before the next.
+    /// The time until the next fault.
     pub fn gap(&mut self) -> Duration {
         self.random.random_range(GAP[0]..=GAP[1])
     }
 
-    /// The next fault, or none that could be borne now.
+    /// The next fault, or `None` if the drawn kind is not tolerated now.
     pub fn next(&mut self, view: &View, stop_max: Duration) -> Option<Fault> {
         let any = self.random.random_range(0..self.kinds.len());
         let kind = *self.drawn.get_or_insert(self.kinds[any]);
         let fault = self.of_kind(kind, view, stop_max);
-        // A kind that a cluster cannot bear when all are well, it never can.
+        // A kind that is not tolerated while all nodes are well never is.
         if fault.is_some() || (view.missing.is_empty() && view.spared.is_empty()) {
             self.drawn = None;
         }
@@ -244,7 +243,7 @@ impl Schedule {
         Moment { stopped, goes_on }
     }
 
-    /// A time between two: as often a tenth of one as the one itself.
+    /// A time between two bounds, uniform in its logarithm.
     fn time(&mut self, least: Duration, most: Duration) -> Duration {
         let (low, high) = (least.as_secs_f64().ln(), most.as_secs_f64().ln());
         let drawn = self.random.random_range(low..=high.max(low + 1e-6)).exp();
@@ -265,7 +264,7 @@ impl Schedule {
         self.one(view).map(|node| vec![node])
     }
 
-    /// Two nodes or more, of those that run.
+    /// At least two of the running nodes.
     fn pause(&mut self, view: &View, stop_max: Duration) -> Option<Fault> {
         let run = |node: &u16| !view.missing.contains(node) && !view.spared.contains(node);
         let mut nodes: Vec<u16> = (0..self.topology.nodes).filter(run).collect();
@@ -278,8 +277,8 @@ impl Schedule {
         Some(Fault::Pause(paused.collect()))
     }
 
-    /// A group that has a leader, and a node where it has a replica that follows; one whose memory may go
-    /// `missing`.
+    /// A group with a leader, and a node with a follower of the group. If `missing`, the node may
+    /// go missing.
     fn follower(&mut self, view: &View, missing: bool) -> Option<(GroupId, u16)> {
         let group = self.random.random_range(0..self.topology.groups);
         let leader = view.leaders.get(usize::from(group)).copied().flatten()?;
@@ -313,7 +312,7 @@ impl Schedule {
         (!may.is_empty()).then(|| may[self.random.random_range(0..may.len())])
     }
 
-    /// Whether every group still has its quorum without `more`.
+    /// Whether every group still has a quorum without `more`.
     fn bears(&self, view: &View, more: &BTreeSet<u16>) -> bool {
         let gone = |node: &u16| view.missing.contains(node) || more.contains(node);
         (0..self.topology.groups).map(GroupId).all(|group| {
@@ -354,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Whether who is hit is missing then, as far as f counts.
+    /// Whether the nodes hit count as missing towards f.
     fn takes_away(fault: &Fault) -> bool {
         !matches!(fault, Fault::Pause(_) | Fault::Transfer(..))
     }
@@ -463,7 +462,7 @@ mod tests {
 
     #[test]
     fn followers_of_the_group_are_told_to_lead_and_are_evicted() {
-        // Of seven nodes each group has three; the second has no leader.
+        // Each group has three replicas on seven nodes; the second group has no leader.
         let topology = Topology { nodes: 7, groups: 3, replicas: 3, engines: 1 };
         let kinds = vec![Kind::Transfer, Kind::Evict];
         let mut schedule = Schedule::new(topology, kinds, Target::Any, SILENCE, 1);

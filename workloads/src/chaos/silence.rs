@@ -1,4 +1,4 @@
-//! The longest silence after each fault: how long nobody was answered, and how long one client waited.
+//! The longest silence after each fault: the time without any answer, and the wait of one client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,38 +12,33 @@ use super::report::{Event, Injected};
 /// The longest silence after one fault, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Silence {
-    /// Between two answers, whichever clients they were for.
+    /// Between two answers to any clients.
     pub nobody: u64,
     /// From a client's request to its answer, or until it gave up.
     pub client: u64,
 }
 
-/// Such times after all faults of a kind, in milliseconds.
+/// Distribution of these times over all faults of a kind, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Silences {
-    /// How many faults.
     pub count: usize,
-    /// After half of them it was as short as this, or shorter.
     pub p50: f64,
-    /// After 90 % of them.
     pub p90: f64,
-    /// After 99 % of them.
     pub p99: f64,
-    /// After all of them.
     pub worst: f64,
 }
 
 /// By kind of fault, and whether a node that led a group was hit.
 pub type ByKind = BTreeMap<String, Silences>;
 
-/// The longest silence after each of the faults, which are in the order of their times. A silence
-/// belongs to the last fault before its end.
+/// The longest silence after each of the faults, which are sorted by time. A silence belongs to the
+/// last fault before its end.
 pub fn after(faults: &[Injected], loaded: &Loaded, to: u64) -> Vec<Silence> {
     let mut found = vec![Silence::default(); faults.len()];
     let fault_before = |time: u64| faults.partition_point(|fault| fault.t < time).checked_sub(1);
     let mut answers: Vec<u64> = loaded.samples.iter().map(|sample| sample.returned).collect();
     answers.sort_unstable();
-    // A silence at the end lasts until the load was told to stop.
+    // A silence at the end lasts until the load was stopped.
     answers.push(to.max(answers.last().copied().unwrap_or(to)));
     for pair in answers.windows(2) {
         if let Some(fault) = fault_before(pair[1]) {
@@ -58,7 +53,7 @@ pub fn after(faults: &[Injected], loaded: &Loaded, to: u64) -> Vec<Silence> {
     found
 }
 
-/// Sums up one of the times of all events by the kind of fault.
+/// The distribution of one of the times of all events, by kind of fault.
 pub fn by_kind(events: &[Event], time: impl Fn(&Event) -> f64) -> ByKind {
     let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! What is put there before a run, and what stands there after it.
+//! The records put before a run, and the reads of the final state.
 
 use skein_checker::history::{Final, RecordHeader, now, short};
 use skein_client::{Operation, Outcome, Reply, Transaction};
@@ -6,14 +6,13 @@ use skein_client::{Operation, Outcome, Reply, Transaction};
 use crate::generator::{Fault, Step, Workload};
 use crate::keys;
 
-/// Records that nothing touches: state to be copied to those who lost it.
+/// Records that the load does not touch: state that must be transferred to replicas that lost it.
 #[derive(Clone, Debug)]
 pub struct Records {
-    /// How many.
     pub count: u64,
-    /// Bytes of the value of each.
+    /// Bytes of the value of each record.
     pub value_bytes: usize,
-    /// What their keys begin with.
+    /// Part of their keys.
     pub run: String,
 }
 
@@ -23,14 +22,14 @@ impl Records {
         format!("chaos/{}/record/{number}", self.run).into_bytes()
     }
 
-    /// Its value: told by its number.
+    /// The value of record `number`, a function of the number.
     fn value(&self, number: u64) -> Vec<u8> {
         let pattern = format!("{:016x}", keys::fnv(number));
         pattern.into_bytes().into_iter().cycle().take(self.value_bytes).collect()
     }
 }
 
-/// Does something to every record, or looks at it, once.
+/// Puts or checks every record once.
 pub struct Over {
     records: Records,
     looks: bool,
@@ -45,7 +44,7 @@ impl Over {
         Self { records, looks: false, next: 0, again: Vec::new(), under_way: vec![0; clients] }
     }
 
-    /// Looks whether every record is what was put.
+    /// Checks that every record is as it was put.
     pub fn look(records: Records, clients: usize) -> Self {
         Self { looks: true, ..Self::put(records, clients) }
     }
@@ -102,17 +101,17 @@ impl Workload for Over {
     }
 }
 
-/// Reads every key that anybody has touched.
+/// Reads every key that was accessed.
 pub struct Survey {
     keys: Vec<String>,
     under_way: Vec<(String, u64)>,
     record: Option<RecordHeader>,
-    /// What was found.
+    /// The final values.
     pub found: Vec<Final>,
 }
 
 impl Survey {
-    /// Of these keys; `record` says what records are known by.
+    /// Reads these keys. `record` is the layout of values that are records.
     pub fn new(keys: Vec<String>, clients: usize, record: Option<RecordHeader>) -> Self {
         let found = Vec::with_capacity(keys.len());
         Self { keys, under_way: vec![(String::new(), 0); clients], record, found }

@@ -1,8 +1,8 @@
-//! Which cores there are, and how far apart they are at the moment.
+//! The cores of this machine, and the latency between them at present.
 //!
-//! On a shared machine the same figure moves by factors between one hour and the next. The time that
-//! a line of cache takes from one core to the other and back is the least that any protocol between
-//! them can take, so it is measured beside each run.
+//! On a shared machine this latency varies by factors from hour to hour. The time that a cache line
+//! takes from one core to another and back is a lower bound for any protocol between them, so it is
+//! measured beside each run.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Round trips that are timed together: reading the clock takes as long as a third of one.
+/// Round trips that are timed together: reading the clock takes a third as long as one.
 const BATCH: u64 = 100;
 const BATCHES: usize = 500;
-/// Whoever shares the cores with us must not make this last for ever.
+/// Bound of the measurement when other processes use the cores.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// The cores that this process may use.
@@ -23,7 +23,7 @@ pub fn usable() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
 }
 
-/// Keeps the calling thread on `core`. Where that is not allowed it stays where it was.
+/// Pins the calling thread to `core`. If that is not permitted, the thread stays where it is.
 pub fn pin(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
@@ -32,8 +32,8 @@ pub fn pin(core: usize) {
     }
 }
 
-/// Nanoseconds from one core to another and back through shared memory, both spinning: the median.
-/// `None` with one core only.
+/// Median of the nanoseconds from one core to another and back through shared memory, both
+/// spinning; `None` with a single core.
 pub fn round_trip_ns() -> Option<f64> {
     let cores = usable();
     let (here, there) = (*cores.first()?, *cores.last()?);
@@ -66,7 +66,7 @@ pub fn round_trip_ns() -> Option<f64> {
     took.get(took.len() / 2).copied()
 }
 
-/// A word with a line of cache to itself.
+/// A word in a cache line of its own.
 #[repr(align(128))]
 struct Line(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The replicas: real engines, and a state machine that replies.
+//! The replicas of an experiment: real engines, and a state machine that only replies.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,27 +17,26 @@ use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
 
-/// What all processes of an experiment know.
+/// Parameters that all processes of an experiment share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Layout {
-    /// Which replicas there are.
     pub topology: Topology,
-    /// How large their memory is.
+    /// Sizes of their memory.
     pub tuning: Tuning,
-    /// Where they meet.
+    /// Where they connect.
     pub place: MeetingPlace,
 }
 
-/// Where the processes of an experiment meet.
+/// The medium by which the processes of an experiment connect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MeetingPlace {
-    /// In shared memory, in this directory.
+    /// Shared memory in this directory.
     Shm(PathBuf),
-    /// At addresses.
+    /// TCP addresses.
     Tcp {
-        /// One for each engine: those of node 0 first.
+        /// One per engine, those of node 0 first.
         addresses: Vec<String>,
-        /// With which they know each other; none if connections are not encrypted.
+        /// Certificates; `None` if connections are not encrypted.
         papers: Option<Papers>,
     },
 }
@@ -45,16 +44,15 @@ pub enum MeetingPlace {
 /// One certificate for all processes of an experiment, PEM.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Papers {
-    /// The certificate of the authority that has made it.
+    /// Certificate of the issuing authority.
     pub authority: String,
-    /// The certificate itself, for [`NAME`](Self::NAME).
+    /// The certificate for [`NAME`](Self::NAME).
     pub certificate: String,
-    /// Its key.
     pub key: String,
 }
 
 impl Papers {
-    /// Whom the certificate is for.
+    /// The name in the certificate.
     pub const NAME: &'static str = "experiment";
 
     fn security(&self) -> Result<Security, TlsError> {
@@ -65,24 +63,24 @@ impl Papers {
     }
 }
 
-/// The key is nobody's business.
+/// Does not print the key.
 impl fmt::Debug for Papers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Papers").finish_non_exhaustive()
     }
 }
 
-/// Why a place cannot be entered.
+/// Why a medium cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum NoGround {
-    /// It cannot be made, or reached.
+    /// It cannot be created or reached.
     Fabric(#[from] FabricError),
-    /// Its certificate is of no use.
+    /// The certificate is unusable.
     Tls(#[from] TlsError),
 }
 
-/// A place that was entered.
+/// A connected medium.
 #[derive(Clone, Debug)]
 pub enum Ground {
     /// Shared memory, of several processes or of one.
@@ -92,7 +90,7 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Where those of `layout` meet.
+    /// Connects to the medium of `layout`.
     pub fn of(layout: &Layout) -> Result<Self, NoGround> {
         let Topology { nodes, engines, .. } = layout.topology;
         match &layout.place {
@@ -119,9 +117,9 @@ impl Ground {
     }
 }
 
-/// Runs `engines`, pairs of a node and an engine's number there, in turn on this thread until `stop`.
-/// Calls `ready` when all have met those that they talk to. Several on one thread never sleep: each
-/// would sleep through what the others must do. Returns how many things were done together.
+/// Runs `engines`, pairs of a node and an engine's number there, in turn on this thread until
+/// `stop`. Calls `ready` when all are connected to their peers. Several engines on one thread never
+/// sleep, because a sleeping engine would block the others. Returns the batch statistics.
 pub fn run(
     ground: &Ground,
     layout: &Layout,

@@ -1,9 +1,9 @@
-//! The generator: sessions of one thread, in a closed or an open loop.
+//! The load generator: sessions of one thread, in a closed or an open loop.
 //!
-//! In a **closed loop** each session has a fixed number of messages under way, and multicasts the next
-//! when one is answered. In an **open loop** messages are due at times drawn beforehand, as from many
-//! who know nothing of each other, and the latency of each runs from when it was *due*: what could
-//! not be sent in time because the cluster paused counts with all of its wait.
+//! In a **closed loop** each session has a fixed number of messages in flight, and multicasts the
+//! next when one is answered. In an **open loop** messages are due at times drawn beforehand, like
+//! those of many independent clients, and the latency of each is counted from its *due* time: if a
+//! message could not be sent in time because the cluster paused, its latency includes that wait.
 
 use std::time::{Duration, Instant};
 
@@ -19,59 +19,60 @@ use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 use crate::arrivals::Arrivals;
 use crate::generator::{Errors, Progress, histogram};
 
-/// What to multicast.
+/// Parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Groups there are.
     pub groups: u16,
-    /// Groups that each message goes to, drawn for each.
+    /// Groups per message, drawn for each message.
     pub destinations: u16,
-    /// Bytes of each message.
+    /// Bytes per message.
     pub payload_bytes: usize,
     /// Sessions that multicast.
     pub clients: usize,
-    /// More of them, which say something once and are idle from then on.
+    /// Further sessions, which multicast once and are idle from then on.
     pub idle: usize,
-    /// Messages that each has under way; in an open loop, at most.
+    /// Messages in flight per session; in an open loop the maximum.
     pub depth: usize,
-    /// Messages that the replicas let a session have under way, answered ones behind an unanswered
-    /// one included.
+    /// Most messages in flight that the replicas allow a session, including answered ones behind an
+    /// unanswered one.
     pub window: usize,
-    /// Messages a second that are due, of all sessions together; a closed loop if `None`.
+    /// Arrivals per second of all sessions together; a closed loop if `None`.
     pub rate: Option<f64>,
-    /// How long to run before measuring.
+    /// Time before the measurement.
     pub warm_up: Duration,
-    /// How long to measure.
+    /// Measured time.
     pub duration: Duration,
-    /// What the destinations and the times are drawn from.
+    /// Seed of the destinations and due times.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// How long was measured.
+    /// Measured time.
     pub measured_for: Duration,
-    /// Nanoseconds until the last group's reply, of those messages whose last reply came meanwhile.
+    /// Nanoseconds until the last group's reply, of the messages whose last reply arrived in the
+    /// measured time.
     pub latency_ns: Histogram<u64>,
-    /// Replies that were wrong, and messages without one, at any time.
+    /// Wrong and missing replies at any time.
     pub errors: Errors,
-    /// Why it ended before its time, if it did.
+    /// Why the run ended early, if it did.
     pub ended_early: Option<String>,
-    /// How many things the engines did together; whoever runs them fills it in.
+    /// Batch statistics of the engines, filled in by the caller that runs them.
     pub batches: Batches,
 }
 
-/// Destinations are drawn from so many that were drawn before.
+/// Number of destination sets drawn beforehand.
 const DRAWS: usize = 4096;
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
-/// Messages without all their replies are sent again when nothing was answered for so long; and given
-/// up after so much longer.
+/// If there is no answer for this time, messages that lack replies are sent again. After a further
+/// time they are given up.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs `plan` over `access`. `watch` sees the progress ten times a second; false ends the run.
+/// Runs `plan` over `access`. `watch` receives the progress ten times a second; returning false
+/// ends the run.
 pub fn run<F: Fabric>(
     access: &mut SessionTransport<F>,
     waiting: Waiting,
@@ -99,27 +100,27 @@ pub fn run<F: Fabric>(
 struct Client {
     key: SessionKey,
     unanswered: usize,
-    /// By sequence number, modulo the window.
+    /// Indexed by sequence number modulo the window.
     under_way: Vec<UnderWay>,
 }
 
 #[derive(Clone, Copy)]
 struct UnderWay {
     sequence: u64,
-    /// When it was sent, or was to be.
+    /// When it was sent or due.
     since: Instant,
     unanswered: GroupSet,
 }
 
 struct Load {
     plan: Plan,
-    /// The idle ones last.
+    /// Idle sessions last.
     clients: Vec<Client>,
     payload: Vec<u8>,
     destinations: Vec<GroupSet>,
     drawn: usize,
     arrivals: Option<Arrivals>,
-    /// The session that the next message that is due goes to.
+    /// The session that sent last. The next due message goes to the one after it.
     turn: usize,
     under_way: usize,
     returned: u64,
@@ -169,7 +170,7 @@ impl Load {
         mut waiter: Waiter,
         watch: &mut dyn FnMut(Progress) -> bool,
     ) {
-        // Sessions by their keys, which count from 0.
+        // Sessions are found by their keys, which count from 0.
         assert!(self.clients.iter().enumerate().all(|(i, client)| client.key.0 as usize == i));
         if self.arrivals.is_none() {
             (0..self.plan.clients).for_each(|client| self.fill(access, client, self.began));
@@ -216,7 +217,7 @@ impl Load {
             }
             if worked {
                 waiter.worked(access.fabric());
-                // Whoever is busy looks at the clock when something is answered.
+                // A busy generator reads the clock only when something was answered.
                 if last_answer < watch_at {
                     continue;
                 }
@@ -246,12 +247,13 @@ impl Load {
         }
     }
 
-    /// Has `client` multicast as much as it may have under way.
+    /// Sends messages of `client` until its limit is reached.
     fn fill<F: Fabric>(&mut self, access: &mut SessionTransport<F>, client: usize, now: Instant) {
         while self.send(access, client, now) {}
     }
 
-    /// Sends what is due, to the sessions in turn. Returns how long until the next is.
+    /// Sends the messages that are due, to the sessions in turn. Returns the time until the next is
+    /// due.
     fn send_due<F: Fabric>(&mut self, access: &mut SessionTransport<F>) -> Duration {
         loop {
             let Some(arrivals) = &mut self.arrivals else { return LONGEST_WAIT };
@@ -262,7 +264,7 @@ impl Load {
             if due > now {
                 return (due - now).min(LONGEST_WAIT);
             }
-            // One whose window is full is passed over; if all are, the message waits.
+            // A session with a full window is skipped. If all are full, the message waits.
             let sessions = self.plan.clients;
             let sent = (0..sessions).any(|_| {
                 self.turn = (self.turn + 1) % sessions;
@@ -333,7 +335,7 @@ impl Load {
     }
 }
 
-/// As many groups as a message goes to, each as likely as any other.
+/// A uniformly random set of as many groups as a message has.
 pub(super) fn draw(random: &mut SmallRng, plan: &Plan) -> GroupSet {
     let mut set = GroupSet::EMPTY;
     while set.len() < usize::from(plan.destinations) {
@@ -353,7 +355,7 @@ mod tests {
     use super::*;
     use crate::multicast::engines::{self, Ground, Layout, MeetingPlace};
 
-    /// Engines of three nodes, each on a thread, and `plan` over them.
+    /// Runs `plan` over engines of three nodes, each on a thread.
     fn measure(plan: &Plan, watch: &mut dyn FnMut(Progress) -> bool) -> Measured {
         let topology = Topology { nodes: 3, groups: plan.groups, replicas: 3, engines: 1 };
         let tuning = Tuning { window: plan.window, ..Tuning::default() };
@@ -392,7 +394,7 @@ mod tests {
         seed: 1,
     };
 
-    /// Until some hundreds were answered, however long that takes here.
+    /// Runs until some hundreds of messages were answered, however long that takes.
     fn measure_some(plan: Plan) -> Measured {
         let plan = Plan { warm_up: Duration::ZERO, duration: Duration::from_mins(2), ..plan };
         let measured = measure(&plan, &mut |progress| progress.returned < 300);
@@ -421,7 +423,8 @@ mod tests {
     fn an_open_loop_counts_the_wait_for_what_was_before() {
         let some = measure(&Plan { rate: Some(100.0), ..PLAN }, &mut |_| true);
         assert!(!some.latency_ns.is_empty() && some.errors.total() == 0, "{some:?}");
-        // With one message under way at a time and a hundred times too many, nearly all wait.
+        // With one message in flight at a time and a hundredfold overload, nearly all messages
+        // wait.
         let plan = Plan { rate: Some(1e6), clients: 1, depth: 1, ..PLAN };
         let half = measure(&plan, &mut |_| true).latency_ns.value_at_quantile(0.5);
         assert!(half > 20_000_000, "{half} ns: the wait before sending is not in it");

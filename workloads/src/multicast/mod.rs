@@ -1,5 +1,5 @@
-//! The multicast by itself, as RamCast's authors measured theirs: from a session's message to the last
-//! of its groups' replies, with a state machine that does nothing but reply.
+//! The multicast by itself, as RamCast's authors measured theirs: from a session's message to the
+//! last of its groups' replies, with a state machine that only replies.
 //!
 //! | question | module |
 //! |---|---|

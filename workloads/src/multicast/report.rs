@@ -1,7 +1,7 @@
 //! Several runs of one experiment: a JSON object, lines of CSV, or a table.
 //!
-//! One run on a shared machine says little. What is compared is the median of several, with their
-//! range beside it; each run is kept with the round trip between cores that was measured before it.
+//! One run on a shared machine says little. Compared are medians of several runs, with their
+//! ranges; each run is kept with the round trip between cores that was measured before it.
 
 use std::fmt::Write as _;
 
@@ -16,51 +16,49 @@ use crate::generator::histogram;
 use crate::neighbours::Neighbours;
 use crate::report::{Latency, Machine, ccdf, date, millis};
 
-/// What is told of an experiment besides what was measured.
+/// Parameters of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
     /// Always `multicast`.
     pub workload: &'static str,
-    /// The command that does it again.
+    /// The command line.
     pub command: String,
     /// `processes`, a process for each node; `threads` of one process; or `simulated`.
     pub placement: &'static str,
-    /// What joins them: `shm`, `tcp` or `tls`; if simulated, `rdma`.
+    /// `shm`, `tcp` or `tls`; `rdma` if simulated.
     pub fabric: &'static str,
     /// How engines and generator wait: `adaptive`, `busy` or `park`.
     pub waiting: String,
-    /// Groups that each message goes to.
+    /// Groups per message.
     pub destinations: u16,
-    /// Bytes of each message.
+    /// Bytes per message.
     pub payload_bytes: usize,
     /// Sessions that multicast.
     pub clients: usize,
-    /// More sessions, which are connected and idle.
+    /// Further sessions, connected and idle.
     pub idle: usize,
-    /// Messages that each may have under way.
+    /// Most messages in flight per session.
     pub window: usize,
-    /// Messages a second that were due, of an open loop.
+    /// Arrivals per second of an open loop.
     pub rate: Option<f64>,
-    /// Processes that computed beside it; null if it started none.
+    /// Processes that computed beside it; `None` if there were none.
     pub neighbours: Option<Neighbours>,
-    /// How long each run was measured.
+    /// Measured time of each run.
     pub duration_s: f64,
-    /// How long each ran before that.
+    /// Warm-up of each run.
     pub warmup_s: f64,
-    /// What all random choices were drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The version of Skein, and its commit.
+    /// Version of Skein, with its commit.
     pub skein: String,
-    /// When it ended, in UTC.
+    /// Date of the end, in UTC.
     pub date: String,
-    /// Where it ran.
     pub machine: Machine,
-    /// The replicas.
     pub topology: Topology,
 }
 
 impl Setting {
-    /// What `plan` says, and the rest.
+    /// The parameters in `plan`, and the others.
     pub fn new(
         plan: &Plan,
         topology: Topology,
@@ -96,38 +94,34 @@ impl Setting {
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// Messages answered by all their groups while it was measured, per second.
+    /// Messages answered by all their groups in the measured time, per second.
     pub messages_per_s: f64,
-    /// From when a message was multicast, or was due, to its last group's reply.
+    /// From the multicast or due time of a message to its last group's reply.
     pub latency_us: Latency,
-    /// From one core to another and back, just before; null on one core.
+    /// From one core to another and back, just before; `None` on one core.
     pub cross_core_ns: Option<f64>,
     /// Wrong or missing replies.
     pub errors: u64,
-    /// The first of them.
     pub first_error: Option<String>,
-    /// Why it ended before its time, or null.
+    /// Why the run ended early, if it did.
     pub ended_early: Option<String>,
 }
 
-/// Of several runs: the one in the middle, the lowest and the highest.
+/// Median and range over several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The median.
     pub median: f64,
-    /// The lowest.
     pub low: f64,
-    /// The highest.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of what was measured in each run; zeros if nothing was.
+    /// Spread of the values of several runs; zeros if there are none.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<_> = values.collect();
         values.sort_unstable_by(f64::total_cmp);
         let (low, high) = (values.first().copied(), values.last().copied());
-        // Of an even number, the lower one: it is one that was measured.
+        // Of an even number, the lower of the two middle values, so that it is a measured one.
         let median = values.get(values.len().saturating_sub(1) / 2).copied();
         let or = Option::unwrap_or_default;
         Self { median: or(median), low: or(low), high: or(high) }
@@ -137,32 +131,27 @@ impl Spread {
 /// All runs of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was done.
     #[serde(flatten)]
     pub setting: Setting,
-    /// Over the runs.
+    /// Over the runs, like the fields below.
     pub messages_per_s: Spread,
-    /// Over the runs.
     pub p50_us: Spread,
-    /// Over the runs.
     pub p95_us: Spread,
-    /// Over the runs.
     pub p99_us: Spread,
-    /// Over the runs.
     pub cross_core_ns: Option<Spread>,
-    /// Pairs of a share of all messages of all runs and the microseconds within which they returned.
+    /// Pairs of a share of all messages of all runs and the microseconds within which they
+    /// returned.
     pub distribution_us: Vec<[f64; 2]>,
-    /// How many things were done together, over all engines of all runs: at each stage, how often 1, 2
-    /// and 3, 4 to 7, and so on.
+    /// Batch sizes over all engines of all runs: per stage, the number of batches of size 1, 2 and
+    /// 3, 4 to 7, and so on.
     pub batches: Batches,
-    /// Each of them.
     pub runs: Vec<Run>,
-    /// Whether every run came to its end without an error.
+    /// Whether every run completed without an error.
     pub good: bool,
 }
 
 impl Report {
-    /// Of runs, each with the round trip between cores that was found before it.
+    /// The report of runs, each with the round trip between cores that was measured before it.
     pub fn new(setting: Setting, measured: &[(Option<f64>, Measured)]) -> Self {
         let mut all: Histogram<u64> = histogram();
         for (_, measured) in measured {
@@ -189,7 +178,7 @@ impl Report {
         }
     }
 
-    /// A line for each run, under a line of names.
+    /// A heading line, then a line for each run.
     pub fn csv(&self) -> String {
         let mut text =
             "placement,fabric,waiting,groups,destinations,replicas,payload_bytes,clients,\
@@ -213,7 +202,7 @@ impl Report {
         text
     }
 
-    /// For people. `colour` is for terminals.
+    /// The report for people. `colour` is for terminals.
     pub fn table(&self, colour: bool) -> String {
         let paint = chart::Paint(colour);
         let Setting { placement, fabric, waiting, topology, .. } = &self.setting;

@@ -5,9 +5,9 @@ use hdrhistogram::Histogram;
 use super::micros;
 use super::source::Operation;
 
-/// Pairs of a share of all operations and the microseconds within which they returned, nine to each
-/// decade of the share that is left, as far as single operations make up such a share; empty if there were
-/// none.
+/// Pairs of a share of all operations and the microseconds within which they returned: nine per
+/// decade of the remaining share, as long as that share is at least one operation; empty if there
+/// were no operations.
 pub(crate) fn distribution(nanoseconds: &Histogram<u64>) -> Vec<[f64; 2]> {
     let count = nanoseconds.len();
     if count == 0 {
@@ -20,7 +20,7 @@ pub(crate) fn distribution(nanoseconds: &Histogram<u64>) -> Vec<[f64; 2]> {
             if left * (count as f64) < 1.0 {
                 break 'decades;
             }
-            // To twelve digits, so that it is told as 0.93 and not as 0.92999….
+            // Rounded to twelve digits, so that it is printed as 0.93 and not as 0.92999….
             let share = ((1.0 - left) * 1e12).round() / 1e12;
             all.push([share, micros(nanoseconds.value_at_quantile(share))]);
         }
@@ -29,8 +29,8 @@ pub(crate) fn distribution(nanoseconds: &Histogram<u64>) -> Vec<[f64; 2]> {
     all
 }
 
-/// Points of 1 − F over time from pairs of F and a time. The end, beyond which nothing is left, has no
-/// place on a logarithmic axis.
+/// Points of 1 − F over time, from pairs of F and a time. The last pair, with a remaining share of
+/// 0, has no position on a logarithmic axis.
 pub(super) fn points(distribution: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let mut points: Vec<[f64; 2]> = Vec::with_capacity(distribution.len());
     for [share, time] in distribution {
@@ -43,8 +43,8 @@ pub(super) fn points(distribution: &[[f64; 2]]) -> Vec<[f64; 2]> {
     points
 }
 
-/// The distribution that an operation's report tells: in full, or by percentiles in reports of older
-/// versions. The longest of n operations then stands at 1/n.
+/// The distribution in an operation's report: in full, or by percentiles in reports of older
+/// versions, where the longest of n operations gets 1/n.
 pub(super) fn of_operation(operation: &Operation) -> Vec<[f64; 2]> {
     if !operation.distribution_us.is_empty() {
         return points(&operation.distribution_us);
@@ -62,8 +62,8 @@ pub(super) fn of_operation(operation: &Operation) -> Vec<[f64; 2]> {
     points(&pairs)
 }
 
-/// Steps of 1 − F of single times: the share that took at least so long, so that the longest of n stands
-/// at 1/n.
+/// Steps of 1 − F of single times: the share that took at least this long, so that the longest of n
+/// gets 1/n.
 pub(super) fn of_times(mut times: Vec<f64>) -> Vec<[f64; 2]> {
     times.sort_by(f64::total_cmp);
     let count = times.len() as f64;
@@ -126,7 +126,7 @@ mod tests {
             let count = times.len() as f64;
             for [time, left] in points {
                 prop_assert!(left > 0.0 && left <= 1.0);
-                // The histogram keeps three digits, and the report ten nanoseconds.
+                // The histogram keeps three digits, and the report is rounded to ten nanoseconds.
                 let (low, high) = (time * 1e3 * 0.998 - 10.0, time * 1e3 * 1.002 + 10.0);
                 let share = |f: &dyn Fn(f64) -> bool| {
                     times.iter().filter(|time| f(**time as f64)).count() as f64 / count

@@ -1,20 +1,20 @@
-//! The date and the command that a report carries.
+//! The date and the command in a report.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in UTC: `2026-11-23T03:45:00Z`.
+/// The current time in UTC: `2026-11-23T03:45:00Z`.
 pub fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     of(since.as_secs())
 }
 
-/// The command that runs, as it was given.
+/// The command line of this process.
 pub fn command() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("skein".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// So many seconds after the beginning of 1970.
+/// The time `seconds` after the beginning of 1970.
 fn of(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -22,7 +22,7 @@ fn of(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a day after the first of 1970, in the Gregorian calendar.
+/// Year, month and day of a number of days after 1970-01-01, in the Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years that begin in March end with the leap day; 400 of them have 146,097 days.
     let days = days + 719_468;

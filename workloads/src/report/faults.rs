@@ -1,4 +1,4 @@
-//! Faults of a measured cluster, and their traces in its timeline.
+//! Faults of a measured cluster, and their effects on its timeline.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ pub(super) struct Event {
     pub(super) at_s: f64,
     pub(super) what: String,
     pub(super) nodes: Vec<u16>,
-    /// The groups that these led; only of `--kill`.
+    /// The groups that these nodes led; only of `--kill`.
     #[serde(default)]
     pub(super) led: Vec<u16>,
     /// Only of `bench chaos`, by the groups that the nodes led.
     #[serde(default)]
     pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
-    /// The longest time in which nobody was answered.
+    /// Longest time without an answer to any client.
     #[serde(default)]
     pub(super) silence_ms: Option<f64>,
-    /// The longest for which one client waited.
+    /// Longest wait of one client.
     #[serde(default)]
     pub(super) wait_ms: Option<f64>,
-    /// Until all replicas of the nodes were followers again.
+    /// Time until all replicas of the nodes were followers again.
     #[serde(default)]
     pub(super) recovered_ms: Option<f64>,
 }
@@ -34,16 +34,16 @@ pub(super) struct Event {
 pub(super) struct Timeline {
     pub(super) interval_ms: f64,
     pub(super) ops: Vec<u64>,
-    /// The longest latency of those, in microseconds, if it says so.
+    /// Longest latency per interval in microseconds, if reported.
     #[serde(default)]
     pub(super) worst_us: Vec<u64>,
 }
 
-/// The longest that a run may be, in seconds, and the most operations of an interval.
+/// Longest run in seconds, and most operations in an interval.
 const SECONDS_MAX: f64 = 1e8;
 const OPS_MAX: u64 = 1 << 40;
 
-/// Refuses times and numbers that no benchmark writes, with which nothing could be drawn.
+/// Refuses times and numbers that no benchmark writes and that could not be drawn.
 pub(super) fn check(events: &[Event], timeline: &Timeline) -> Result<(), String> {
     let Timeline { interval_ms, ops, worst_us } = timeline;
     if !(1e-3..=1e6).contains(interval_ms) {
@@ -62,7 +62,7 @@ pub(super) fn check(events: &[Event], timeline: &Timeline) -> Result<(), String>
     }
 }
 
-/// A fault and what is seen of it.
+/// A fault and its effect.
 #[derive(Clone, Debug)]
 pub(super) struct Fault<'a> {
     /// From 1, in the order of time.
@@ -71,7 +71,7 @@ pub(super) struct Fault<'a> {
     pub(super) gap: Gap,
 }
 
-/// The traces of each fault, in the order of time.
+/// The effects of all faults, in the order of time.
 pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a>> {
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
@@ -81,7 +81,7 @@ pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a
     let mut faults = Vec::with_capacity(events.len());
     for (index, event) in events.iter().enumerate() {
         let gap = gap::after(timeline, [since, event.at_s, at(index + 1)]);
-        // What was usual before the next fault is seen after the gap of this one.
+        // The usual throughput before the next fault is measured after the gap of this one.
         since = event.at_s + gap.silent.map_or(0.0, |[_, to]| to / 1e3);
         faults.push(Fault { number: index + 1, event, gap });
     }
@@ -89,7 +89,7 @@ pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a
 }
 
 impl Event {
-    /// The nodes, by their names.
+    /// Names of the nodes.
     pub(super) fn names(&self) -> String {
         self.nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(", ")
     }
@@ -102,7 +102,7 @@ impl Event {
         groups.join(", ")
     }
 
-    /// The groups' next writes: in words, with a unit if one is asked for.
+    /// The groups' next writes in words, with `unit` after the milliseconds.
     pub(super) fn next_writes(&self, unit: &str) -> String {
         let all = self.next_write_ms.iter().map(|(group, ms)| match ms {
             Some(ms) => format!("g{group} {ms:.1}{unit}"),
@@ -124,7 +124,7 @@ impl Event {
         format!("{}{of} at {:.3} s", self.what, self.at_s)
     }
 
-    /// The same, and what is known of it.
+    /// The same with all known effects.
     pub(super) fn words(&self) -> String {
         let mut parts = vec![self.moment()];
         if !self.next_write_ms.is_empty() {
@@ -138,13 +138,13 @@ impl Event {
 }
 
 impl Fault<'_> {
-    /// The longest time for which it was felt, in milliseconds.
+    /// The longest effect of the fault, in milliseconds.
     pub(super) fn felt(&self) -> f64 {
         let written = self.event.last_write().map_or(0.0, |(_, ms)| ms);
         self.gap.length().max(written)
     }
 
-    /// The end of what is to be seen of it, in milliseconds since it.
+    /// The end of the fault's visible effect, in milliseconds after it.
     pub(super) fn seen_until(&self) -> f64 {
         let silent = self.gap.silent.map_or(0.0, |[_, to]| to);
         silent.max(self.event.last_write().map_or(0.0, |(_, ms)| ms))

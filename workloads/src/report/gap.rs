@@ -1,36 +1,37 @@
-//! The gap after a fault: for how long nobody was answered, read from a timeline.
+//! The gap after a fault: the time without any answer, read from a timeline.
 
 use skein_checker::chart::whole;
 
 use super::source::Timeline;
 
-/// The trace of a fault in a timeline, in milliseconds since the fault.
+/// The effect of a fault on a timeline, in milliseconds since the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Gap {
-    /// The longest stretch of intervals without an answer that begins soon after the fault, from where to
-    /// where, if it is longer than any in as much as a second before the fault.
+    /// Start and end of the longest stretch of intervals without an answer that begins soon after
+    /// the fault, if it is longer than all such stretches in the second before the fault.
     pub(super) silent: Option<[f64; 2]>,
-    /// When half of the usual throughput was reached again, after the silent stretch or, without one, the
-    /// fault: the first moment from which the answers of 20 ms are half as many as before the fault.
+    /// When half of the usual throughput was reached again after the silent stretch, or after the
+    /// fault if there is none: the first moment from which the answers within 20 ms are at least
+    /// half as many as before the fault.
     pub(super) regained: Option<f64>,
 }
 
 /// How long before a fault the usual throughput is measured.
 pub(super) const BEFORE_MS: f64 = 1e3;
-/// How soon after a fault a gap begins that is the fault's. Later ones have other reasons.
+/// How soon after a fault its gap begins. Later gaps have other causes.
 const SOON_MS: f64 = 100.0;
 /// How long half of the usual throughput must last.
 const LASTS_MS: f64 = 20.0;
 
 impl Gap {
-    /// How long the silent stretch is; 0 without one.
+    /// Length of the silent stretch; 0 without one.
     pub(super) fn length(&self) -> f64 {
         self.silent.map_or(0.0, |[from, to]| to - from)
     }
 }
 
-/// What is seen after a fault at `at` and before `until`, the next fault or the end; `since` is the end
-/// of the gap before or the beginning. All are in seconds.
+/// The effect of a fault at `at`, observed before `until`, the next fault or the end. `since` is
+/// the end of the gap before, or the beginning. All are in seconds.
 pub(super) fn after(timeline: &Timeline, [since, at, until]: [f64; 3]) -> Gap {
     let interval = timeline.interval_ms;
     let len = timeline.ops.len();
@@ -57,7 +58,7 @@ pub(super) fn after(timeline: &Timeline, [since, at, until]: [f64; 3]) -> Gap {
     Gap { silent, regained }
 }
 
-/// The longest stretch of zeros that begins before `soon`, the first of equally long ones.
+/// The longest stretch of zeros that begins before `soon`; the first of equally long ones.
 fn longest_silence(ops: &[u64], soon: usize) -> Option<[usize; 2]> {
     let mut longest: Option<[usize; 2]> = None;
     let mut from = 0;
@@ -82,13 +83,13 @@ mod tests {
         Timeline { interval_ms: 1.0, ops, worst_us: Vec::new() }
     }
 
-    /// 10 a millisecond, but for these stretches.
+    /// 10 operations per millisecond, except in these stretches.
     fn with(len: usize, silent: &[[usize; 2]]) -> Timeline {
         let quiet = |i| silent.iter().any(|[from, to]| (*from..*to).contains(&i));
         timeline((0..len).map(|i| if quiet(i) { 0 } else { 10 }).collect())
     }
 
-    /// Silent stretches, the gap, and why.
+    /// Silent stretches, expected gap, reason.
     type Case = (&'static [[usize; 2]], Option<[f64; 2]>, &'static str);
 
     #[test]

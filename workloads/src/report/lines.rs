@@ -1,4 +1,4 @@
-//! Which runs a line joins: those that differ in one setting, and in nothing else.
+//! The runs that a line connects: those that differ in one setting only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,17 @@ use super::settings::{Setting, Settings};
 /// A run as a figure shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// The number of its report.
+    /// Number of its report.
     pub(super) from: usize,
-    /// What was set for it.
     pub(super) settings: Settings,
-    /// Which of several values of a run is shown: `p50`, `p99`; empty if there is one.
+    /// The value shown, such as `p50` or `p99`; empty if there is only one.
     pub(super) measure: String,
-    /// Where it stands.
     pub(super) point: Point,
-    /// What it did, by which saturation is judged.
+    /// Load and results, from which saturation is judged.
     pub(super) load: Load,
 }
 
-/// A point of a line, and the reports of which it was made.
+/// A point of a line, and the numbers of its reports.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub(super) from: BTreeSet<usize>,
@@ -31,28 +29,29 @@ pub(super) struct Made {
     pub(super) load: Load,
 }
 
-/// Runs that are joined, in the order in which the setting rises; or a single one.
+/// Connected runs, ordered by the setting that varies; or a single run.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
-    /// What all of its runs have in common.
+    /// Settings common to all its runs.
     pub(super) settings: Settings,
-    /// The setting that it varies; none of a single point.
+    /// The setting that it varies; `None` for a single point.
     pub(super) along: Option<Setting>,
     pub(super) measure: String,
     pub(super) made: Vec<Made>,
 }
 
 impl Line {
-    /// The least and the greatest value of what it varies.
+    /// The least and the greatest value of the setting that varies.
     pub(super) fn ends(&self) -> [f64; 2] {
         let along = || self.made.iter().map(|made| made.along);
         [along().fold(f64::INFINITY, f64::min), along().fold(f64::NEG_INFINITY, f64::max)]
     }
 }
 
-/// Joins runs along the first setting of `axes` in which some differ; those that no line along it holds,
-/// along the next, with whatever other runs belong to that line. Runs that are then in no line become
-/// single points. Runs with the same settings repeat each other: they are one point, their median.
+/// Connects runs along the first setting of `axes` in which some differ. Runs in no such line are
+/// connected along the next setting, together with other runs that belong to that line. Runs that
+/// remain become single points. Runs with equal settings are repetitions: they become one point,
+/// their median.
 pub(super) fn join(runs: &[Run], axes: &[Setting]) -> Vec<Line> {
     let mut joined = BTreeSet::new();
     let mut lines = Vec::new();
@@ -86,7 +85,7 @@ fn line(runs: &[&Run], axis: Option<Setting>) -> Line {
     let along = |run: &Run| axis.map_or(0.0, |axis| run.settings.number(axis));
     let mut by_value: BTreeMap<u64, Vec<&Run>> = BTreeMap::new();
     for run in runs {
-        // Of numbers that are not negative the bits are ordered as they are.
+        // The bits of non-negative numbers are ordered like the numbers.
         by_value.entry(along(run).max(0.0).to_bits()).or_default().push(run);
     }
     let mut made: Vec<_> = by_value
@@ -101,7 +100,7 @@ fn line(runs: &[&Run], axis: Option<Setting>) -> Line {
     Line { settings, along: axis, measure: runs[0].measure.clone(), made }
 }
 
-/// Runs with the same settings as one point: medians, with the range of all of them.
+/// Runs with equal settings as one point: medians, with the range of all of them.
 fn repetitions(along: f64, runs: &[&Run]) -> Made {
     let median = |of: &dyn Fn(&Run) -> f64| {
         let mut values: Vec<_> = runs.iter().map(|run| of(run)).collect();

@@ -1,6 +1,6 @@
-//! The options of a command that a report does not tell by a name of its own.
+//! The options of a command that have no field of their own in a report.
 
-/// Options that reports tell otherwise, and whether a value follows.
+/// Options that have a field in reports, and whether a value follows.
 const TOLD: [(&str, bool); 33] = [
     ("-w", true),
     ("--workload", true),
@@ -29,7 +29,7 @@ const TOLD: [(&str, bool); 33] = [
     ("--threads", false),
     ("--processes", false),
     ("--simulated", false),
-    // Options that set nothing of what is measured.
+    // Options that do not change what is measured.
     ("--no-load", false),
     ("--seed", true),
     ("--runs", true),
@@ -38,8 +38,8 @@ const TOLD: [(&str, bool); 33] = [
     ("--csv", false),
 ];
 
-/// The options of a command that nothing else in a report tells, in the order of their names. A file that
-/// something is recorded in counts without its name.
+/// The options of a command that have no field in a report, sorted by name. The file of `--history`
+/// counts without its name.
 pub(super) fn options(command: &str) -> String {
     let mut rest = Vec::new();
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -56,7 +56,7 @@ pub(super) fn options(command: &str) -> String {
             value = follows.copied();
             at += 1;
         }
-        // `-v` says more while it runs, and sets nothing.
+        // `-v` only prints more.
         if takes.is_some() || name.starts_with("-v") || name == "--verbose" {
             continue;
         }

@@ -1,24 +1,24 @@
-//! Which runs were saturated: more load brings no more throughput.
+//! Detection of saturated runs: more load brings no more throughput.
 
 use super::lines::Made;
 use super::settings::Setting;
 
-/// What a run was asked for and what it did.
+/// The load and the results of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Load {
-    /// Answers a second.
+    /// Answers per second.
     pub(super) throughput: f64,
-    /// The median, in microseconds.
+    /// Median, in microseconds.
     pub(super) latency: f64,
-    /// What was due a second, of an open loop.
+    /// Arrivals per second of an open loop.
     pub(super) offered: Option<f64>,
-    /// What was due and never invoked.
+    /// Operations that were due and never invoked.
     pub(super) refused: u64,
 }
 
-/// The share of what is due that an open loop must answer.
+/// Share of the arrivals that an open loop must answer.
 const SERVED: f64 = 0.95;
-/// What a closed loop must gain in throughput with each doubling of its load.
+/// Required growth of a closed loop's throughput per doubling of its load.
 const GAIN: f64 = 1.1;
 
 /// The rule, as the page states it.
@@ -28,19 +28,19 @@ pub(super) const RULE: &str = "A run is saturated, and its sign hollow, if more 
      10 % of throughput for each doubling of the load while its median latency rose, and so did every run of the line with more load.";
 
 impl Load {
-    /// Whether an open loop was offered more than was done.
+    /// Whether an open loop was offered more than it completed.
     pub(super) fn is_overloaded(&self) -> bool {
         self.offered.is_some_and(|rate| self.refused > 0 || self.throughput < SERVED * rate)
     }
 
-    /// Whether a closed loop gained too little against a run with a lighter load, `times` as light.
+    /// Whether a closed loop gained too little against a run with a load `times` lighter.
     fn gains_too_little(&self, lighter: &Self, times: f64) -> bool {
         let wanted = lighter.throughput * GAIN.powf(times.log2());
         self.throughput < wanted && self.latency > lighter.latency
     }
 }
 
-/// Marks the saturated points of a line, which are in the order in which `along` rises.
+/// Marks the saturated points of a line, which are sorted by `along`.
 pub(super) fn mark(made: &mut [Made], along: Option<Setting>) {
     let by_load = matches!(along, Some(Setting::Clients | Setting::Window));
     let mut best: Option<(f64, Load)> = None;
@@ -56,7 +56,7 @@ pub(super) fn mark(made: &mut [Made], along: Option<Setting>) {
             best = Some((*along, *load));
         }
     }
-    // A closed loop that gains again with more load had a mishap: it was not saturated.
+    // A closed loop that gains again with more load was disturbed, not saturated.
     let closed = made.iter_mut().rev().filter(|made| made.load.offered.is_none());
     let gains_again = closed.skip_while(|made| made.point.saturated);
     gains_again.for_each(|made| made.point.saturated = false);
@@ -72,7 +72,7 @@ mod tests {
     use super::super::plot::Point;
     use super::*;
 
-    /// Of loads, throughputs and latencies.
+    /// Which points are saturated, given loads, throughputs and latencies.
     fn marked(runs: &[(f64, f64, f64)]) -> Vec<bool> {
         let mut made: Vec<_> = runs
             .iter()
@@ -87,7 +87,7 @@ mod tests {
         made.iter().map(|made| made.point.saturated).collect()
     }
 
-    /// Runs, which are saturated, and why.
+    /// Runs, expected saturation, reason.
     type Case = (&'static [(f64, f64, f64)], &'static [bool], &'static str);
 
     #[test]

@@ -1,9 +1,9 @@
-//! What was set for a run, read from what it reports: two runs may be joined by a line along a setting
-//! only if they differ in nothing else.
+//! The settings of a run, derived from its report: a line may connect two runs along a setting only
+//! if they differ in nothing else.
 //!
-//! The seed and the date are no settings: runs that differ in these alone repeat each other. An option of
-//! the command line that the report does not tell otherwise, such as `--distribution uniform`, counts by
-//! what the command says.
+//! Seed and date are not settings: runs that differ only in these are repetitions. An option of the
+//! command line without a field in the report, such as `--distribution uniform`, is taken from the
+//! command.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::options::options;
 use super::source::{Multicast, Source, Store, What};
 use crate::neighbours::Neighbours;
 
-/// What can be set, in the order in which a legend tells it.
+/// The settings, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Setting {
     Workload,
@@ -40,7 +40,7 @@ pub(super) enum Setting {
     Waiting,
     Duration,
     WarmUp,
-    /// Whether the run came to its end.
+    /// Whether the run completed.
     Ended,
     Skein,
     Machine,
@@ -51,7 +51,7 @@ pub(super) enum Setting {
 pub(super) struct Value {
     /// With its unit.
     pub(super) words: String,
-    /// Its place along a line; 0 of what is no number.
+    /// Its position along a line; 0 if it is not a number.
     pub(super) number: f64,
 }
 
@@ -73,7 +73,7 @@ impl Settings {
         self.0.insert(setting, Value { words, number });
     }
 
-    /// All but one.
+    /// All settings but one.
     #[must_use]
     pub(super) fn without(&self, setting: Setting) -> Self {
         let mut rest = self.clone();
@@ -81,21 +81,21 @@ impl Settings {
         rest
     }
 
-    /// Their words: equal of runs with equal settings, and of no others.
+    /// A text that is equal for equal settings only.
     pub(super) fn key(&self) -> String {
         let all = self.0.iter().map(|(setting, value)| format!("{setting:?}={}", value.words));
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// What puts settings in order: by their numbers, and where these are equal by their words.
+    /// Sort key of settings: by number, then by words.
     pub(super) fn order(&self) -> Vec<(Setting, u64, String)> {
-        // Of numbers that are not negative the bits are ordered as they are.
+        // The bits of non-negative numbers are ordered like the numbers.
         let of = |value: &Value| (value.number.max(0.0).to_bits(), value.words.clone());
         let all = self.0.iter().map(|(setting, value)| (*setting, of(value)));
         all.map(|(setting, (bits, words))| (setting, bits, words)).collect()
     }
 
-    /// The settings in words, as far as `told` wants them told.
+    /// The settings that `told` selects, in words.
     pub(super) fn words(&self, told: impl Fn(Setting) -> bool) -> String {
         let all = self.0.iter().filter(|(setting, _)| told(**setting));
         all.map(|(_, value)| value.words.as_str()).collect::<Vec<_>>().join(", ")
@@ -123,7 +123,7 @@ pub(super) fn counted(number: usize, of: &str) -> String {
 }
 
 impl Source {
-    /// What was set for the run.
+    /// The settings of the run.
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         let topology = self.topology();
@@ -215,7 +215,7 @@ fn of_load(
     }
 }
 
-/// A number to two digits: runs of 2.003 s and of 2 s were meant to be equally long.
+/// A number rounded to two digits: runs of 2.003 s and of 2 s were meant to be equally long.
 fn two_digits(number: f64) -> f64 {
     if number <= 0.0 || !number.is_finite() {
         return 0.0;

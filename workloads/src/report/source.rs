@@ -1,4 +1,4 @@
-//! What other benchmarks have said, read back.
+//! Reports of other benchmarks, read back.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,30 @@ use super::{Machine, faults};
 use crate::multicast::report::Spread;
 use crate::neighbours::Neighbours;
 
-/// A report, and the file it is from.
+/// A report, and its file.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    /// The file's name.
+    /// Name of the file.
     pub(super) file: String,
-    /// Which Skein.
+    /// Version of Skein.
     pub(super) skein: String,
-    /// Where.
     pub(super) machine: Machine,
-    /// When, if it says so.
+    /// Date of the end, if reported.
     pub(super) date: Option<String>,
-    /// With which command, if it says so.
+    /// Command line, if reported.
     told: Option<String>,
-    /// How long was measured, if it says so.
+    /// Measured time, if reported.
     pub(super) duration_s: Option<f64>,
-    /// How long it ran before that, if it says so.
+    /// Warm-up, if reported.
     pub(super) warmup_s: Option<f64>,
-    /// Why it ended before its time, if it did.
+    /// Why the run ended early, if it did.
     pub(super) ended_early: Option<String>,
-    /// Operations without the reply they should have had, if it counts them.
+    /// Operations without a correct reply, if reported.
     pub(super) errors: Option<u64>,
-    /// What it measured.
     pub(super) what: What,
 }
 
-/// What a report is of.
+/// The kind and content of a report.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// `bench multicast`.
@@ -53,7 +51,7 @@ pub(super) enum What {
     Peers(Peers),
 }
 
-/// Of `bench multicast`: see [`crate::multicast::report`].
+/// A report of `bench multicast`: see [`crate::multicast::report`].
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Multicast {
     pub(super) command: String,
@@ -63,12 +61,12 @@ pub(super) struct Multicast {
     pub(super) destinations: u16,
     pub(super) payload_bytes: usize,
     pub(super) clients: usize,
-    /// Reports of versions without idle sessions do not speak of them.
+    /// Absent in reports of versions without idle sessions.
     #[serde(default)]
     pub(super) idle: usize,
     pub(super) window: usize,
     pub(super) rate: Option<f64>,
-    /// Processes that computed beside it, if any did.
+    /// Processes that computed beside it, if any.
     #[serde(default)]
     pub(super) neighbours: Option<Neighbours>,
     pub(super) topology: Topology,
@@ -77,10 +75,10 @@ pub(super) struct Multicast {
     pub(super) p99_us: Spread,
     pub(super) cross_core_ns: Option<Spread>,
     pub(super) distribution_us: Vec<[f64; 2]>,
-    /// By stage, how often so many were done together, by powers of two.
+    /// Batch sizes per stage, in classes that begin at powers of two.
     #[serde(default)]
     pub(super) batches: BTreeMap<String, Vec<u64>>,
-    /// What went wrong in each run, if it says so.
+    /// The end of each run, if reported.
     #[serde(default)]
     runs: Vec<Ended>,
 }
@@ -94,7 +92,7 @@ struct Ended {
     ended_early: Option<String>,
 }
 
-/// Of `bench chaos`: see [`crate::chaos::report`].
+/// A report of `bench chaos`: see [`crate::chaos::report`].
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Chaos {
     pub(super) seed: u64,
@@ -105,28 +103,28 @@ pub(super) struct Chaos {
     pub(super) timeline: Timeline,
 }
 
-/// Of `bench ycsb` and those like it: see [`super::Report`].
+/// A report of `bench ycsb` and similar benchmarks: see [`super::Report`].
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Store {
     pub(super) workload: String,
     pub(super) ops_per_s: f64,
     pub(super) clients: usize,
-    /// Sessions, if it says so: there may be fewer than clients.
+    /// Number of sessions, if reported. There may be fewer than clients.
     #[serde(default)]
     pub(super) sessions: Option<usize>,
-    /// How what only reads was done, if it says so.
+    /// Mode of read-only operations, if reported.
     #[serde(default)]
     pub(super) read_mode: Option<String>,
     pub(super) records: u64,
     pub(super) seed: u64,
     pub(super) cross_core_ns: Option<f64>,
-    /// Operations a second that were due, of an open loop.
+    /// Arrivals per second of an open loop.
     #[serde(default)]
     pub(super) rate: Option<f64>,
-    /// Of those, how many were never invoked.
+    /// Operations that were due and never invoked.
     #[serde(default)]
     pub(super) never_invoked: u64,
-    /// Processes that computed beside it, if any did.
+    /// Processes that computed beside it, if any.
     #[serde(default)]
     pub(super) neighbours: Option<Neighbours>,
     pub(super) topology: Topology,
@@ -136,18 +134,18 @@ pub(super) struct Store {
     pub(super) timeline: Timeline,
 }
 
-/// Of `bench idle`.
+/// A report of `bench idle`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Idle {
     pub(super) sessions: usize,
-    /// What all processes took, together.
+    /// Processor time of all processes together.
     pub(super) percent_of_a_core: f64,
     pub(super) duration_s: f64,
     pub(super) cross_core_ns: Option<f64>,
     pub(super) topology: Topology,
 }
 
-/// Of `workloads/peers/run`.
+/// A report of `workloads/peers/run`.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Peers {
     pub(super) topology: Topology,
@@ -157,30 +155,30 @@ pub(super) struct Peers {
 /// One store under one load, over several rounds.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Peer {
-    /// As `workloads/peers/settings.md` calls it.
+    /// Its name in `workloads/peers/settings.md`.
     pub(super) store: String,
     /// `put`, `get` or `mixed`.
     pub(super) asked: String,
     pub(super) clients: usize,
-    /// Whether something of idle priority kept the cores from sleeping.
+    /// Whether a process of idle priority kept the cores from sleeping.
     pub(super) awake: bool,
     pub(super) neighbours: Option<Neighbours>,
     pub(super) ops_per_s: Spread,
     pub(super) p99_us: Spread,
 }
 
-/// A kind of operation.
+/// The operations of one kind.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Operation {
     pub(super) count: u64,
     pub(super) latency_us: Percentiles,
-    /// Pairs of a share of all operations and the microseconds within which they returned; of older
-    /// versions, nothing.
+    /// Pairs of a share of all operations and the microseconds within which they returned; empty in
+    /// reports of older versions.
     #[serde(default)]
     pub(super) distribution_us: Vec<[f64; 2]>,
 }
 
-/// Of its latency, in microseconds.
+/// Percentiles of latency in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Percentiles {
     pub(super) p50: f64,
@@ -212,7 +210,7 @@ struct Origin {
     errors: Option<u64>,
 }
 
-/// The reports in the text of a file, one object after the other; or why it has none.
+/// The reports in the text of a file, one object after the other; or why there is none.
 pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let sources: Result<Vec<_>, serde_json::Error> =
@@ -251,12 +249,12 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
 }
 
 impl Store {
-    /// How many sessions the clients share, unless each has its own.
+    /// Number of sessions if the clients share them; `None` if each client has its own.
     pub(super) fn shared(&self) -> Option<usize> {
         self.sessions.filter(|sessions| *sessions < self.clients)
     }
 
-    /// What it was asked for and what it did.
+    /// The load and the results.
     pub(super) fn load(&self) -> Load {
         let most = self.operations.values().max_by_key(|operation| operation.count);
         Load {
@@ -267,7 +265,7 @@ impl Store {
         }
     }
 
-    /// How what only reads was done, unless as it is done if nobody says how.
+    /// Mode of read-only operations, if it is not the default.
     pub(super) fn read(&self) -> Option<&str> {
         let usual = ReadMode::default().to_string();
         self.read_mode.as_deref().filter(|mode| *mode != usual)
@@ -275,7 +273,7 @@ impl Store {
 }
 
 impl Multicast {
-    /// What it was asked for and what it did.
+    /// The load and the results.
     pub(super) fn load(&self) -> Load {
         Load {
             throughput: self.messages_per_s.median,
@@ -287,7 +285,7 @@ impl Multicast {
 }
 
 impl Source {
-    /// The command that did it, if the report says so.
+    /// The command line, if reported.
     pub(super) fn told(&self) -> Option<&str> {
         match &self.what {
             What::Multicast(multicast) => Some(&multicast.command),
@@ -295,12 +293,12 @@ impl Source {
         }
     }
 
-    /// When it ended, as the report says.
+    /// Date of the end, as reported.
     pub(super) fn ended(&self) -> &str {
         self.date.as_deref().unwrap_or("date unknown")
     }
 
-    /// The command that did it, or what is known of it.
+    /// The command line, or what is known of it.
     pub(super) fn command(&self) -> String {
         if let Some(told) = &self.told {
             return told.clone();
@@ -336,7 +334,6 @@ impl Source {
         }
     }
 
-    /// The replicas.
     pub(super) fn topology(&self) -> Topology {
         match &self.what {
             What::Multicast(Multicast { topology, .. })

@@ -1,20 +1,20 @@
-//! Strongly connected components: whatever lies on a cycle lies in one with all of the cycle.
+//! Strongly connected components: a node on a cycle shares its component with the whole cycle.
 //!
-//! Tarjan's algorithm, with a stack of its own: a chain of a million operations is no reason to
-//! recurse a million times.
+//! Tarjan's algorithm with an explicit stack, because a chain may have a million operations.
 
 use super::graph::{Graph, Reasons};
 use super::model::NONE;
 
-/// The components of more than one node, using edges for some `reasons` only.
+/// The components of more than one node in the graph of the edges with these `reasons`.
 pub(super) fn components(graph: &Graph, reasons: Reasons) -> Vec<Vec<u32>> {
     let nodes = graph.len();
-    // The order in which nodes were met, NONE before; and the first met that each leads back to.
+    // Discovery order of each node, NONE before; and the lowest discovery order that it leads back
+    // to.
     let mut met = vec![NONE; nodes];
     let mut low = vec![NONE; nodes];
     let mut next = 0;
     let mut stack: Vec<u32> = Vec::new();
-    // Nodes being looked at, and how many of their edges were followed.
+    // Nodes on the current path, with the number of their edges followed.
     let mut path: Vec<(u32, u32)> = Vec::new();
     let mut found = Vec::new();
     for root in 0..nodes as u32 {
@@ -47,7 +47,7 @@ pub(super) fn components(graph: &Graph, reasons: Reasons) -> Vec<Vec<u32>> {
             let lowest = low[node as usize];
             if lowest == met[node as usize] {
                 let at = stack.iter().rposition(|other| *other == node).expect("it was put there");
-                // Those whose component is known lead nowhere that matters.
+                // Nodes of a finished component are ignored from here on.
                 stack[at..].iter().for_each(|done| low[*done as usize] = NONE);
                 if stack.len() - at > 1 {
                     found.push(stack[at..].to_vec());
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn components_are_those_of_who_reaches_whom() {
-        // Against what reachability says, on many small graphs.
+        // Compares with reachability on many small graphs.
         let mut state = 1u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

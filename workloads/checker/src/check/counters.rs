@@ -1,4 +1,5 @@
-//! Counters: numbers that only rise, so that each is a version, told to whoever made or read it.
+//! Counters: numbers that only rise, so that each number is a version. The client that makes or
+//! reads a number learns it.
 
 use super::findings::Anomaly;
 use super::infer::{Inference, Reader, State, Within};
@@ -21,7 +22,7 @@ impl Inference<'_> {
                         untold = untold.saturating_add(by);
                         continue;
                     };
-                    // It begins with nothing, and only rises.
+                    // A counter begins at zero and only rises.
                     let Some(place) = u64::try_from(number).ok().filter(|place| *place >= by)
                     else {
                         self.findings.direct(Anomaly::WrongReply, "reply", || {
@@ -97,18 +98,18 @@ impl Inference<'_> {
         self.chain(key, &states, &readers);
     }
 
-    /// Whoever made a number, or read it, has found the one before it, and what lies between was added
-    /// by somebody who was not told. `made` are numbers and what was added to make them.
+    /// Between two known numbers, the difference must be covered by the increments made there and
+    /// by increments of unknown outcome. `made` holds numbers with the increment that made them.
     fn adds_up(&mut self, key: u32, made: Vec<(u64, u64)>, readers: &[Reader], untold: u64) {
         let words = self.words;
         let read = readers.iter().map(|reader| (reader.place, 0));
         let mut places: Vec<(u64, u64)> = made.into_iter().chain(read).collect();
-        // Who made a number comes before those who read it.
+        // The increment that made a number precedes its reads.
         places.sort_unstable_by_key(|(place, by)| (*place, u64::MAX - by));
         let (mut last, mut unexplained) = (0, 0u64);
         for (place, by) in places {
             if place == last {
-                continue; // It is explained, or it was made twice, which is told elsewhere.
+                continue; // Explained already, or made twice, which is reported elsewhere.
             }
             let Some(gap) = (place - last).checked_sub(by) else {
                 self.findings.direct(Anomaly::LostUpdate, "lost update", || {
@@ -137,9 +138,9 @@ impl Inference<'_> {
     }
 }
 
-/// What stands at a counter that was counted at least once.
+/// The number of a counter that was incremented at least once.
 fn counted(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok().filter(|number| *number > 0)?;
-    // As it is written by who counts, and not otherwise.
+    // Exactly as the store writes numbers.
     (number.to_string() == text).then_some(number)
 }

@@ -1,9 +1,10 @@
-//! Cycles: transactions that must each have come before the next, and the last before the first.
+//! Cycles: transactions each of which must precede the next, and the last the first.
 //!
-//! Of a component the worst is shown, and of that a short one: first a cycle of writes alone, then one
-//! of writes and reads of what was written, then one in which a single read missed a write, then any;
-//! and only if there is none, the same again with real time, and what follows from real time last. The search is a breadth-first one from
-//! each edge that the cycle must have, and gives up being the shortest when it has cost too much.
+//! For each component one short cycle of the worst kind is reported. The kinds are tried in this
+//! order: writes alone; writes and reads of what was written; exactly one read that missed a write;
+//! any; then the same with real time; last with the edges derived from real time. The search is
+//! breadth-first from each edge that the cycle must contain. Beyond a cost limit it no longer
+//! guarantees the shortest cycle.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,10 +14,10 @@ use super::graph::{Edge, Graph, Helper, Reasons, Why};
 use super::model::{Model, NONE, Step};
 use super::words::Words;
 
-/// So many edges are followed for one component, at most.
+/// Most edges followed per component.
 const COST_MAX: u64 = 20_000_000;
 
-/// From one transaction to another, or to somebody unknown.
+/// An edge between two transactions or unknown writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CycleEdge {
     pub(super) from: u32,
@@ -25,8 +26,9 @@ pub(super) struct CycleEdge {
     pub(super) to: u32,
 }
 
-/// What kinds of cycles are looked for, the worst first: the edges they are made of, and the one that
-/// they must have; if that says that a read [missed](is_missed) something, it is the only one that does.
+/// Kinds of cycles, the worst first: the edges allowed, and the one that the cycle must contain. If
+/// the required edge means that a read [missed](is_missed) a write, no other edge of the cycle may
+/// mean that.
 const LEVELS: [(Reasons, Option<Why>); 9] = {
     use Why::{Hidden, Late, Rt, Rw, Wr, Ww};
     [
@@ -42,8 +44,8 @@ const LEVELS: [(Reasons, Option<Why>); 9] = {
     ]
 };
 
-/// Cycles, one for each component of the worst kind that there is in each component of the graph.
-pub(super) fn find(graph: &Graph) -> Vec<Vec<CycleEdge>> {
+/// One cycle per strongly connected component, of the worst kind that occurs in it.
+pub(super) fn find(graph: &Graph) -> Vec<Vec<Link>> {
     let mut scratch = vec![NONE; graph.len()];
     let mut found = Vec::new();
     for mut nodes in components(graph, LEVELS[LEVELS.len() - 1].0) {
@@ -72,15 +74,15 @@ pub(super) fn find(graph: &Graph) -> Vec<Vec<CycleEdge>> {
 struct Search<'a> {
     graph: &'a Graph,
     reasons: Reasons,
-    /// Going along a chain of barriers is no step.
+    /// Barriers. Steps along a chain of barriers add nothing to the length.
     barriers: Vec<bool>,
     cost: u64,
-    /// In which search each node was met last, how far away, and from where by which edge.
+    /// Per node: round of the last visit, distance, predecessor, edge from it.
     met: Vec<(u32, u32, u32, Edge)>,
     round: u32,
 }
 
-/// Where a cycle goes on from, and how.
+/// Nodes of a cycle, each with the edge that leaves it.
 type Path = Vec<(u32, Edge)>;
 
 impl<'a> Search<'a> {
@@ -99,7 +101,7 @@ impl<'a> Search<'a> {
     fn shortest(mut self, first: Option<Why>) -> Option<Path> {
         let mut best: Option<(u32, Path)> = None;
         let barriers = self.barriers.clone();
-        // Every cycle goes through something that is no barrier.
+        // Every cycle contains a node that is not a barrier.
         for from in (0..self.graph.len() as u32).filter(|node| !barriers[*node as usize]) {
             for edge in self.graph.from(from).iter().copied() {
                 let begins = match first {
@@ -122,8 +124,8 @@ impl<'a> Search<'a> {
         best.map(|(_, path)| path)
     }
 
-    /// A cycle that begins with `edge` at `from`, and is shorter than `most`. If the edge is to be the
-    /// `only` one that says that a read missed something, it goes back without another.
+    /// A cycle that begins with `edge` at `from` and is shorter than `most`. With `only`, `edge` is
+    /// the only one of the cycle that means that a read missed a write.
     fn back(&mut self, from: u32, edge: Edge, only: bool, most: u32) -> Option<(u32, Path)> {
         self.round += 1;
         let began = self.length(edge);
@@ -131,7 +133,7 @@ impl<'a> Search<'a> {
         let mut queue = VecDeque::from([(edge.to(), began)]);
         while let Some((node, length)) = queue.pop_front() {
             if length > self.met[node as usize].1 {
-                continue; // There was a shorter way.
+                continue; // A shorter way was found since.
             }
             if node == from {
                 return Some((length, self.path(from, edge)));
@@ -182,8 +184,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// A path over transactions and unknown writers alone, from the one who was asked for first.
-fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<CycleEdge> {
+/// The path over transactions and unknown writers, rotated to begin at one, without barriers and
+/// junctions.
+fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
     let solid = |node: u32| !matches!(graph.helper(node), Some(Helper::Barrier | Helper::Junction));
     let steps: Vec<(u32, Edge, u32)> = path
         .iter()
@@ -208,13 +211,13 @@ fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<CycleEdge> {
     links
 }
 
-/// Whether it says that a read missed what another transaction wrote.
+/// Whether the edge means that a read missed the write of another transaction.
 fn is_missed(why: Why) -> bool {
     matches!(why, Why::Rw | Why::Late)
 }
 
-/// What a cycle is called, and what it is in the literature.
-fn name(words: &Words, cycle: &[CycleEdge]) -> (Anomaly, String) {
+/// The anomaly of a cycle, and its class in the literature.
+fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
     let count = |why| cycle.iter().filter(|link| link.why == why).count();
     let (missed, read) = (count(Why::Rw) + count(Why::Late), count(Why::Wr));
     let next = |i: usize| cycle[(i + 1) % cycle.len()].why;
@@ -249,7 +252,7 @@ fn name(words: &Words, cycle: &[CycleEdge]) -> (Anomaly, String) {
     (anomaly, class.to_owned())
 }
 
-/// A cycle in words.
+/// The evidence for a cycle, in words.
 pub(super) fn explain(
     model: &Model,
     graph: &Graph,
@@ -281,7 +284,7 @@ pub(super) fn explain(
     (anomaly, evidence)
 }
 
-/// What a kind of cycle means.
+/// The meaning of an anomaly, in words.
 fn what(anomaly: Anomaly) -> &'static str {
     match anomaly {
         Anomaly::DirtyWrite => "transactions wrote over each other in different orders",
@@ -312,16 +315,9 @@ fn unknown(graph: &Graph, words: &Words, node: u32) -> String {
     }
 }
 
-/// Why one transaction comes before another.
-fn reason(
-    model: &Model,
-    graph: &Graph,
-    words: &Words,
-    link: CycleEdge,
-    from: &str,
-    to: &str,
-) -> String {
-    let CycleEdge { from: one, why, key, to: other } = link;
+/// Why one transaction precedes the other, in words.
+fn reason(model: &Model, graph: &Graph, words: &Words, link: Link, from: &str, to: &str) -> String {
+    let Link { from: one, why, key, to: other } = link;
     let wrote = |node: u32| match graph.helper(node) {
         None => words.wrote(node, key),
         Some(_) => format!("wrote {}", words.key(key)),
@@ -358,7 +354,7 @@ fn reason(
     }
 }
 
-/// Whether a transaction found nothing at all at a key.
+/// Whether a transaction found no value at a key.
 fn missed_whole(model: &Model, transaction: u32, key: u32) -> bool {
     let first = model.steps_of(transaction).iter().find(|step| step.key() == key);
     matches!(first, Some(Step::Get { version: 0, .. }))

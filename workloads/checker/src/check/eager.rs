@@ -1,51 +1,54 @@
-//! Reads that a [search](super::witness) does as soon as they fit.
+//! Reads that a [search](super::witness) executes as soon as they fit.
 //!
-//! A read that fits and changes nothing can be done at once in every order: all else can follow it. Without
-//! that, a search that takes whoever was answered first writes over what a slower read is still to see, and
-//! finds out much later. So after every write the reads under way are looked at that read what was written.
+//! A read that fits and changes nothing can be executed at once in every order, because everything
+//! else can follow it. Without this rule, a search that takes transactions in the order of their
+//! answers overwrites values that slower reads have yet to observe, and detects that much later. So
+//! after every write the pending reads of the written keys are tried.
 //!
-//! Stale reads may come at any time. They are kept by what they saw, and found when that stands there.
+//! Stale reads may be placed at any time. They are indexed by what they observed, and executed when
+//! the state shows it.
 
 use hashbrown::HashMap;
 
 use super::scripts::{Deed, Proviso, Script, Scripts};
 
-/// The answer that a read of one key was given.
+/// The answer to a read of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sight {
     Absent,
-    /// There is a value, whichever.
+    /// There is a value. The value itself is not known.
     Present,
-    /// The length of the value, and its hash.
+    /// Length and hash of the value.
     Value(u32, u64),
 }
 
-/// Stale reads that were given the same answer.
+/// Stale reads with the same answer.
 #[derive(Default)]
 struct Waiting {
     scripts: Vec<u32>,
-    /// All before this one are done.
+    /// All scripts before this index are done.
     left: usize,
 }
 
 pub(super) struct Eager {
     reads_only: Vec<bool>,
-    /// Rises with each write, and each that is taken back.
+    /// Incremented by each write and each undone write.
     clock: u64,
-    /// Of each key, when it was written last; and when any was.
+    /// Time of the last write of each key, and of any key.
     written: Vec<u64>,
     any_written: u64,
-    /// When each script was tried last.
+    /// Time at which each script was tried last.
     tried: Vec<u64>,
     by_sight: HashMap<(u32, Sight), u32>,
     waiting: Vec<Waiting>,
-    /// Of each stale script, those it waits with, and its place among them.
+    /// For each stale script, the index of its group in `waiting` and its index within the group.
     homes: HashMap<u32, (u32, u32)>,
     /// Keys at which stale reads may fit now.
     pub(super) ready: Vec<u32>,
 }
 
-/// The keys that a script looks at or writes; `false` if it looks at ranges, too.
+/// Passes the keys that a script reads or writes to `take`. Returns `false` if it also covers
+/// ranges.
 pub(super) fn keys_of(scripts: &Scripts, script: &Script, mut take: impl FnMut(u32)) -> bool {
     let mut only_keys = true;
     for guard in scripts.guards_of(script) {
@@ -80,7 +83,7 @@ pub(super) fn keys_of(scripts: &Scripts, script: &Script, mut take: impl FnMut(u
 }
 
 fn is_read(deed: &Deed) -> bool {
-    // What was not there when it was removed has only been looked for.
+    // A delete that found no value is a read.
     let nothing = matches!(deed, Deed::Delete { flag: Some(false), .. });
     nothing || matches!(deed, Deed::Get { .. } | Deed::Exists { .. } | Deed::Scan { .. })
 }
@@ -122,7 +125,7 @@ impl Eager {
                 (*key, Sight::Value(seen.len, seen.hash))
             }
             Some(Deed::Exists { key, flag: true }) => (*key, Sight::Present),
-            // Of one key.
+            // A scan of one key.
             Some(Deed::Scan { page, .. }) => match scripts.pages[*page as usize].pairs[..] {
                 [(key, seen)] => (key, Sight::Value(seen.len, seen.hash)),
                 _ => return,
@@ -139,7 +142,8 @@ impl Eager {
         waiting.push(number);
     }
 
-    /// Stale reads that may fit where a key is as it `is`. `done` tells of scripts whether they are.
+    /// Adds to `found` the stale reads that may fit while `key` looks like one of `is`. `done`
+    /// reports whether a script is done.
     pub(super) fn stale_at(
         &mut self,
         key: u32,
@@ -162,7 +166,7 @@ impl Eager {
         self.reads_only[script as usize]
     }
 
-    /// Whether a script only reads, and something was written since it was tried that it reads.
+    /// Whether a script only reads, and a key that it reads was written since it was tried.
     pub(super) fn is_due(&self, scripts: &Scripts, number: u32) -> bool {
         if !self.reads_only(number) {
             return false;
@@ -178,7 +182,7 @@ impl Eager {
         self.tried[script as usize] = self.clock;
     }
 
-    /// A script was done.
+    /// Notes that a script was executed.
     pub(super) fn done(&mut self, scripts: &Scripts, number: u32) {
         self.changed(scripts, number);
         let ready = &mut self.ready;
@@ -187,7 +191,7 @@ impl Eager {
         }
     }
 
-    /// It was taken back.
+    /// Notes that a script was undone.
     pub(super) fn undone(&mut self, scripts: &Scripts, number: u32) {
         self.changed(scripts, number);
         self.tried[number as usize] = 0;

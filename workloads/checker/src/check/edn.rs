@@ -1,16 +1,16 @@
-//! Histories in the form that Jepsen's Elle reads, so that others can judge them.
+//! Histories in the format of Jepsen's Elle, so that another checker can judge them.
 //!
-//! Elle knows transactions on lists, and transactions on registers, and a file of one holds nothing of
-//! the other. So each file has what transactions did to keys of its kind: if all of it happened in some
-//! order, that part of it did so in the same. Events stand in the order of time, for that is where
-//! Elle takes real time from. What is refused is `:fail`, what nobody was told of `:info`, and the
-//! readings at the end are transactions of processes of their own.
+//! Elle has separate models for transactions on lists and on registers. So each file contains only
+//! the operations on keys of its kind: if an order explains the whole history, it explains this
+//! part. Events are sorted by time, because Elle derives real time from their order. A refused
+//! operation is `:fail`, one of unknown outcome is `:info`. The final reads are transactions of
+//! processes of their own.
 
 use std::io::{self, Write};
 
 use super::model::{AFTERWARDS, DIVERGED, Fate, Kind, Model as History, NEVER, NONE, Step};
 
-/// Which of Elle's models a file is for.
+/// Elle's model that a file is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// `list-append`.
@@ -20,7 +20,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// Its name in Elle.
+    /// Elle's name of the model.
     pub fn name(self) -> &'static str {
         match self {
             Self::ListAppend => "list-append",
@@ -36,7 +36,7 @@ impl Model {
     }
 }
 
-/// What happens at a moment; of one moment, those who ask come first.
+/// The two events of a transaction. Of one moment, invocations come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Invoked,
@@ -59,7 +59,7 @@ pub(super) fn write(history: &History, model: Model, out: &mut impl Write) -> io
         events.push((one.returned, Event::Ended, transaction));
     }
     events.sort_unstable();
-    // What has no end has it after everything.
+    // A transaction without an end ends after everything.
     let last = events.iter().map(|(t, ..)| *t).filter(|t| *t != NEVER).max().unwrap_or_default();
     let processes = history.transactions.iter().map(|one| one.process);
     let processes = processes.filter(|process| *process != AFTERWARDS).max().unwrap_or_default();
@@ -125,7 +125,7 @@ fn step(
     }
 }
 
-/// A string. EDN escapes what JSON does, in the same way.
+/// A string in EDN, which uses the escapes of JSON.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string is written")
 }

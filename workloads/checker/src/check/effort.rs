@@ -1,36 +1,36 @@
-//! How much is tried before a history is called undecided.
+//! Limits of the search before a history is reported as undecided.
 
-/// So many executions are tried for the whole history at least, and so many more for each transaction.
+/// Executions for the whole history: at least the first; beyond it, the second per transaction.
 const WHOLE_MIN: u64 = 4_000_000;
 const WHOLE_EACH: u64 = 8;
 /// The same for all projections of a history together.
 const PARTS_MIN: u64 = 8_000_000;
 const PARTS_EACH: u64 = 4;
-/// The same for one projection, by its own transactions.
+/// The same for one projection, by the number of its transactions.
 const PART_MIN: u64 = 20_000;
 const PART_EACH: u64 = 32;
 
-/// How much is tried, in executions of a transaction. `None` is a limit that grows with the history.
+/// Limits of the search, in executions of a transaction. `None` is a limit that grows with the
+/// history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effort {
-    /// For an order of the whole history.
     pub whole: Option<u64>,
-    /// For orders of its projections, all together.
+    /// All projections together.
     pub parts: Option<u64>,
 }
 
 impl Effort {
-    /// The limit for a history of so many transactions.
+    /// The limit for a history of `scripts` transactions.
     pub(super) fn of_whole(self, scripts: usize) -> u64 {
         self.whole.unwrap_or(WHOLE_MIN.max(WHOLE_EACH * scripts as u64))
     }
 
-    /// The limit for all projections of a history of so many transactions.
+    /// The limit for all projections of a history of `scripts` transactions.
     pub(super) fn of_parts(self, scripts: usize) -> u64 {
         self.parts.unwrap_or(PARTS_MIN.max(PARTS_EACH * scripts as u64))
     }
 
-    /// The limit for one projection that has so many transactions.
+    /// The limit for one projection of `scripts` transactions.
     pub(super) fn of_part(scripts: usize) -> u64 {
         PART_MIN.max(PART_EACH * scripts as u64)
     }

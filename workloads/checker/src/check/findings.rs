@@ -1,4 +1,4 @@
-//! What can be wrong, by name, and the evidence of it.
+//! Anomalies and the evidence for them.
 
 use std::collections::BTreeMap;
 
@@ -6,66 +6,66 @@ use serde::Serialize;
 
 use crate::history::readable;
 
-/// Pieces of evidence of one kind that are kept; all are counted.
+/// Pieces of evidence kept per anomaly. All are counted.
 const EVIDENCE_MAX: usize = 5;
 
 /// A way in which a history can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Anomaly {
-    /// Two transactions wrote over each other, in opposite orders.
+    /// Two transactions overwrote each other in opposite orders.
     DirtyWrite,
-    /// Transactions depend on each other in a circle.
+    /// Transactions depend on each other in a cycle.
     CircularInformation,
-    /// A transaction wrote over what it had not read, though it had read what came before.
+    /// A transaction overwrote a version that it had not read, though it had read an earlier one.
     LostUpdate,
-    /// A transaction saw a part of what another did.
+    /// A transaction observed a part of another's writes.
     FracturedRead,
-    /// Two transactions saw two writes in opposite orders.
+    /// Two transactions observed two writes in opposite orders.
     LongFork,
-    /// Transactions wrote by what they had read, and each missed the other's write.
+    /// Transactions wrote according to what they had read, and each missed the other's write.
     WriteSkew,
-    /// A read did not see what was acknowledged before it was asked for.
+    /// A read did not observe a write acknowledged before the read was invoked.
     StaleRead,
-    /// Transactions took effect in an order that contradicts real time, all on one shard.
+    /// Transactions on one shard took effect in an order that contradicts real time.
     RealTimeInversion,
-    /// The same, and they concern several shards.
+    /// The same with transactions on several shards.
     RealTimeInversionAcrossShards,
-    /// What was not done was read.
+    /// A value was read whose write was refused.
     AbortedRead,
-    /// What a transaction wrote and wrote over was read.
+    /// A value was read that its own transaction had overwritten.
     IntermediateRead,
     /// A transaction contradicts itself.
     InternalInconsistency,
-    /// What was acknowledged is nowhere to be seen.
+    /// An acknowledged write has no effect.
     LostWrite,
-    /// Something was done twice.
+    /// An operation was applied twice.
     DuplicateApplication,
-    /// A value was read that nobody wrote.
+    /// A value was read that no transaction wrote.
     InventedValue,
-    /// Reads of a key that are no versions of one another.
+    /// Reads of a key that are not versions of one another.
     IncompatibleOrder,
-    /// An answer that contradicts what was read.
+    /// An answer contradicts what was read.
     WrongReply,
-    /// The history contradicts itself, or breaks off.
+    /// The history contradicts itself or is incomplete.
     Contradiction,
-    /// All orders were tried, and none explains what was told.
+    /// All orders were tried, and none explains the answers.
     NoOrder,
-    /// The same, and there is one that does not keep to real time.
+    /// No order in real time explains the answers, but one without regard to real time does.
     NoOrderInTime,
 }
 
-/// What an anomaly rules out.
+/// The guarantee that an anomaly disproves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RulesOut {
-    /// There is no order in which the transactions can have happened one after the other.
+    /// No serial order of the transactions exists.
     Serializability,
-    /// There is one, but none that keeps to real time.
+    /// A serial order exists, but none that respects real time.
     StrictSerializability,
 }
 
 impl Anomaly {
-    /// Its name.
+    /// The name of the anomaly.
     pub fn name(self) -> &'static str {
         match self {
             Self::DirtyWrite => "dirty write",
@@ -91,7 +91,7 @@ impl Anomaly {
         }
     }
 
-    /// What it rules out.
+    /// The guarantee that the anomaly disproves.
     pub fn rules_out(self) -> RulesOut {
         match self {
             Self::StaleRead
@@ -103,24 +103,22 @@ impl Anomaly {
     }
 }
 
-/// One thing that is wrong, in words.
+/// One violation, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
-    /// The anomaly's name.
+    /// Name of the anomaly.
     pub anomaly: &'static str,
-    /// What the literature calls it.
+    /// The literature's name.
     pub class: String,
-    /// What it rules out.
     pub rules_out: RulesOut,
-    /// What is wrong.
     pub what: String,
     /// The transactions concerned.
     pub transactions: Vec<String>,
-    /// Why each comes before the next, and the last before the first.
+    /// Why each transaction precedes the next, and the last the first.
     pub because: Vec<String>,
 }
 
-/// Everything that is wrong.
+/// All violations.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) counts: BTreeMap<Anomaly, u64>,
@@ -128,7 +126,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Counts one more, and keeps it if it is among the first of its kind.
+    /// Counts a violation, and keeps its evidence if it is among the first of its kind.
     pub(super) fn add(&mut self, anomaly: Anomaly, evidence: impl FnOnce() -> Evidence) {
         let count = self.counts.entry(anomaly).or_default();
         *count += 1;
@@ -142,7 +140,7 @@ impl Findings {
         }
     }
 
-    /// One that is seen without a cycle.
+    /// Adds a violation that was found without a cycle.
     pub(super) fn direct(
         &mut self,
         anomaly: Anomaly,

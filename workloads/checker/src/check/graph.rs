@@ -1,16 +1,16 @@
-//! The graph of what must have come before what.
+//! The precedence graph.
 //!
-//! Its nodes are transactions, and some that stand for no transaction of the history: barriers, by
-//! which real time needs one edge in and one edge out for each transaction however many overlap;
-//! writers that nobody told of, but that must have been there; and junctions, by which everybody of
-//! one set comes before everybody of another without an edge for each pair. So there are never more
-//! edges than a few for each thing that was read or written.
+//! Its nodes are transactions and helpers. Barriers give real time with one edge in and one edge
+//! out per transaction, however many transactions overlap. Unknown writers stand for writes that
+//! must exist but that no transaction is known to have made. Junctions put all of one set before
+//! all of another without an edge per pair. So the number of edges is a small multiple of the
+//! number of reads and writes.
 
 use hashbrown::HashMap;
 
 use super::model::{COUNT_MAX, NONE};
 
-/// Why one node comes before another.
+/// Why one node precedes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(super) enum Why {
@@ -20,24 +20,27 @@ pub(super) enum Why {
     Wr = 1,
     /// It read a version, and the other wrote the next one.
     Rw = 2,
-    /// It was answered before the other was asked for.
+    /// It was answered before the other was invoked.
     Rt = 3,
-    /// The other goes on with what an edge into this node began, or ends what it began.
+    /// Continuation of an edge through a helper: the other continues or ends what an edge into this
+    /// node began.
     Via = 4,
-    /// Nobody saw what it wrote, and what the other wrote was read after it was answered: it was asked for later.
+    /// No read observed its write, and a read invoked after its answer observed the other's: the
+    /// other is later.
     Hidden = 5,
-    /// It read what others had read, or had written, before the other was asked for, by which it was written over.
+    /// It read a value of a field that the other overwrote. The value is known to have stood before
+    /// the other was invoked, because its writer or a reader of it was answered before.
     Late = 6,
 }
 
 impl Why {
-    /// Whether it says nothing of a history whose times are left out.
+    /// Whether the edge is meaningless without real time.
     pub(super) fn needs_time(self) -> bool {
         matches!(self, Self::Rt | Self::Hidden | Self::Late)
     }
 }
 
-/// Some of them.
+/// A set of reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reasons(u32);
 
@@ -57,23 +60,23 @@ impl Reasons {
     }
 }
 
-/// What stands for no transaction of the history.
+/// A node that is no transaction of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Helper {
-    /// What was answered comes before it; what is asked for later comes after it.
+    /// Transactions answered before it precede it; transactions invoked after it follow it.
     Barrier,
-    /// Somebody nobody told of, who wrote this version of the key.
+    /// Unknown writer of this version of the key.
     Writer { key: u32, version: u64 },
-    /// Everybody of one set, then everybody of another.
+    /// All of one set, then all of another.
     Junction,
 }
 
 const BITS: u32 = 29;
-// Transactions, a barrier after each, and at most four writers and junctions for each step.
+// Transactions, a barrier after each, and at most four writers and junctions per step.
 const _: () = assert!(6 * COUNT_MAX <= 1 << BITS);
 const MASK: u32 = (1 << BITS) - 1;
 
-/// An edge as it is kept: where to, why, and about which key.
+/// Target, reason and key of an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Edge {
     packed: u32,
@@ -96,7 +99,7 @@ impl Edge {
     }
 }
 
-/// Edges as they are found.
+/// A graph under construction.
 pub(super) struct Builder {
     transactions: u32,
     helpers: Vec<Helper>,
@@ -104,25 +107,25 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// Over so many transactions.
+    /// A graph of this many transactions.
     pub(super) fn new(transactions: usize) -> Self {
         Self { transactions: transactions as u32, helpers: Vec::new(), edges: Vec::new() }
     }
 
-    /// Another node.
+    /// Adds a helper.
     pub(super) fn helper(&mut self, helper: Helper) -> u32 {
         self.helpers.push(helper);
         self.transactions + self.helpers.len() as u32 - 1
     }
 
-    /// `from` comes before `to`. That a transaction comes before itself is no news.
+    /// Adds the edge "`from` precedes `to`", unless they are the same node.
     pub(super) fn edge(&mut self, from: u32, to: u32, why: Why, key: u32) {
         if from != to {
             self.edges.push((from, Edge::new(to, why, key)));
         }
     }
 
-    /// `from` was answered, or a barrier was, before `to`.
+    /// Adds an edge of real time: the transaction or barrier `from` ended before `to`.
     pub(super) fn in_time(&mut self, from: u32, to: u32) {
         self.edge(from, to, Why::Rt, NONE);
     }
@@ -135,9 +138,9 @@ impl Builder {
     }
 }
 
-/// The graph, edges by the node they lead from.
+/// The graph. Edges are sorted by source.
 pub(super) struct Graph {
-    /// How many of its nodes are transactions, which come first.
+    /// Number of transactions. They are the first nodes.
     pub(super) transactions: u32,
     helpers: Vec<Helper>,
     offsets: Vec<u32>,
@@ -157,13 +160,13 @@ impl Graph {
         &self.edges[self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize]
     }
 
-    /// What `node` is, if it is no transaction.
+    /// The helper that `node` is, or `None` for a transaction.
     pub(super) fn helper(&self, node: u32) -> Option<Helper> {
         let at = node.checked_sub(self.transactions)?;
         Some(self.helpers[at as usize])
     }
 
-    /// The same graph of some of its nodes, renumbered in the order given, with the edges between them.
+    /// The subgraph induced by `nodes`, renumbered in the order given.
     pub(super) fn part(&self, nodes: &[u32], scratch: &mut [u32]) -> Self {
         for (i, node) in nodes.iter().enumerate() {
             scratch[*node as usize] = i as u32;
@@ -182,8 +185,8 @@ impl Graph {
         Self { transactions: nodes.len() as u32, helpers: Vec::new(), offsets, edges }
     }
 
-    /// The same graph of some transactions, renumbered in the order given, with what it knows of `keys`, and
-    /// without real time.
+    /// The subgraph of some transactions, renumbered in the order given, with the edges about
+    /// `keys` and without real time.
     pub(super) fn of_keys(&self, transactions: &[u32], keys: impl Fn(u32) -> bool) -> Self {
         let mut numbers: HashMap<u32, u32> = transactions.iter().copied().zip(0..).collect();
         let mut nodes = transactions.to_vec();

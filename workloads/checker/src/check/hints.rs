@@ -1,8 +1,8 @@
-//! What must have been done before a transaction, as far as the [graph](super::graph) knows: the order in
-//! which a [witness](super::witness) is looked for.
+//! The transactions that must precede a transaction according to the [graph](super::graph). The
+//! search for a [witness](super::witness) follows this order.
 //!
-//! Real time is left out, for the search keeps to it by itself. Nodes that stand for no transaction are done
-//! as soon as everything before them is.
+//! Real time is left out, because the search respects it by itself. Helper nodes count as done as
+//! soon as all their predecessors are.
 
 use super::graph::{Graph, Why};
 use super::model::NONE;
@@ -10,17 +10,17 @@ use super::model::NONE;
 pub(super) struct Hints<'a> {
     graph: &'a Graph,
     in_time: bool,
-    /// How much of what must come before each node is not done.
+    /// Number of predecessors of each node that are not done.
     pending: Vec<u32>,
-    /// What must come before each node.
+    /// Predecessors of each node.
     offsets: Vec<u32>,
     before: Vec<u32>,
     stack: Vec<u32>,
 }
 
 impl<'a> Hints<'a> {
-    /// Of transactions, those that `matter` are still to be done. Without `in_time`, nothing is said that follows from
-    /// real time.
+    /// `matter` selects the transactions that are still to be done. Without `in_time`, edges
+    /// derived from real time are ignored.
     pub(super) fn new(graph: &'a Graph, in_time: bool, matter: impl Fn(u32) -> bool) -> Self {
         let nodes = graph.len();
         let mut offsets = vec![0u32; nodes + 1];
@@ -42,8 +42,8 @@ impl<'a> Hints<'a> {
             *place += 1;
         }
         let mut hints = Self { graph, in_time, pending, offsets, before, stack: Vec::new() };
-        // What nothing comes before is done, unless it is a transaction that matters; and what is not to be
-        // done keeps nobody waiting.
+        // Helpers without predecessors are done at once, and so are transactions that do not
+        // matter: they block no other.
         let first: Vec<u32> = (0..nodes as u32)
             .filter(|node| match graph.helper(*node) {
                 Some(_) => hints.pending[*node as usize] == 0,
@@ -56,7 +56,7 @@ impl<'a> Hints<'a> {
         hints
     }
 
-    /// A transaction is done.
+    /// Notes that a transaction is done.
     pub(super) fn done(&mut self, node: u32) {
         let Self { graph, in_time, pending, stack, .. } = self;
         stack.push(node);
@@ -71,7 +71,7 @@ impl<'a> Hints<'a> {
         }
     }
 
-    /// It is not.
+    /// Notes that a transaction is undone.
     pub(super) fn undone(&mut self, node: u32) {
         let Self { graph, in_time, pending, stack, .. } = self;
         stack.push(node);
@@ -86,16 +86,16 @@ impl<'a> Hints<'a> {
         }
     }
 
-    /// Whether nothing must be done before it.
+    /// Whether all predecessors are done.
     pub(super) fn is_free(&self, node: u32) -> bool {
         self.pending[node as usize] == 0
     }
 
-    /// A transaction that must be done before `node` can be, and before which nothing must be; `node` itself,
-    /// if there is none. `done` tells of transactions whether they are.
+    /// A transaction without open predecessors that must precede `node`, or `node` itself if there
+    /// is none. `done` reports whether a transaction is done.
     pub(super) fn first(&self, node: u32, done: impl Fn(u32) -> bool) -> u32 {
         let mut at = node;
-        // Without circles no way is longer than this.
+        // No path of an acyclic graph is longer.
         for _ in 0..self.graph.len() {
             if self.pending[at as usize] == 0 {
                 return at;
@@ -114,7 +114,8 @@ impl<'a> Hints<'a> {
     }
 }
 
-/// Whether an edge is kept to. The search keeps to real time by itself, and what follows from it is of use only then.
+/// Whether the hints use an edge. The search respects real time by itself; edges derived from it
+/// hold only in a search in real time.
 fn counts(why: Why, in_time: bool) -> bool {
     why != Why::Rt && (in_time || !why.needs_time())
 }

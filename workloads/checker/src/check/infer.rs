@@ -1,65 +1,65 @@
-//! What is known of each key: which versions it had, in which order, by whom and seen by whom.
+//! Versions of each key: their order, their writers and their readers.
 //!
-//! An order of versions is inferred from what clients saw, and no client's word is taken for what
-//! another saw. A list shows its whole past to whoever reads it. A counter that only rises is its own
-//! version. For all others the version is told with each read and each set, and rises with each
+//! The order of versions is inferred from what clients observed, and only from their own
+//! observations. A list shows its whole past to every reader. A counter that only rises is its own
+//! version. For other keys the version is returned by each read and each set, and rises with each
 //! write.
 //!
-//! **Unknown outcomes.** Who was not answered may have done all that was asked for or nothing, at any
-//! time from then on. So its writes count where somebody has seen one, and nowhere else; and as nobody
-//! knows when it ended, nothing comes after it in real time.
+//! **Unknown outcomes.** A transaction without an answer may have executed as a whole or not at
+//! all, at any time after its invocation. So its writes count only where they were observed. As its
+//! end is unknown, nothing follows it in real time.
 
 use super::findings::{Anomaly, Findings};
 use super::graph::{Builder, Helper, Why};
 use super::model::{Fate, Kind, Model, NEVER, NONE, Step};
 use super::words::Words;
 
-/// Two have written the same value: it tells nothing.
+/// Marks a value that several transactions wrote: it identifies none of them.
 pub(super) const AMBIGUOUS: u32 = NONE - 1;
 
-/// What earlier steps of the same transaction make of a step.
+/// Relation of a step to the other steps of its transaction on the same key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Within {
-    /// The transaction has read or written the key before: this read tells nothing about others.
+    /// The transaction read or wrote the key before: this read says nothing about others.
     pub(super) known: bool,
-    /// The transaction has written it before: what this read tells is told of that write.
+    /// The transaction wrote the key before: this read is about that write.
     pub(super) own: bool,
-    /// The transaction writes the key again: nobody else may see what this step leaves, or has seen of
-    /// what the transaction left.
+    /// The transaction writes the key again: no other may observe what this step leaves.
     pub(super) rewritten: bool,
 }
 
-/// Everything that is known while keys are looked at.
+/// The state of the inference.
 pub(super) struct Inference<'a> {
     pub(super) model: &'a Model,
     pub(super) words: &'a Words<'a>,
     pub(super) findings: &'a mut Findings,
     pub(super) builder: Builder,
-    /// Who writes each value: a transaction, [`NONE`] or [`AMBIGUOUS`].
+    /// Writer of each value: a transaction, [`NONE`] or [`AMBIGUOUS`].
     pub(super) writers: Vec<u32>,
-    /// Of each step.
+    /// Per step.
     pub(super) within: Vec<Within>,
     /// The transaction of each step.
     owners: Vec<u32>,
     /// Steps by key.
     offsets: Vec<u32>,
     by_key: Vec<u32>,
-    /// Where each value stands: in a list, its place from 1 on; in a register, its version.
+    /// Position of each value: in a list its index, from 1 on; in a register its version.
     pub(super) places: Vec<u64>,
-    /// Transactions that certainly were done.
+    /// Transactions that certainly executed.
     pub(super) happened: Vec<bool>,
 }
 
 /// A version of a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
-    /// Rises from one to the next.
+    /// Rises from one version to the next.
     pub(super) place: u64,
-    /// Of those who wrote it, or what it differs by from the one before, one.
+    /// A transaction that wrote the version, or one of the fields that differ from the version
+    /// before.
     pub(super) writer: u32,
 }
 
-/// A read by somebody who had not touched the key before.
+/// A read by a transaction that had not accessed the key before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reader {
     pub(super) place: u64,
@@ -131,7 +131,7 @@ impl<'a> Inference<'a> {
         all
     }
 
-    /// Whose write was seen has happened, as a whole.
+    /// Marks transactions as executed if one of their writes was observed.
     fn what_was_seen_happened(&mut self) {
         let model = self.model;
         if model.header.before {
@@ -167,9 +167,10 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// The same where keys may have values from before the history. The oldest known version of a key may be such a
-    /// value. Versions rise with each write, so a value at a later version was written in the history, and so was a
-    /// field that differs from that of the oldest known record.
+    /// The same where keys may have values from before the history. The oldest known version of a
+    /// key may be such a value. Versions rise with each write, so a value at a later version was
+    /// written in the history, and so was a field that differs from that of the oldest known
+    /// record.
     fn what_was_seen_later_happened(&mut self) {
         let model = self.model;
         for key in 0..model.keys.len() as u32 {
@@ -210,13 +211,13 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// What was done to a key: transactions and their steps.
+    /// Accesses to a key: transactions and their steps.
     pub(super) fn accesses(&self, key: u32) -> impl Iterator<Item = (u32, u32)> + use<'_, 'a> {
         let [from, to] = [key, key + 1].map(|key| self.offsets[key as usize] as usize);
         self.by_key[from..to].iter().map(|step| (self.owners[*step as usize], *step))
     }
 
-    /// The transaction that a step is of.
+    /// The transaction of a step.
     pub(super) fn owner(&self, step: u32) -> u32 {
         self.owners[step as usize]
     }
@@ -225,8 +226,8 @@ impl<'a> Inference<'a> {
         self.model.transactions[transaction as usize].fate
     }
 
-    /// Who was the last to ask of those who read the key, and not what they wrote there themselves: who was
-    /// answered before must be seen there.
+    /// The last invoked of the transactions that read the key before writing it. It must observe
+    /// all writes answered before its invocation.
     pub(super) fn last_read(&self, key: u32) -> Option<u32> {
         let reads = self.accesses(key).filter(|(transaction, step)| {
             matches!(self.model.steps[*step as usize], Step::Get { .. })
@@ -238,14 +239,14 @@ impl<'a> Inference<'a> {
             .max_by_key(|transaction| self.model.transactions[*transaction as usize].invoked)
     }
 
-    /// Whether `writer` was answered before `reader` asked.
+    /// Whether `writer` was answered before `reader` was invoked.
     pub(super) fn answered_before(&self, writer: u32, reader: u32) -> bool {
         let returned = self.model.transactions[writer as usize].returned;
         returned != NEVER && returned < self.model.transactions[reader as usize].invoked
     }
 
-    /// What is further was read at a later version, and what is as far at the same. Takes places,
-    /// versions, and who read them.
+    /// Checks that later positions were read at later versions, and equal ones at the same. Takes
+    /// positions, versions and readers.
     pub(super) fn versions_rise(&mut self, key: u32, mut read: Vec<(u64, u64, u32)>) {
         read.sort_unstable();
         for pair in read.windows(2) {
@@ -264,7 +265,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// Puts a key's versions, by place, and its readers, by place, in order.
+    /// Adds the edges between a key's versions and its readers. Both are sorted by position.
     pub(super) fn chain(&mut self, key: u32, states: &[State], readers: &[Reader]) {
         let mut tail: Option<u32> = None;
         let mut before: &[Reader] = &[];
@@ -272,7 +273,7 @@ impl<'a> Inference<'a> {
         let mut states = states.iter().copied().peekable();
         let mut writers: Vec<u32> = Vec::new();
         loop {
-            // What was read and not written here has been written by somebody who is not known.
+            // A version that was read but not written here has an unknown writer.
             let read = rest.first().map(|reader| reader.place);
             let written = states.peek().map(|state| state.place);
             let Some(place) = [read, written].into_iter().flatten().min() else { break };
@@ -284,7 +285,7 @@ impl<'a> Inference<'a> {
                 writers.push(state.writer);
             }
             if place == 0 {
-                before = here; // Nobody wrote it.
+                before = here; // The initial state, without a writer.
                 continue;
             }
             let (head, last) = match writers[..] {
@@ -293,7 +294,7 @@ impl<'a> Inference<'a> {
                     (somebody, somebody)
                 }
                 [writer] => (writer, writer),
-                // Who of them came first is not known: all came after what was before.
+                // The order of these writers is not known. All follow the version before.
                 _ => {
                     let [head, last] = [(); 2].map(|()| self.builder.helper(Helper::Junction));
                     for writer in &writers {
@@ -306,7 +307,7 @@ impl<'a> Inference<'a> {
             if let Some(tail) = tail {
                 self.builder.edge(tail, head, Why::Ww, key);
             }
-            // Who is among several writers has come before itself, which is no news.
+            // A reader that is itself among several writers needs no edge to itself.
             let other = |reader: &&Reader| head == last || !writers.contains(&reader.transaction);
             for reader in before.iter().filter(other) {
                 self.builder.edge(reader.transaction, head, Why::Rw, key);

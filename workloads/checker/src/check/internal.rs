@@ -1,4 +1,4 @@
-//! What a transaction says of itself: it sees what it has read, or written, before.
+//! Consistency of each transaction with itself: it observes what it has read or written before.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -13,28 +13,28 @@ use super::words::Words;
 struct Before {
     /// The last step that wrote it.
     wrote: Option<usize>,
-    /// The steps that read it after that.
+    /// The steps that read it after that write.
     read_own: Vec<usize>,
-    /// The versions that were told before the transaction wrote, and after.
+    /// The versions returned before the transaction's first write, and after.
     versions: [Option<u64>; 2],
-    /// What it must find next.
+    /// What the next read must find.
     known: Known,
 }
 
-/// What is known of a key within a transaction.
+/// Knowledge of a key within a transaction.
 #[derive(Clone, Debug, Default)]
 enum Known {
     #[default]
     Nothing,
-    /// A list that ends with these values; and how many it has in all, if that is known.
+    /// A list that ends with these values, and its whole length in values if that is known.
     List { length: Option<u32>, own: Vec<u32> },
-    /// This value.
+    /// Number of the value, or [`NONE`].
     Value(u32),
-    /// This number.
+    /// Number of a counter.
     Number(i64),
 }
 
-/// Looks at every transaction by itself. Returns what its steps are to each other.
+/// Checks every transaction by itself. Returns the relations between its steps.
 pub(super) fn look(model: &Model, words: &Words, findings: &mut Findings) -> Vec<Within> {
     let mut within = vec![Within::default(); model.steps.len()];
     let mut before: HashMap<u32, Before> = HashMap::new();
@@ -48,9 +48,9 @@ pub(super) fn look(model: &Model, words: &Words, findings: &mut Findings) -> Vec
         for at in from..to {
             let step = model.steps[at];
             if matches!(step, Step::At { .. }) {
-                continue; // It was looked at before anything was done.
+                continue; // The condition was evaluated before the first step.
             }
-            // Of others what was read is kept in no form that could be compared.
+            // Reads of these keys are not kept in a form that can be compared.
             let is_mixed = matches!(model.kind(step.key()), Kind::Mixed | Kind::Other);
             let Before { wrote, read_own, versions, known } = match before.entry(step.key()) {
                 Entry::Occupied(entry) => {
@@ -88,7 +88,7 @@ pub(super) fn look(model: &Model, words: &Words, findings: &mut Findings) -> Vec
     within
 }
 
-/// The version that a step was told.
+/// The version that a step returned.
 fn told(step: Step) -> Option<u64> {
     match step {
         Step::Put { version, .. } => Some(version).filter(|version| *version != 0),
@@ -97,7 +97,7 @@ fn told(step: Step) -> Option<u64> {
     }
 }
 
-/// Whether a step was answered as it must be if so much is known.
+/// Whether the result of a step agrees with `known`.
 fn fits(model: &Model, step: Step, known: &Known) -> bool {
     let number = |value: u32| {
         if value == NONE { Some(0) } else { model.values.text(value).parse::<i64>().ok() }
@@ -128,7 +128,7 @@ fn ends_with(model: &Model, key: u32, length: usize, own: &[u32]) -> bool {
     own.iter().all(|value| tokens.next() == Some(model.values.bytes(*value)))
 }
 
-/// What is known after a step.
+/// The knowledge after a step.
 fn after(model: &Model, step: Step, known: Known) -> Known {
     match step {
         Step::Get { saw: DIVERGED, .. }

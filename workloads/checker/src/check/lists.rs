@@ -1,7 +1,7 @@
-//! Lists: whoever reads one sees all that was ever appended to it, in order.
+//! Lists: every reader observes all appends so far, in order.
 //!
-//! The values in the longest reading are its versions. What was appended, and is not there, comes
-//! after all of them, for nothing is ever taken out of a list.
+//! The values of the longest read are the versions. An append whose value is missing there follows
+//! all of them, because nothing is ever removed from a list.
 
 use super::findings::Anomaly;
 use super::graph::{Helper, Why};
@@ -18,7 +18,7 @@ impl Inference<'_> {
         if unseen.is_empty() {
             return;
         }
-        // Nobody knows in which order they come, but all come after what was seen.
+        // Their order is not known, but all follow what was observed.
         let junction = self.builder.helper(Helper::Junction);
         let last = states.iter().rposition(|state| state.place <= standing);
         if let Some(at) = last {
@@ -33,7 +33,7 @@ impl Inference<'_> {
         }
     }
 
-    /// Reads of lists that are no beginnings of the longest.
+    /// Reports the reads of lists that are not prefixes of the longest.
     pub(super) fn diverged(&mut self) {
         let (model, words) = (self.model, self.words);
         for Diverged { step, value } in &model.diverged {
@@ -63,7 +63,7 @@ impl Inference<'_> {
         }
     }
 
-    /// Who read it, by how much was there. Who read what cannot be placed is evidence instead.
+    /// The readers, by the length that they read. Reads whose length cannot be placed are reported.
     fn list_readers(&mut self, key: u32) -> Vec<Reader> {
         let width = self.model.width();
         let mut readers = Vec::new();
@@ -103,7 +103,7 @@ impl Inference<'_> {
         readers
     }
 
-    /// Whether the transaction that appended `value` appended something else after it.
+    /// Whether the transaction that appended `value` appended to the same list again.
     fn is_rewritten(&self, writer: u32, value: Option<u32>) -> bool {
         let (from, to) = self.model.range(writer);
         (from..to).any(|at| match self.model.steps[at] {
@@ -112,7 +112,7 @@ impl Inference<'_> {
         })
     }
 
-    /// The values that stand in it, and who appended them.
+    /// The values of the list with their writers.
     fn list_states(&mut self, key: u32, readers: &[Reader]) -> Vec<State> {
         let (model, words) = (self.model, self.words);
         let mut states = Vec::with_capacity(model.longest(key).len() / model.width());
@@ -160,8 +160,8 @@ impl Inference<'_> {
         states
     }
 
-    /// What was appended and is not there. Adds to `states` those that were told their place, and
-    /// returns those that were not.
+    /// The appends whose value is missing. Those that returned a length are added to `states`; the
+    /// others are returned.
     fn unseen_appends(&mut self, key: u32, standing: u64, states: &mut Vec<State>) -> Vec<u32> {
         let (width, words) = (self.model.width() as u64, self.words);
         let last_read = self.last_read(key);
@@ -192,7 +192,7 @@ impl Inference<'_> {
             }
             let later = last_read.filter(|reader| self.answered_before(writer, *reader));
             if length == 0 {
-                // Of one that was seen in part, the part that was not seen is evidence of its own.
+                // If a transaction was observed in part, its missing part is evidence of its own.
                 if !seen(writer, &self.places) && untold.last() != Some(&writer) {
                     untold.push(writer);
                 }

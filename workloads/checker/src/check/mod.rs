@@ -1,41 +1,44 @@
-//! Whether a history is strictly serializable: whether its transactions can have happened one after
-//! the other, each between the moment at which it was asked for and the moment at which it was
-//! answered.
+//! Checks whether a history is strictly serializable: whether its transactions can have executed
+//! one after the other, each between its invocation and its answer.
 //!
-//! Two ways of looking at a history work together.
+//! Two methods work together.
 //!
-//! **A witness decides** (`witness`). `state` is the store as it should be: one map, and what every command does
-//! to it and is told, conditions, branches, deletes, scans and versions included. `scripts` are the commands
-//! of a history with their answers. An order of all scripts, in real time, in which the state gives every
-//! answer is a proof that the history is right. If all orders were tried and none does, it is wrong. What is
-//! not known is left open: the version of a write that nobody was told is later than the one before, and is
-//! fixed by the first who is told; of an unknown outcome it is tried that it was done, and that it was not.
-//! So there is one place that says what a command means, and no form of it needs rules of its own.
+//! **A witness decides** (`witness`). `state` is the sequential model of the store: one map, and
+//! the effect and result of every command, including conditions, branches, deletes, scans and
+//! versions. `scripts` are the commands of a history with their answers. An order of all scripts
+//! that respects real time and in which the state gives every answer proves that the history is
+//! correct. If all orders were tried and none does, the history is wrong. Unknowns are left open:
+//! the version of a write without an answer is later than the one before, and the first answer that
+//! reports it fixes it; an unknown outcome is tried both as executed and as not executed. So one
+//! module defines the meaning of all commands, and no form of a command needs rules of its own.
 //!
-//! **Inference explains, and leads the way.** After Elle (`docs/papers.md`): what clients saw tells in which
-//! order the versions of each key came (`infer`), and that tells which transaction must have come before
-//! which. A condition that held on a version is a read of it; an unknown outcome was done if any of it was
-//! seen, and then all of it. With real time (`realtime`) a history is wrong if some transaction must have
-//! come before itself (`cycles`), or if what was seen cannot be right in any order: values that nobody wrote,
-//! that were to be written by somebody who was told that they are not, that stand there twice, or are gone. If
-//! there is nothing of the kind, the search for a witness keeps to this order: in a history that is right and
-//! tells much, it goes straight to its end, and a million operations take seconds.
+//! **Inference explains, and guides the search.** After Elle (`docs/papers.md`): the observations
+//! of clients give the order of the versions of each key (`infer`), and that gives the order of
+//! transactions. A condition that held on a version is a read of it. A transaction of unknown
+//! outcome executed, as a whole, if any of its writes was observed. With real time (`realtime`) a
+//! history is wrong if some transaction must precede itself (`cycles`), or if an observation is
+//! wrong in any order: a value without a writer, a value whose write was refused, a value that
+//! occurs twice or is lost. If there is no such finding, the search for a witness follows this
+//! order: in a correct history with enough observations it does not backtrack, and a million
+//! operations take seconds.
 //!
-//! **Invariant (sound).** Nothing is reported that a strictly serializable store can have done, whatever
-//! operations of unknown outcome have done or will do. If a witness is found, there is no finding.
+//! **Invariant (sound).** Nothing is reported that a strictly serializable store can have done,
+//! whatever operations of unknown outcome did or will do. If a witness is found, there is no
+//! finding.
 //!
-//! **Projections find what is wrong in one place.** Where the search for a witness of the whole is cut off, it is
-//! made again for each key alone, and for keys that occur together (`parts`, `projection`): what is wrong on a few
-//! keys is wrong, however much else there is.
+//! **Projections find local errors.** If the search for a witness of the whole is cut off, it is
+//! repeated for each key alone and for keys that occur together (`parts`, `projection`): an error
+//! on a few keys is an error of the whole history.
 //!
-//! **Complete** it is as far as the search is not cut off: its cost is bounded, and what is not decided within
-//! the bound is [said](OrderReport::decided). Then the inference and the projections alone are the judges. Of a stale scan each pair is looked at by itself, since each group answers at a moment of
-//! its own.
+//! **Complete** it is as far as the search is not cut off: its cost is bounded, and a history that
+//! is not decided within the bound is [reported as such](Order::decided). Then only the inference
+//! and the projections judge. Each pair of a stale scan is checked by itself, because each group
+//! answers from a state of its own time.
 //!
-//! Departs from Elle in taking the store's word for versions, which rise with each write, where values
-//! do not tell; in placing appends by the length that their clients were told; and in using writers
-//! that nobody knows, who must have been there since the version changed. Versions are never believed against
-//! values: both must fit the one state.
+//! Departs from Elle in three ways: it trusts the versions that the store returns, which rise with
+//! each write, where values do not identify their writes; it places appends by the length that they
+//! returned; and it uses unknown writers, which must exist because the version changed. Versions
+//! are never trusted against values: both must fit the one state.
 
 mod components;
 mod counters;
@@ -88,42 +91,43 @@ use self::words::Words;
 use crate::chart::{Paint, grouped};
 use crate::history::{Header, ReadError, Record};
 
-/// What was found.
+/// The result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OrderReport {
-    /// Transactions looked at, those of unknown outcome included.
+pub struct Order {
+    /// Transactions, including those of unknown outcome.
     pub transactions: u64,
-    /// Operations that were answered. If there is none, there is nothing to judge.
+    /// Operations that were answered. If there is none, nothing can be judged.
     pub answered: u64,
-    /// Whether an order was found that explains everything, or all were tried. If not, only findings count.
+    /// Whether an order was found that explains everything, or all were tried. If not, only
+    /// findings count.
     pub decided: bool,
-    /// Things that were inferred to be wrong, and that an order explains: errors of the inference, which are
-    /// not counted.
+    /// Inferred findings that a witness refutes: errors of the inference. They are not in
+    /// `anomalies`.
     pub overruled: u64,
-    /// What was decided by looking at some keys at a time, if the whole was not.
+    /// The result of the projections, if the whole history was not decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Parts>,
-    /// Edges between them and what helps to order them.
+    /// Edges of the precedence graph.
     pub edges: u64,
-    /// Keys, by what they are.
+    /// Number of keys by kind.
     pub keys: BTreeMap<&'static str, u64>,
-    /// Whether nothing rules out that the transactions happened one after the other.
+    /// Whether nothing disproves serializability.
     pub serializable: bool,
-    /// Whether nothing rules out that they did so in real time. This is a proof only if `decided` is true.
+    /// Whether nothing disproves strict serializability. This is a proof only if `decided` is true.
     pub strictly_serializable: bool,
-    /// What is wrong, by name; only what occurred.
+    /// Number of violations by anomaly. Anomalies that did not occur are absent.
     pub anomalies: BTreeMap<&'static str, u64>,
-    /// The first few of each kind in full.
+    /// The first violations of each kind.
     pub evidence: Vec<Evidence>,
 }
 
-impl OrderReport {
-    /// Whether anything was found but that the history breaks off, or contradicts itself.
+impl Order {
+    /// Whether an anomaly other than an incomplete or contradictory history was found.
     pub fn is_wrong(&self) -> bool {
         self.anomalies.keys().any(|name| *name != Anomaly::Contradiction.name())
     }
 
-    /// Whether nothing was found wrong, and an order was not found either.
+    /// Whether no anomaly was found, but no order either.
     pub fn is_open(&self) -> bool {
         self.strictly_serializable && !self.decided
     }
@@ -140,7 +144,7 @@ impl OrderReport {
         }
     }
 
-    /// What the verdict rests on, in words.
+    /// The basis of the verdict, in words.
     pub fn basis(&self) -> String {
         const CUT: &str = "no order of everything was found in the time there is";
         match (&self.parts, self.decided) {
@@ -154,7 +158,7 @@ impl OrderReport {
         }
     }
 
-    /// What is wrong, for people.
+    /// The violations, for people.
     pub fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
         for (name, count) in &self.anomalies {
@@ -178,13 +182,13 @@ impl OrderReport {
     }
 }
 
-/// Takes a history, record by record.
+/// Checks a history record by record.
 pub struct Checker {
     model: Model,
 }
 
 impl Checker {
-    /// Of the history that began with `header`.
+    /// A checker of the history that began with `header`.
     pub fn new(header: &Header) -> Self {
         Self { model: Model::new(header) }
     }
@@ -194,25 +198,25 @@ impl Checker {
         self.model.take(record)
     }
 
-    /// Writes what was taken so far in the form that Elle reads. Nothing follows but [`finish`](Self::finish).
+    /// Writes the history so far in Elle's format. Only [`finish`](Self::finish) may follow.
     pub fn write_edn(&mut self, of: ElleModel, out: &mut impl io::Write) -> io::Result<()> {
         self.model.finish();
         edn::write(&self.model, of, out)
     }
 
-    /// Nothing follows.
-    pub fn finish(self) -> OrderReport {
+    /// Checks the history with the default effort.
+    pub fn finish(self) -> Order {
         self.finish_within(Effort::default())
     }
 
-    /// Nothing follows, and so much is tried.
-    pub fn finish_within(mut self, effort: Effort) -> OrderReport {
+    /// Checks the history with the given effort.
+    pub fn finish_within(mut self, effort: Effort) -> Order {
         self.model.finish();
         look(&self.model, effort)
     }
 }
 
-/// Looks at the `records` of a history that began with `header`.
+/// Checks the `records` of a history that began with `header`.
 pub fn check(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
@@ -220,7 +224,7 @@ pub fn check(
     check_within(header, records, Effort::default())
 }
 
-/// The same, and so much is tried.
+/// The same with the given effort.
 pub fn check_within(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
@@ -236,7 +240,7 @@ pub fn check_within(
 /// The result of inference on a history, without a search.
 struct Inferred {
     graph: Graph,
-    /// Transactions that certainly were done.
+    /// Transactions that certainly executed.
     happened: Vec<bool>,
     keys: BTreeMap<&'static str, u64>,
 }
@@ -302,18 +306,19 @@ fn look(model: &Model, effort: Effort) -> OrderReport {
     }
 }
 
-/// What the search came to.
+/// The result of the search.
 #[derive(Default)]
 struct Decision {
-    /// Whether it is known if there is an order.
+    /// Whether the existence of an order is decided.
     decided: bool,
-    /// How much was found that is not so.
+    /// Number of findings that the witness refutes.
     overruled: u64,
     parts: Option<Parts>,
 }
 
-/// Looks for a witness. If there is one, nothing is wrong but with the record itself; if there is none and
-/// nothing else was found, that is what is wrong. If that is not known, projections are looked at.
+/// Searches for a witness. If there is one, only contradictions of the record itself are wrong. If
+/// there is none and nothing else was found, its absence is the finding. If the search is cut off,
+/// projections are searched.
 fn decide(
     model: &Model,
     inferred: &Inferred,
@@ -343,7 +348,7 @@ fn decide(
             }
         }
         Searched::Undecided => decision.decided = false,
-        // What a broken history says may be found wrong by one and not by the other.
+        // The two methods may judge a broken history differently.
         Searched::Found if broken => {}
         Searched::Found => {
             decision.overruled = findings.counts.values().sum();
@@ -360,8 +365,8 @@ fn decide(
     decision
 }
 
-/// The anomaly of a history without an order in real time. The argument is the result of a search that ignores real
-/// time: if it was cut off, the weaker anomaly is reported.
+/// The anomaly of a history without an order in real time. The argument is the result of a search
+/// that ignores real time: if it was cut off, the weaker anomaly is reported.
 fn none(in_any_time: &Searched) -> Anomaly {
     match in_any_time {
         Searched::Nothing(_) => Anomaly::NoOrder,
@@ -369,7 +374,8 @@ fn none(in_any_time: &Searched) -> Anomaly {
     }
 }
 
-/// Where the longest attempt at an order came to its end, of the whole or of the keys that are named.
+/// The point at which the longest attempt at an order ended. `alone` names the keys of a
+/// projection.
 fn explain(model: &Model, words: &Words, stuck: &Stuck, alone: &str) -> (String, Vec<String>) {
     let Some(transaction) = stuck.transaction else {
         return (format!("{alone}no order explains what was told"), Vec::new());
@@ -392,8 +398,8 @@ mod tests {
 
     const HEADER: &str = r#"{"header":{"format":3,"workload":"inference","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 
-    /// The anomalies that inference alone finds, and the transactions that certainly happened. A search could explain
-    /// some of these anomalies away.
+    /// The anomalies that inference alone finds, and the transactions that certainly executed. A
+    /// search could refute some of these anomalies.
     fn inferred(lines: &[&str]) -> (BTreeMap<Anomaly, u64>, Vec<bool>) {
         inferred_of(HEADER, lines)
     }
@@ -458,7 +464,8 @@ mod tests {
         }
     }
 
-    /// A replica may be so far behind that it has not seen the accounts opened, which is not in the history.
+    /// A lagging replica may not have delivered the opening of the accounts, which is not in the
+    /// history.
     #[test]
     fn a_stale_read_may_be_from_before_the_accounts_were_opened() {
         let bank = r#""bank":{"accounts":["a","b"],"opening":5,"open":false}"#;

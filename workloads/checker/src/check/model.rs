@@ -1,9 +1,9 @@
-//! A history in memory: what each transaction did, in numbers.
+//! A history in memory: the steps of each transaction, with keys and values as numbers.
 //!
-//! **Invariant (memory).** What is kept grows with the number of things that were asked for, not
-//! with the size of what was read. Of a list only the longest value that anybody read is kept: a read
-//! that is the beginning of it is a length, and one that is not is evidence, and kept as such. A list
-//! that grows to a hundred thousand values and is read as often costs its own length, not its square.
+//! **Invariant (memory).** Memory grows with the number of operations, not with the size of what
+//! was read. Of a list only the longest value read is kept: a read of a prefix of it is kept as a
+//! length, and any other read is evidence and kept whole. A list that grows to a hundred thousand
+//! values and is read as often costs its own length, not its square.
 
 use std::borrow::Cow;
 
@@ -13,25 +13,23 @@ use super::names::Names;
 use super::scripts::{Ended, Scripts, Text};
 use crate::history::{Guard, Header, Invoke, Op, Out, Process, ReadError, Record, bytes, text};
 
-/// No number of anything.
+/// No number.
 pub(super) const NONE: u32 = u32::MAX;
-/// A list that was read as no beginning of its longest value.
+/// A read of a list that is not a prefix of the longest value.
 pub(super) const DIVERGED: u32 = u32::MAX - 1;
-/// Not told, or not yet.
+/// Not answered.
 pub(super) const NEVER: u64 = u64::MAX;
-/// The process of reads when all was over.
+/// The process of the final reads.
 pub(super) const AFTERWARDS: Process = Process::MAX;
-/// More of anything cannot be numbered.
+/// Most items that can be numbered.
 pub(super) const COUNT_MAX: usize = 1 << 26;
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It was done.
     Done,
-    /// It was not done, nor will be.
+    /// It did not execute and never will.
     Refused,
-    /// Nobody was told.
     Unknown,
 }
 
@@ -41,31 +39,33 @@ pub(super) struct Transaction {
     pub(super) invoked: u64,
     /// [`NEVER`] if it was not answered.
     pub(super) returned: u64,
-    /// Its first step; its last is before the next transaction's first.
+    /// Its first step. Its steps end before the next transaction's first.
     first: u32,
     pub(super) fate: Fate,
-    /// It read one key, of any age.
+    /// A stale read of one key.
     pub(super) stale: bool,
 }
 
-/// One thing that a transaction did, or would have done. Zero is what was not told.
+/// One operation that a transaction executed or may have executed. Zero stands for a result that is
+/// not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It added to the end of a list, which then had so many bytes.
+    /// Append to a list, and the length afterwards in bytes.
     Append { key: u32, value: u32, length: u64 },
-    /// It set a register, to what is now this version of it.
+    /// Set of a register, and the new version.
     Put { key: u32, value: u32, version: u64 },
-    /// It overwrote a field of a record.
+    /// Overwrite of a field of a record.
     Patch { key: u32, value: u32, field: u32 },
-    /// It added to a number.
+    /// Increment of a number.
     Incr { key: u32, by: i64, number: Option<i64> },
-    /// It removed the value, if there was one.
+    /// Removal of a value.
     Delete { key: u32 },
-    /// It overwrote bytes of the value.
+    /// Overwrite of bytes of the value.
     Overwrite { key: u32 },
-    /// Its conditions held, and one was that the key is at this version.
+    /// A condition that held: the key is at this version.
     At { key: u32, version: u64 },
-    /// It read. Of a list, how many values were there, or [`DIVERGED`]; else which value, or [`NONE`].
+    /// A read: of a list the number of values or [`DIVERGED`], else the number of the value or
+    /// [`NONE`].
     Get { key: u32, saw: u32, version: u64 },
 }
 
@@ -88,22 +88,21 @@ impl Step {
     }
 }
 
-/// What a key is, told by what is written to it.
+/// The kind of a key, by the operations that write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nobody writes it.
     Unwritten,
-    /// It is only appended to.
+    /// Only appended to.
     List,
-    /// It is only set.
+    /// Only set.
     Register,
-    /// It is only added to, by more than nothing.
+    /// Only incremented, by more than zero.
     Counter,
-    /// It is set, and fields of it are overwritten.
+    /// Set, and overwritten by fields.
     Record,
-    /// Anything else. What is known of it are the versions at which it was read and set.
+    /// Anything else. Only the versions at which it was read and set are used.
     Other,
-    /// It is removed, or bytes of it are overwritten. Versions that were told are in order, and no more.
+    /// Removed, or overwritten by bytes. Only the order of the returned versions is used.
     Mixed,
 }
 
@@ -121,7 +120,7 @@ impl Kind {
     }
 }
 
-/// What is kept for each key.
+/// What is kept per key.
 #[derive(Default)]
 struct Key {
     appended: bool,
@@ -129,17 +128,17 @@ struct Key {
     counted: bool,
     patched: bool,
     taken_from: bool,
-    /// It is removed, or bytes of it are overwritten.
+    /// Whether it is removed, or bytes of it are overwritten.
     mixed: bool,
-    /// It is set to what is no record, in a history of records.
+    /// Whether it is set to a value that is not a record, in a history of records.
     raw: bool,
-    /// The longest value that was read of a list.
+    /// The longest value read of a list.
     longest: Vec<u8>,
-    /// Steps that read it before it was known what it is.
+    /// Steps that read it before its kind was known.
     early: Vec<u32>,
 }
 
-/// A read of a list that is no beginning of its longest value.
+/// A read of a list that is not a prefix of its longest value.
 pub(super) struct Diverged {
     pub(super) step: u32,
     pub(super) value: String,
@@ -153,30 +152,30 @@ pub(super) struct Model {
     pub(super) transactions: Vec<Transaction>,
     pub(super) steps: Vec<Step>,
     pub(super) diverged: Vec<Diverged>,
-    /// What was asked for and told, command by command.
+    /// Commands and results, as the store executes them.
     pub(super) scripts: Scripts,
-    /// What accounts were opened with, if nothing else is known of what was before the history.
+    /// Opening balance of the accounts, if nothing else is known of the state before the history.
     pub(super) opening: Option<Text>,
     /// Keys below this number are accounts.
     accounts: u32,
-    /// Values of which it is not known whether anybody was to write them: their transactions have another
-    /// branch, and nobody was told which one they took.
+    /// Values that may never have been requested: their transactions have another branch, and the
+    /// branch taken is not known.
     pub(super) doubtful: Vec<u32>,
     /// Operations that were answered.
     pub(super) answered: u64,
-    /// Of the transactions, those that stand for a branch that was not taken.
+    /// Transactions that stand for a branch that was not taken.
     pub(super) not_taken: u64,
-    /// Whether it ends as a history does.
+    /// Whether an end record was taken.
     pub(super) ended: bool,
-    /// Whether it was said that something follows its end, and that a token has another length than the
-    /// header says: once is enough.
+    /// Whether these contradictions were already reported, which is done once: records after the
+    /// end, and a token whose length differs from the header's.
     goes_on: bool,
     odd_token: bool,
-    /// What contradicts itself: answers to nothing, or to something else.
+    /// Contradictions of the history itself, such as answers without an invocation.
     pub(super) contradictions: Vec<String>,
     facts: Vec<Key>,
     open: HashMap<Process, Invoke>,
-    /// When each process was answered last, and to which transaction.
+    /// Time of each process's last answer, and its transaction.
     last: HashMap<Process, (u64, u32)>,
 }
 
@@ -204,7 +203,8 @@ impl Model {
             last: HashMap::new(),
         };
         model.opening = model.scripts.opening(header);
-        // Accounts have a value from before, and are taken from, whether or not a history shows it.
+        // Accounts have a value from before the history and are decremented, whether or not the
+        // history shows it.
         for account in header.bank.iter().flat_map(|bank| &bank.accounts) {
             let key = model.key(account) as usize;
             model.facts[key].taken_from = true;
@@ -275,7 +275,7 @@ impl Model {
         if most >= COUNT_MAX { Err(ReadError::TooMany { max: COUNT_MAX }) } else { Ok(()) }
     }
 
-    /// Nothing follows: who was not answered was not.
+    /// Ends the history. Operations without an answer have an unknown outcome.
     pub(super) fn finish(&mut self) {
         let mut open: Vec<Invoke> = std::mem::take(&mut self.open).into_values().collect();
         open.sort_unstable_by_key(|invoke| (invoke.t, invoke.p));
@@ -289,7 +289,7 @@ impl Model {
         &self.steps[from..to]
     }
 
-    /// Where in [`steps`](Self::steps) those of a transaction are.
+    /// Range of a transaction's [`steps`](Self::steps).
     pub(super) fn range(&self, transaction: u32) -> (usize, usize) {
         let at = transaction as usize;
         let end =
@@ -300,7 +300,7 @@ impl Model {
     pub(super) fn kind(&self, key: u32) -> Kind {
         let Key { appended, put, counted, taken_from, patched, mixed, raw, .. } =
             self.facts[key as usize];
-        // Fields of what is no record are not told apart.
+        // If the value may not be a record, its fields cannot be distinguished.
         let fields = self.header.record.is_some() && !(appended || counted || taken_from || raw);
         if mixed || patched && !fields {
             return Kind::Mixed;
@@ -311,7 +311,7 @@ impl Model {
         match (appended, put, counted, taken_from) {
             (false, false, false, false) => Kind::Unwritten,
             (false, true, false, false) => Kind::Register,
-            // Lists and counters tell their past only if they began with nothing.
+            // Lists and counters show their past only if they began empty.
             _ if self.header.before => Kind::Other,
             (true, false, false, false) => Kind::List,
             (false, false, true, false) => Kind::Counter,
@@ -329,7 +329,7 @@ impl Model {
         self.header.token_bytes
     }
 
-    /// What process `p` has asked, to which it gets an answer at `t`.
+    /// The open operation of process `p`, which is answered at `t`.
     fn opened(&mut self, p: Process, t: u64) -> Option<Invoke> {
         let invoke = self.open.remove(&p);
         match &invoke {
@@ -344,7 +344,7 @@ impl Model {
         invoke
     }
 
-    /// By the header's word on their length are tokens told apart that stand one after the other.
+    /// Checks a token's length against the header. Concatenated tokens are split by it.
     fn measure(&mut self, op: &Op, p: Process) {
         let (token, wanted) = match op {
             Op::Append(_, token) => (token, Some(self.header.token_bytes)),
@@ -368,7 +368,7 @@ impl Model {
         number(&mut self.keys, &mut self.facts, key)
     }
 
-    /// What is asked for tells what a key is.
+    /// Derives the kind of a key from an operation on it.
     fn asked(&mut self, op: &Op) {
         if matches!(op, Op::Exists(_) | Op::Scan(..)) {
             return;
@@ -376,7 +376,8 @@ impl Model {
         let key = self.key(op.key());
         let facts = &mut self.facts[key as usize];
         match op {
-            // Bytes that are no text do not stand one after the other as they are told.
+            // The concatenation of bytes that are not valid UTF-8 is not the concatenation of their
+            // texts.
             Op::Append(_, token) if matches!(bytes(token), Cow::Owned(_)) => facts.mixed = true,
             Op::Append(..) => {
                 facts.appended = true;
@@ -401,16 +402,17 @@ impl Model {
         }
     }
 
-    /// Takes in how an operation ended. A stale read of several keys is one for each, and a stale scan one for
-    /// each key that it found: it says that each was so at some moment before it was answered, which need not be
-    /// the same, nor late. What a scan did not find says nothing, for before the history there was nothing; nor
-    /// does an account that was not there, for before the history it was not opened.
+    /// Takes the end of an operation. A stale read of several keys becomes one read per key, and a
+    /// stale scan one per key found: each observed its key's state at some time before the answer,
+    /// not necessarily the same or a late one. Absent keys of a scan say nothing, because before
+    /// the history there were none. A missing account says nothing, because before the history it
+    /// was not opened.
     fn end(&mut self, invoke: &Invoke, returned: u64, fate: Fate, held: bool, out: &[Out]) {
         if !invoke.stale {
             return self.transaction(invoke, returned, fate, held, out);
         }
         if self.header.before {
-            return; // It may be older than whatever others found when they began.
+            return; // It may be older than any value observed in the history.
         }
         for (i, op) in invoke.ops.iter().enumerate() {
             let out = out.get(i);
@@ -481,7 +483,7 @@ impl Model {
         scripts.take(transaction, invoke, Ended { returned, fate, held, out }, &mut key);
     }
 
-    /// What a transaction whose conditions held has seen by that.
+    /// Adds the reads implied by conditions that held.
     fn conditions(&mut self, guards: &[Guard]) {
         for guard in guards {
             if let Guard::Version(key, version) = guard
@@ -493,11 +495,11 @@ impl Model {
         }
     }
 
-    /// Nobody knows whether these were asked for in earnest.
+    /// Marks the values of a branch that may not have been taken.
     fn doubt(&mut self, ops: &[Op]) {
         for op in ops {
             if let Op::Incr(key, _) = op {
-                // It can no longer be told by how much it was raised.
+                // The amount of its increments is no longer certain.
                 let key = self.key(key);
                 self.facts[key as usize].taken_from = true;
             }
@@ -506,7 +508,7 @@ impl Model {
                 continue;
             };
             let key = self.key(key);
-            // Of a record, each field is a value that somebody may have written.
+            // Each field of a record is a value that a transaction may have written.
             let tokens = self.tokens(key, value);
             self.doubtful.extend(tokens);
             let value = self.value(key, value);
@@ -522,7 +524,7 @@ impl Model {
         for op in ops {
             let out = answered.next();
             let key = match op {
-                // Only the search for a witness looks at what they say.
+                // Only the search for a witness uses their results.
                 Op::Exists(_) | Op::Scan(..) => NONE,
                 _ => self.key(op.key()),
             };
@@ -558,7 +560,7 @@ impl Model {
                 (Op::Exists(_), Some(Out::Flag(_))) | (Op::Scan(..), Some(Out::Page(..))) => {
                     continue;
                 }
-                // What was not answered has read nothing.
+                // A read without an answer observed nothing.
                 (Op::Get(_) | Op::Exists(_) | Op::Scan(..), None) => continue,
                 (op, Some(out)) => {
                     self.contradicts(|| format!("process {p} was answered {out:?} to {op:?}"));
@@ -570,7 +572,7 @@ impl Model {
         }
     }
 
-    /// The number of a value. One that is told in two ways has one number.
+    /// The number of a value. Both encodings of the same bytes have one number.
     fn value(&mut self, key: u32, value: &str) -> u32 {
         match bytes(value) {
             Cow::Borrowed(value) => self.values.intern(key, value),
@@ -578,7 +580,7 @@ impl Model {
         }
     }
 
-    /// The fields of a record that is set are values of their own.
+    /// Interns the fields of a record that is set as values of their own.
     fn tokens(&mut self, key: u32, value: &str) -> Vec<u32> {
         let Some(record) = self.header.record else { return Vec::new() };
         let value = bytes(value);
@@ -589,7 +591,7 @@ impl Model {
         tokens.map(|token| self.values.intern(key, coded(token).as_bytes())).collect()
     }
 
-    /// The tokens of the fields of a record that was set or read; `None` if it is no record.
+    /// The tokens of the fields of a record that was set or read; `None` if it is not a record.
     pub(super) fn fields(&self, key: u32, value: u32) -> Option<Vec<Option<u32>>> {
         let record = self.header.record?;
         let value = bytes(self.values.text(value));
@@ -598,8 +600,9 @@ impl Model {
         (value.len() == record.fields * record.token_bytes).then(|| tokens.collect())
     }
 
-    /// A field was set, after which the value had the length that was `told`. Where that is not the length of a record,
-    /// or was not told and may be that of the tokens, a value as long as the tokens need not be a record.
+    /// Takes the write of a field, after which the value had the length `told`. If that is not the
+    /// length of a record, or is unknown and may be that of the tokens, a value as long as the
+    /// tokens need not be a record.
     fn patched(&mut self, key: u32, field: usize, told: Option<u64>) {
         let Some(record) = self.header.record else { return };
         let (tokens, whole) = (record.tokens_len(), record.whole_len());
@@ -611,7 +614,7 @@ impl Model {
         self.facts[key as usize].raw |= is_raw;
     }
 
-    /// The step that has read `found`, which is about to be the next.
+    /// The step of a read that found `found`. It must be pushed next.
     fn got(&mut self, key: u32, found: Option<&(String, u64)>) -> Step {
         let step = self.steps.len() as u32;
         let facts = &mut self.facts[key as usize];
@@ -632,7 +635,7 @@ impl Model {
         Step::Get { key, saw: self.value(key, value), version }
     }
 
-    /// What was read early turns out to be a list.
+    /// Converts a read made before the key was known to be a list.
     fn reread(&mut self, key: u32, step: u32) {
         let Step::Get { saw, version, .. } = self.steps[step as usize] else {
             unreachable!("only reads are early")
@@ -646,12 +649,12 @@ impl Model {
         self.steps[step as usize] = Step::Get { key, saw, version };
     }
 
-    /// How many values a list had that was read as `value`.
+    /// Number of values of the list that was read as `value`.
     fn beginning(&mut self, key: u32, value: &str, step: u32) -> u32 {
         let width = self.width();
         let facts = &mut self.facts[key as usize];
         if matches!(bytes(value), Cow::Owned(_)) {
-            // The whole value is told as digits, and not as its tokens one after the other.
+            // The value is encoded as digits as a whole, not token by token.
             facts.mixed = true;
             return DIVERGED;
         }
@@ -666,7 +669,7 @@ impl Model {
     }
 }
 
-/// The scan of one key, in so far as it lies in a range.
+/// The scan restricted to one key.
 fn found_at(start: &str, end: Option<&str>, key: &str, limit: u32) -> Op {
     let mut behind = bytes(key).into_owned();
     behind.push(0);
@@ -675,7 +678,7 @@ fn found_at(start: &str, end: Option<&str>, key: &str, limit: u32) -> Op {
     Op::Scan(from.to_owned(), Some(text(end.as_deref().unwrap_or(&behind))), limit)
 }
 
-/// Bytes as a history has them.
+/// Bytes as a history holds them.
 fn coded(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.starts_with('\0') => Cow::Borrowed(text),

@@ -1,14 +1,14 @@
-//! Texts that stand for something, each kept once: keys, and the values of a key.
+//! Interned texts: keys, and the values of a key.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// Texts, numbered in the order in which they were first met. The same text in two scopes has two
-/// numbers: a value names its writer only together with its key.
+/// Texts, numbered in the order of their first occurrence. The same text in two scopes has two
+/// numbers: a value identifies its writer only together with its key.
 ///
-/// A history of a million transactions has millions of texts, so a look-up costs what it misses in the cache: one
-/// line of each vector and of the table.
+/// A history of a million transactions has millions of texts, so a look-up costs its cache misses:
+/// one line of each vector and of the table.
 #[derive(Default)]
 pub(super) struct Names {
     text: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Names {
     hasher: DefaultHashBuilder,
 }
 
-/// Where a text stands, and its scope.
+/// Position of a text, and its scope.
 #[derive(Clone, Copy)]
 struct Name {
     start: usize,
@@ -25,8 +25,8 @@ struct Name {
     scope: u32,
 }
 
-/// A text in the table, with half of its hash: other texts are told apart without a look at them, and the table
-/// grows without one.
+/// An entry of the table with half of its hash: most other texts are excluded without reading them,
+/// and the table grows without rehashing them.
 #[derive(Clone, Copy)]
 struct Entry {
     number: u32,
@@ -34,18 +34,18 @@ struct Entry {
 }
 
 impl Entry {
-    /// Its hash in the table.
+    /// The hash in the table.
     fn spread(self) -> u64 {
         u64::from(self.hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
 impl Names {
-    /// The number of `text` in `scope`.
+    /// The number of `text` in `scope`. Interns it if it is new.
     ///
     /// # Panics
     ///
-    /// If it is longer than 4 GiB, or the four-billionth.
+    /// If the text is longer than 4 GiB, or is the 2^32nd.
     pub(super) fn intern(&mut self, scope: u32, text: &[u8]) -> u32 {
         let hash = self.hash(scope, text);
         if let Some(number) = self.look(hash, scope, text) {
@@ -60,7 +60,7 @@ impl Names {
         number
     }
 
-    /// The same, if it was met before.
+    /// The number of `text` in `scope`, if it was interned.
     pub(super) fn find(&self, scope: u32, text: &[u8]) -> Option<u32> {
         self.look(self.hash(scope, text), scope, text)
     }
@@ -88,7 +88,7 @@ impl Names {
         std::str::from_utf8(self.bytes(number)).expect("what was interned was text")
     }
 
-    /// How many there are.
+    /// Number of texts.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

@@ -1,8 +1,10 @@
-//! A history whose order is not decided, judged by [projections](super::projection) on a few keys at a time.
+//! Checks [projections](super::projection) of a history whose order is not decided, on a few keys
+//! at a time.
 //!
-//! Each key is looked at alone. Then come sets of keys that have to do with one another: those of one
-//! transaction, those that one scan tells of, and those that are joined by transactions to each other and to no
-//! other key. The sets with the fewest transactions come first, until the [effort](super::effort) is spent.
+//! First each key is checked alone. Then come sets of related keys: the keys of one transaction,
+//! the keys that one scan covers, and keys that transactions connect with each other and with no
+//! other key. The sets with the fewest transactions come first, until the [effort](super::effort)
+//! is spent.
 
 use hashbrown::HashSet;
 use serde::Serialize;
@@ -15,28 +17,27 @@ use super::reach::Reach;
 use super::witness::{Searched, Stuck, search};
 use crate::chart::grouped;
 
-/// A set of more keys is looked at only if no other key has to do with it.
+/// A larger set is checked only if no other key is related to it.
 const TOGETHER_MAX: usize = 16;
-/// So many sets are looked at.
+/// Most sets that are checked.
 const SETS_MAX: usize = 1 << 16;
-/// So many keys that are wrong by themselves are reported.
+/// Most keys that are reported as wrong by themselves.
 const WRONG_MAX: usize = 100;
 
-/// What was decided of a history by looking at some of its keys at a time.
+/// The result of checking some keys at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// Keys of the history.
     pub keys: u64,
-    /// Those of which each alone is in order.
+    /// Keys that are correct alone. `keys_right <= keys`.
     pub keys_right: u64,
-    /// Sets of keys that have to do with one another, as far as they were counted.
+    /// Sets of related keys, as far as they were counted.
     pub sets: u64,
-    /// Those of which the keys are in order together.
+    /// Sets whose keys are correct together. `sets_right <= sets`.
     pub sets_right: u64,
 }
 
 impl Parts {
-    /// What was decided, in words.
+    /// The result in words.
     pub fn text(&self) -> String {
         let Self { keys, keys_right, sets, sets_right } = *self;
         let of_keys = if keys == keys_right {
@@ -59,12 +60,12 @@ impl Parts {
 /// A projection that no order explains.
 pub(super) struct Wrong {
     pub(super) keys: Vec<u32>,
-    /// Whether an order explains it that ignores real time, as far as that is known.
+    /// Result of a search for an order that ignores real time.
     pub(super) in_any_time: Searched,
     pub(super) stuck: Stuck,
 }
 
-/// Looks at the projections of a history in which the inference found nothing wrong.
+/// Checks the projections of a history in which the inference found no violation.
 pub(super) fn look(
     model: &Model,
     graph: &Graph,
@@ -112,12 +113,12 @@ impl Look<'_> {
         sets.sort_by_cached_key(|set| self.cost(set));
     }
 
-    /// The transactions to look at, those on several of the keys several times.
+    /// Transactions to execute. A transaction on several of the keys counts several times.
     fn cost(&self, set: &[u32]) -> u64 {
         set.iter().map(|key| self.projector.reach.scripts(*key).len() as u64).sum()
     }
 
-    /// Whether an order explains what was done to some keys. If none does, it is added to what is wrong.
+    /// Whether an order explains the projection on some keys. If none does, it is added to `wrong`.
     fn is_right(&mut self, keys: Vec<u32>, wrong: &mut Vec<Wrong>) -> bool {
         let Some(left) = self.left.checked_sub(self.cost(&keys) + 1) else { return false };
         self.left = left;
@@ -146,7 +147,7 @@ impl Look<'_> {
     }
 }
 
-/// The sets of several keys that have to do with one another.
+/// The sets of several related keys.
 fn together(model: &Model, reach: &Reach<'_>) -> Vec<Vec<u32>> {
     let mut sets: HashSet<Vec<u32>> = HashSet::new();
     let mut add = |mut keys: Vec<u32>| {
@@ -178,7 +179,7 @@ fn together(model: &Model, reach: &Reach<'_>) -> Vec<Vec<u32>> {
     sets.into_iter().collect()
 }
 
-/// For each key one that it is joined with, or itself.
+/// Union-find: for each key, a key that it is joined with, or itself.
 struct Joined(Vec<u32>);
 
 impl Joined {
@@ -196,7 +197,7 @@ impl Joined {
         self.0[one as usize] = other;
     }
 
-    /// The sets of several keys that are joined, unless that is all of them.
+    /// The sets of several joined keys, unless one of them is the set of all keys.
     fn sets(mut self) -> Vec<Vec<u32>> {
         let mut by_root: Vec<(u32, u32)> =
             (0..self.0.len() as u32).map(|key| (self.root(key), key)).collect();

@@ -1,15 +1,15 @@
-//! The order of keys, and what lies in each range.
+//! The order of keys, and the keys of each range.
 
 use super::names::Names;
 use super::scripts::Span;
 use crate::history::bytes;
 
-/// Every key's place in the order of keys. Empty in a history without ranges.
+/// The rank of every key. Empty in a history without ranges.
 #[derive(Default)]
 pub(super) struct Places {
     ranks: Vec<u32>,
     by_rank: Vec<u32>,
-    /// Of each range, the places that are in it.
+    /// Ranks in each range.
     spans: Vec<(u32, u32)>,
 }
 
@@ -36,22 +36,22 @@ impl Places {
         Self { ranks, by_rank, spans }
     }
 
-    /// The place of a key, if there are ranges.
+    /// The rank of a key, if there are ranges.
     pub(super) fn rank(&self, key: u32) -> Option<u32> {
         self.ranks.get(key as usize).copied()
     }
 
-    /// The key at a place.
+    /// The key of a rank.
     pub(super) fn key(&self, rank: u32) -> u32 {
         self.by_rank[rank as usize]
     }
 
-    /// The keys at the places from `from` on to before `to`.
+    /// The keys of the ranks in `from..to`.
     pub(super) fn keys(&self, from: u32, to: u32) -> &[u32] {
         &self.by_rank[from as usize..to as usize]
     }
 
-    /// The places in a range.
+    /// The ranks in a range.
     pub(super) fn span(&self, range: u32) -> (u32, u32) {
         self.spans[range as usize]
     }

@@ -1,15 +1,18 @@
 //! A history restricted to some of its keys.
 //!
-//! If an order explains the history, the same order explains what its transactions did to any of its keys. So
-//! if no order explains a projection, the history is wrong. A projection says no more than the history does:
+//! If an order explains the history, the same order explains its operations on any of its keys. So
+//! if no order explains a projection, the history is wrong. A projection asserts no more than the
+//! history does:
 //!
-//! * *Reads and writes* of other keys are left out, and a transaction of which nothing is left.
-//! * *Conditions* on other keys are there without what they ask for ([`Proviso::Elsewhere`]). Whoever was told
-//!   that its conditions held, or that they did not, has taken that branch; of an unknown outcome either branch
-//!   is possible, and neither. A condition on a range is kept if all keys of the range are.
-//! * *Scans* tell of each key up to the one at which the next page begins whether it was there. If that one is
-//!   left out, the scan ends there. A limit stays what it was: fewer pairs are below it all the more.
-//! * *OrderReport.* The edges of the graph that are about the keys are kept.
+//! * *Reads and writes* of other keys are left out, and so are transactions of which nothing
+//!   remains.
+//! * *Conditions* on other keys remain without their content ([`Proviso::Elsewhere`]). A
+//!   transaction whose answer reports whether its conditions held took that branch; one of unknown
+//!   outcome may take either branch or none. A condition on a range is kept if all keys of the
+//!   range are.
+//! * *Scans* report for each key, up to the start of the next page, whether it was present. If that
+//!   start is left out, the scan ends there. A limit is kept: fewer pairs do not exceed it.
+//! * *Order.* The edges of the graph about the keys are kept.
 
 use super::graph::Graph;
 use super::model::{Model, NONE};
@@ -19,33 +22,33 @@ use super::scripts::{Deed, Page, Proviso, Script, Scripts, Span};
 use super::subject::Subject;
 use crate::history::bytes;
 
-/// Makes projections of a history in which the inference found nothing wrong.
+/// Makes projections of a history in which the inference found no violation.
 pub(super) struct Projector<'a> {
     model: &'a Model,
     graph: &'a Graph,
-    /// Transactions that certainly were done.
+    /// Transactions that certainly executed.
     happened: &'a [bool],
     pub(super) reach: &'a Reach<'a>,
     is_account: Vec<bool>,
-    /// Of each key its number in the projection under way.
+    /// Number of each key in the projection under construction.
     numbers: Vec<u32>,
 }
 
-/// A projection. Its keys and its transactions are numbered anew.
+/// A projection. Its keys and transactions are renumbered.
 pub(super) struct Projection<'a> {
     model: &'a Model,
     names: Names,
     scripts: Scripts,
     accounts: Vec<u32>,
     pub(super) graph: Graph,
-    /// The numbers of its transactions in the history.
+    /// Numbers of its transactions in the history.
     pub(super) transactions: Vec<u32>,
-    /// Whether each certainly was done.
+    /// Whether each certainly executed.
     pub(super) happened: Vec<bool>,
 }
 
 impl Projection<'_> {
-    /// What a search looks at.
+    /// The input of a search.
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject {
             header: &self.model.header,
@@ -57,7 +60,7 @@ impl Projection<'_> {
         }
     }
 
-    /// How many transactions it has.
+    /// Number of transactions.
     pub(super) fn len(&self) -> usize {
         self.transactions.len()
     }
@@ -112,7 +115,7 @@ impl<'a> Projector<'a> {
         Projection { model: self.model, names, scripts, accounts, graph, transactions, happened }
     }
 
-    /// Adds what is left of a script. `false` if that says nothing.
+    /// Adds what remains of a script. Returns `false` if nothing remains.
     fn script(&self, script: &Script, keys: &[u32], number: u32, into: &mut Scripts) -> bool {
         let (guards, deeds) = (into.guards.len(), into.deeds.len());
         self.guards(script, keys, into);
@@ -162,14 +165,14 @@ impl<'a> Projector<'a> {
             }
         }
         if elsewhere && script.held == Some(false) {
-            into.guards.truncate(from); // It may have been any of them.
+            into.guards.truncate(from); // Any of them may have failed.
         }
         if elsewhere && script.held != Some(true) {
             into.guards.push(Proviso::Elsewhere);
         }
     }
 
-    /// How many of the keys are at places in a row.
+    /// Number of `keys` with ranks in `from..to`.
     fn among(&self, keys: &[u32], from: u32, to: u32) -> usize {
         let is_there = |key: &&u32| {
             self.reach.places.rank(**key).is_some_and(|rank| (from..to).contains(&rank))

@@ -1,11 +1,11 @@
-//! Which transactions have to do with which keys.
+//! The transactions related to each key.
 
 use super::model::Model;
 use super::places::Places;
 use super::scripts::{Deed, Page, Proviso, Script, Scripts};
 
-/// So many keys that scans cover are kept at least, and so many more for each transaction. A scan beyond that
-/// counts only for the keys that it found.
+/// Keys covered by scans that are kept: at least the first; beyond it, the second per transaction.
+/// A scan beyond that counts only for the keys that it found.
 const COVERED_MIN: u64 = 4_000_000;
 const COVERED_EACH: u64 = 8;
 
@@ -43,7 +43,7 @@ impl<'a> Reach<'a> {
         reach
     }
 
-    /// The scripts that have to do with a key, in the order of their numbers.
+    /// The scripts related to a key, in the order of their numbers.
     pub(super) fn scripts(&self, key: u32) -> &[u32] {
         let [from, to] = [key, key + 1].map(|key| self.offsets[key as usize] as usize);
         &self.by_key[from..to]
@@ -67,7 +67,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// The places that a script's scans and conditions on ranges tell of.
+    /// The ranks covered by a script's scans and conditions on ranges.
     pub(super) fn covers(&self, script: &Script, mut take: impl FnMut(u32, u32)) {
         for guard in self.scripts.guards_of(script) {
             if let Proviso::Unchanged(range, _) = guard {
@@ -83,7 +83,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// The places that a page of a range tells of: up to the key at which the next page begins.
+    /// The ranks that a page of a range covers: up to the key at which the next page begins.
     pub(super) fn told(&self, range: u32, page: &Page) -> (u32, u32) {
         let (from, to) = self.places.span(range);
         let next = page.next.and_then(|next| self.places.rank(next)).map_or(to, |rank| rank + 1);

@@ -1,10 +1,10 @@
-//! Real time: who was answered before another was asked for comes before it.
+//! Real time: a transaction answered before another was invoked precedes it.
 //!
-//! An edge for each such pair would be as many as the square of the transactions. Instead time runs
-//! along a chain of barriers, one wherever somebody asks after somebody was answered: who is answered
-//! leads to the next barrier, who asks comes from the last. Two transactions are joined through the
-//! chain exactly if the one was answered before the other was asked for. What happens at the very
-//! same moment is not in order, unless one process did it.
+//! An edge per pair would need a number of edges quadratic in the transactions. Instead time runs
+//! along a chain of barriers, one at each invocation that follows an answer: an answered
+//! transaction has an edge to the next barrier, an invoked one has an edge from the last. Two
+//! transactions are connected through the chain if and only if one was answered before the other
+//! was invoked. Events of the same moment are not ordered, unless they belong to one process.
 
 use super::graph::{Builder, Helper};
 use super::model::{Fate, Model, NEVER};
@@ -16,8 +16,8 @@ pub(super) fn order(model: &Model, builder: &mut Builder) {
             continue;
         }
         moments.push((one.invoked, false, i));
-        // A stale read may be ahead of what others are told: nobody comes after it in time, but for those
-        // who had not asked for what it saw (`infer`).
+        // A stale read may be ahead of what others read, so nothing follows it in time, except
+        // transactions that were invoked after it and wrote what it observed (`infer`).
         if one.returned != NEVER && !one.stale {
             moments.push((one.returned, true, i));
         }
@@ -25,7 +25,7 @@ pub(super) fn order(model: &Model, builder: &mut Builder) {
     for (one, before) in &model.scripts.ties {
         builder.in_time(*before, *one);
     }
-    // Of one moment, those who ask come first.
+    // Of one moment, invocations come first.
     moments.sort_unstable();
     let mut last = None;
     let mut next = None;

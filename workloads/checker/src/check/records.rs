@@ -1,11 +1,11 @@
 //! Records: values of several fields, each of which is overwritten by itself.
 //!
-//! A record's version rises with each write of any of its fields. So what was read and set is in order,
-//! and whoever wrote what one version has and the one before has not came between the two.
+//! A record's version rises with each write of any of its fields. So reads and sets are ordered by
+//! version, and the writer of a field that differs between two versions lies between them.
 //!
-//! A value that is no record tells nothing of its fields, and is passed over. If keys may have values from before the
-//! history, the fields of the oldest known record name nobody, unless somebody was told to have set it. A field that
-//! differs at a later version was written in the history.
+//! A value that is not a record says nothing of its fields and is skipped. If keys may have values
+//! from before the history, the fields of the oldest known record identify no writer, unless a set
+//! returned that version. A field that differs at a later version was written in the history.
 
 use std::collections::HashSet;
 
@@ -15,11 +15,11 @@ use super::model::{Fate, NONE, Step};
 use super::unseen::{Span, Stands};
 use crate::history::bytes;
 
-/// A record as somebody knows it.
+/// A record that was set or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Known {
     version: u64,
-    /// Who set it comes before who read it.
+    /// Sets of a version sort before its reads.
     read: bool,
     value: u32,
     transaction: u32,
@@ -30,9 +30,9 @@ impl Inference<'_> {
         let words = self.words;
         let (mut states, mut readers) = (Vec::new(), Vec::new());
         let mut last: Option<Vec<Option<u32>>> = None;
-        // Whether each field is as it was in the oldest known record, and may be from before the history.
+        // Whether each field is as in the oldest known record, and may be from before the history.
         let mut old: Vec<bool> = Vec::new();
-        // Whether a version was passed over since the last one that was a record.
+        // Whether a version was skipped since the last record.
         let mut has_skipped = false;
         let mut stands = Stands::default();
         let known = self.known(key);
@@ -51,7 +51,8 @@ impl Inference<'_> {
                 NONE => Some(Vec::new()),
                 value => self.model.fields(key, value),
             };
-            // What a field makes of nothing, or of what is no record, is no record either.
+            // A field written to a missing value, or to a value that is not a record, makes no
+            // record either.
             let Some(fields) = fields else {
                 has_skipped = true;
                 continue;
@@ -80,7 +81,8 @@ impl Inference<'_> {
                     self.stands(&mut stands, i, *token, place, span);
                 }
             }
-            // A field may have been set before a version that was passed over. Only who was told this version has a place.
+            // A field may have been set before a skipped version. Only a write that returned this
+            // version has a position.
             writers.retain(|writer| !has_skipped || set_by(*writer));
             has_skipped = false;
             states.extend(writers.into_iter().map(|writer| State { place, writer }));
@@ -91,7 +93,8 @@ impl Inference<'_> {
         self.chain(key, &states, &readers);
     }
 
-    /// A field was seen, which tells of its other writes if it is known who wrote what was seen.
+    /// Takes the observation of a field. If its writer is known, it orders the other writes of the
+    /// field.
     fn stands(
         &self,
         stands: &mut Stands,
@@ -109,7 +112,7 @@ impl Inference<'_> {
         }
     }
 
-    /// What was set and read, in order.
+    /// The sets and reads, in order.
     fn known(&self, key: u32) -> Vec<Known> {
         let told = self.accesses(key).filter_map(|(transaction, step)| {
             let within = self.within[step as usize];
@@ -129,7 +132,7 @@ impl Inference<'_> {
         told
     }
 
-    /// Whether a field of a record is zero bytes: what was missing before another field that was set.
+    /// Whether a field of a record is zero bytes, as in a gap before another field that was set.
     fn is_zero(&self, value: u32, field: usize) -> bool {
         let width = self.model.header.record.map_or(1, |record| record.token_bytes);
         let value = bytes(self.model.values.text(value));
@@ -137,7 +140,7 @@ impl Inference<'_> {
         token.is_some_and(|token| token.iter().all(|byte| *byte == 0))
     }
 
-    /// The transaction of the history that changed a field to this, if it is known.
+    /// The transaction of the history that set a field to this, if it is known.
     fn field(&mut self, key: u32, token: Option<u32>, seen: Known) -> Option<u32> {
         let words = self.words;
         let writer = token.map_or(NONE, |token| self.writers[token as usize]);
@@ -176,8 +179,8 @@ impl Inference<'_> {
         Some(writer)
     }
 
-    /// A field that is as it was before somebody wrote it, when it is read after that was
-    /// acknowledged. Returns the values that are lost.
+    /// Reports fields that are as before a write, though they were read after that write was
+    /// acknowledged. Returns the lost values.
     fn lost_fields(&mut self, key: u32) -> HashSet<u32> {
         let (model, words) = (self.model, self.words);
         let mut lost = HashSet::new();

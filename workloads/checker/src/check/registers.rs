@@ -1,46 +1,47 @@
-//! Registers, and whatever else is known only by its versions.
+//! Registers, and other keys of which only versions are used.
 //!
-//! A version rises with each write of a key, and is told to whoever sets or reads it: so versions
-//! that were told are in order, whatever lies between them that nobody was told of.
+//! A version rises with each write of a key, and is returned to each transaction that sets or reads
+//! it. So known versions are ordered, whatever unknown ones lie between them.
 
 use super::findings::Anomaly;
 use super::infer::{AMBIGUOUS, Inference, Reader, State};
 use super::model::{Fate, NONE, Step};
 
-/// Stands for the value of a version whose value is not known. It sorts behind all values. Reads of a key without values of
-/// its own get it too: the model keeps some of them as lengths, which name no value.
+/// The value of a version whose value is not known. It sorts behind all values. Reads of a key
+/// without values of its own get it too: the model keeps some of them as lengths, which identify no
+/// value.
 const UNTOLD: u32 = NONE;
 
-/// What somebody says a version is.
+/// A version as one transaction reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Told {
     version: u64,
-    /// Those who set it come first.
+    /// Sets of a version sort before its reads.
     read: bool,
     value: u32,
     transaction: u32,
 }
 
-/// A version of which several may have told.
+/// A version as all its reports give it.
 #[derive(Clone, Copy)]
 struct Version {
-    /// The write that was told this version.
+    /// The write that returned this version.
     setter: Option<Told>,
-    /// The first of those who told of it.
+    /// The first report.
     first: Told,
     /// Whether its value may be from before the history: no earlier version is known.
     is_oldest: bool,
 }
 
 impl Inference<'_> {
-    /// Of a key of which only versions are known, and which need not have a value later.
+    /// For a key of which only versions are known. It need not have a value later.
     pub(super) fn versions(&mut self, key: u32) {
         let mut states = Vec::new();
         let mut readers = Vec::new();
         for of in self.told(key, false).chunk_by(|a, b| a.version == b.version) {
             let place = of[0].version;
             if place == 0 {
-                continue; // There was nothing: before, between, or after.
+                continue; // There was no value: before, between, or after.
             }
             let (written, read) = of.split_at(of.partition_point(|one| !one.read));
             states.extend(
@@ -51,7 +52,7 @@ impl Inference<'_> {
         self.chain(key, &states, &readers);
     }
 
-    /// `values` says whether each write of the key has a value of its own, by which it is known.
+    /// `values` is true if each write of the key has a unique value, which identifies it.
     pub(super) fn register(&mut self, key: u32, values: bool) {
         let told = self.told(key, values);
         let last = told.iter().rev().find(|one| one.read).map_or(0, |one| one.version);
@@ -94,7 +95,7 @@ impl Inference<'_> {
         self.chain(key, &states, &readers);
     }
 
-    /// What was told of its versions, in order.
+    /// The reports of the key's versions, in order.
     fn told(&mut self, key: u32, values: bool) -> Vec<Told> {
         let mut told = Vec::new();
         let accesses: Vec<(u32, u32)> = self.accesses(key).collect();
@@ -108,7 +109,7 @@ impl Inference<'_> {
                 {
                     told.push(Told { version, read: false, value, transaction });
                 }
-                // Whoever reads what it has written itself is told the version that it has made.
+                // A read of the transaction's own write returns the version that the write made.
                 Step::Get { version, .. }
                     if !values
                         && version != 0
@@ -118,7 +119,7 @@ impl Inference<'_> {
                     told.push(Told { version, read: false, value: UNTOLD, transaction });
                 }
                 Step::Get { saw, version, .. } if !self.within[step as usize].known => {
-                    // What is not there has no version, and what is there has one.
+                    // An absent key has version 0, and a present one a higher version.
                     if values && (saw == NONE) != (version == 0) {
                         let words = self.words;
                         self.findings.direct(Anomaly::WrongReply, "version", || {
@@ -145,7 +146,7 @@ impl Inference<'_> {
         told
     }
 
-    /// Who was told to have set a version: one, or the store has promised it to several.
+    /// The write that returned a version. Several such writes are a violation.
     fn setter(&mut self, key: u32, written: &[Told]) -> Option<Told> {
         if let [one, other, ..] = written {
             let words = self.words;
@@ -175,8 +176,9 @@ impl Inference<'_> {
         });
     }
 
-    /// The writer of a value that was read at a version. A value from before the history may be written again in it. So a value at
-    /// the oldest known version names its writer only if that writer was told this version.
+    /// The writer of a value that was read at a version. A value from before the history may be
+    /// written again in it. So a value at the oldest known version identifies its writer only if
+    /// that write returned this version.
     fn judge(&mut self, key: u32, at: Version, read: Told) -> Judged {
         let Version { setter, first, is_oldest } = at;
         let words = self.words;
@@ -237,7 +239,7 @@ impl Inference<'_> {
             });
             return Judged::Wrong;
         }
-        // It stands at one version, the one that its writer was told.
+        // It stands at one version, the one that its write returned.
         let told = match self.version_of(put) {
             0 => before,
             told => told,
@@ -265,7 +267,7 @@ impl Inference<'_> {
         (from..to).find(puts)
     }
 
-    /// The version that was told of a step that sets a register; 0 if none was.
+    /// The version that the set returned; 0 if it is not known.
     fn version_of(&self, put: Option<usize>) -> u64 {
         match put.map(|put| self.model.steps[put]) {
             Some(Step::Put { version, .. }) => version,
@@ -274,12 +276,12 @@ impl Inference<'_> {
     }
 }
 
-/// What is to be made of a value that was read.
+/// The judgement of a value that was read.
 enum Judged {
-    /// This transaction wrote it.
+    /// Written by this transaction.
     By(u32),
-    /// Nobody knows who did.
+    /// The writer is not known.
     Unknown,
-    /// It cannot have been read; who read it says nothing more.
+    /// It cannot have been read. The read is ignored from here on.
     Wrong,
 }

@@ -1,10 +1,10 @@
-//! What each transaction asked for and was told, as the store executes it.
+//! The commands and results of each transaction, as the store executes them.
 //!
-//! Every command of the store is here, with its answer: whoever [executes](super::state) a script on a state
-//! knows whether the state explains the answer. Values are kept as bytes where they are written. Of what was
-//! read only the length and a hash are kept, so that memory grows with what was asked for; a short value, and the
-//! tokens of a record, are kept as a whole, for they may be the first that is known of a key. A longer record is kept
-//! once, however often it was read.
+//! Every command of the store is represented with its answer. [Executing](super::state) a script on
+//! a state shows whether the state explains the answer. Values written are kept as bytes. Of values
+//! read only the length and a hash are kept, so that memory grows with the number of commands; a
+//! short value, and the tokens of a record, are kept whole, because they may be the first that is
+//! known of a key. A longer record is kept once, however often it was read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -15,14 +15,14 @@ use hashbrown::HashMap;
 use super::model::{Fate, NEVER, NONE};
 use crate::history::{Guard, Header, Held, Invoke, Op, Out, RecordHeader, bytes};
 
-/// Bytes that somebody writes, or read, in [`Scripts::text`].
+/// Bytes of a written or read value in [`Scripts::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Text {
     at: u64,
     len: u32,
 }
 
-/// A value that somebody saw.
+/// A value that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) len: u32,
@@ -43,14 +43,14 @@ pub(super) enum Proviso {
     Equal(u32, i64),
     AtLeast(u32, i64),
     Greater(u32, i64),
-    /// Of the range, the number of a list of what groups held.
+    /// Number of the range; number of the list of what groups held.
     Unchanged(u32, u32),
-    /// One that is about keys outside of a [projection](super::projection): it may hold or not.
+    /// A condition on keys outside of a [projection](super::projection). It may hold or not.
     Elsewhere,
 }
 
 impl Proviso {
-    /// The one key that it is about.
+    /// The single key of the condition.
     pub(super) fn key_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::Exists(key)
@@ -67,7 +67,7 @@ impl Proviso {
     }
 }
 
-/// One thing to do, and what came of it if anybody was told.
+/// One operation, and its result if it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
     Get {
@@ -110,7 +110,7 @@ pub(super) enum Deed {
         key: u32,
         flag: bool,
     },
-    /// Of the range, at most so many pairs; the number of the page that came of it.
+    /// Range, most pairs, number of the resulting page.
     Scan {
         range: u32,
         limit: u32,
@@ -119,7 +119,7 @@ pub(super) enum Deed {
 }
 
 impl Deed {
-    /// The one key that it is about.
+    /// The single key of the operation.
     pub(super) fn key_mut(&mut self) -> Option<&mut u32> {
         match self {
             Self::Get { key, .. }
@@ -149,7 +149,7 @@ pub(super) struct Page {
     pub(super) next: Option<u32>,
 }
 
-/// A transaction. One that was answered has done one branch; of one that was not, nobody knows.
+/// A transaction. If it was answered, it executed one known branch.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     /// Its number in the model.
@@ -157,11 +157,12 @@ pub(super) struct Script {
     pub(super) invoked: u64,
     /// [`NEVER`] if it was not answered.
     pub(super) returned: u64,
-    /// When it was answered. A stale read is not over by that: nobody comes after it in time.
+    /// Time of the answer. For a stale read this is no bound: nothing follows it in time.
     pub(super) answered: u64,
-    /// Whether its conditions held, and `then` is what it did; or `otherwise`. `None` if nobody was told.
+    /// Whether its conditions held, so that it executed `then`, or not, so that it executed
+    /// `otherwise`. `None` if it is not known.
     pub(super) held: Option<bool>,
-    /// It read a key at any time before it was answered.
+    /// It read a key's state of any time before the answer.
     pub(super) stale: bool,
     pub(super) guards: Range<u32>,
     pub(super) then: Range<u32>,
@@ -173,13 +174,13 @@ pub(super) struct Script {
 pub(super) struct Ended<'a> {
     pub(super) returned: u64,
     pub(super) fate: Fate,
-    /// Whether its conditions held, if it was done.
+    /// Whether its conditions held, if it executed.
     pub(super) held: bool,
-    /// What came of the branch that it took, if it was done.
+    /// Results of the executed branch.
     pub(super) out: &'a [Out],
 }
 
-/// All of them.
+/// All scripts of a history.
 pub(super) struct Scripts {
     pub(super) all: Vec<Script>,
     pub(super) guards: Vec<Proviso>,
@@ -187,21 +188,22 @@ pub(super) struct Scripts {
     pub(super) spans: Vec<Span>,
     pub(super) pages: Vec<Page>,
     pub(super) held: Vec<Vec<Held>>,
-    /// Transactions, one of which the same process asked for at the moment at which the other was answered, and that
-    /// other. In the order of their numbers.
+    /// Pairs of transactions of one process, the first of which was invoked at the moment at which
+    /// the second was answered. Sorted by number.
     pub(super) ties: Vec<(u32, u32)>,
     /// Shared with projections.
     bytes: Arc<Vec<u8>>,
     base: u64,
     /// Bytes of the tokens of a record, in a history of records.
     tokens: Option<usize>,
-    /// Records that were read and are not short, by their hashes: each is kept once.
+    /// Records that were read and are not short, by hash. Each is kept once.
     records: HashMap<u64, Text>,
 }
 
-/// Values up to this long are kept where they were read.
+/// Longest value that is kept with each read.
 const SHORT: usize = 32;
-/// Hashes are polynomials modulo this prime, so that a value that grows need not be hashed anew.
+/// Hashes are polynomials modulo this prime, so that the hash of a grown value is computed from the
+/// old hash.
 const PRIME: u64 = (1 << 61) - 1;
 
 impl Scripts {
@@ -221,13 +223,13 @@ impl Scripts {
         }
     }
 
-    /// None, with the texts of these.
+    /// An empty set of scripts that shares the texts of this one.
     pub(super) fn none_of(&self) -> Self {
         let (bytes, base, tokens) = (Arc::clone(&self.bytes), self.base, self.tokens);
         Self { bytes, base, tokens, ..Self::new(None) }
     }
 
-    /// The hash of what has the hash `before` with `bytes` after it.
+    /// The hash of a value with the hash `before`, extended by `bytes`.
     pub(super) fn hash(&self, before: u64, bytes: &[u8]) -> u64 {
         let add = |hash: u64, byte: &u8| {
             let product = u128::from(hash) * u128::from(self.base) + u128::from(*byte) + 1;
@@ -291,7 +293,8 @@ impl Scripts {
         }
     }
 
-    /// A thing to do, with its answer if there is one; nothing if it changes nothing and nobody was told.
+    /// An operation with its result if there is one; `None` if it changes nothing and has no
+    /// result.
     fn deed(
         &mut self,
         op: &Op,
@@ -347,7 +350,7 @@ impl Scripts {
         from..self.deeds.len() as u32
     }
 
-    /// Takes in a transaction that was done, or of which nobody knows.
+    /// Takes a transaction that executed or has an unknown outcome.
     pub(super) fn take(
         &mut self,
         transaction: u32,
@@ -375,7 +378,7 @@ impl Scripts {
             }
         };
         if !done && then.is_empty() && otherwise.is_empty() {
-            return; // Whether or not it was done, nothing is otherwise.
+            return; // It has no effect, whether it executed or not.
         }
         self.all.push(Script {
             transaction,
@@ -394,12 +397,12 @@ impl Scripts {
         &self.deeds[branch.start as usize..branch.end as usize]
     }
 
-    /// What a script does that was told which branch it took; both, if it was not.
+    /// The operations of the branch taken, or of both if it is not known.
     pub(super) fn deeds_of(&self, script: &Script) -> impl Iterator<Item = &Deed> {
         self.branch_of(&script.then).iter().chain(self.branch_of(&script.otherwise))
     }
 
-    /// The keys that the scans of a script have found.
+    /// The keys that the scans of a script found.
     pub(super) fn found_by(&self, script: &Script) -> impl Iterator<Item = u32> {
         let pages = self.deeds_of(script).filter_map(|deed| match deed {
             Deed::Scan { page, .. } => Some(&self.pages[*page as usize]),
@@ -412,7 +415,7 @@ impl Scripts {
         &self.guards[script.guards.start as usize..script.guards.end as usize]
     }
 
-    /// What is known of the values of keys before the history: nothing, or what accounts were opened with.
+    /// What is known of values before the history: nothing, or the opening balance of accounts.
     pub(super) fn opening(&mut self, header: &Header) -> Option<Text> {
         let bank = header.bank.as_ref().filter(|_| !header.before)?;
         Some(self.keep(bank.opening.to_string().as_bytes()))

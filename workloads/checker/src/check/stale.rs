@@ -1,27 +1,27 @@
-//! What stale reads may not have seen.
+//! Bounds of stale reads.
 //!
-//! A stale read of a key may have been at any time before it was answered: at any replica, and behind any of the
-//! writes that were done to the key by then. So it comes before every write of the key that was asked for later. There
-//! is nothing else that it must come before, for others may be behind it.
+//! A stale read of a key may observe any time before its answer: any replica may answer it, lagging
+//! by any number of the writes so far. So it precedes every write of the key that was invoked after
+//! its answer. It need not precede anything else, because other reads may be staler.
 
 use hashbrown::HashMap;
 
 use super::eager::keys_of;
 use super::scripts::Scripts;
 
-/// Stale reads that are not done, by the key that they read.
+/// Stale reads that are not done, by key.
 #[derive(Default)]
 pub(super) struct Stale {
     by_key: HashMap<u32, Reads>,
-    /// Of each stale script, its key and its place among those that read it.
+    /// For each stale script, its key and its index among the reads of that key.
     homes: HashMap<u32, (u32, usize)>,
 }
 
 #[derive(Default)]
 struct Reads {
-    /// When each was answered, and which it is, in this order.
+    /// Time of the answer and script, sorted.
     all: Vec<(u64, u32)>,
-    /// All before this one are done.
+    /// All reads before this index are done.
     left: usize,
 }
 
@@ -42,13 +42,13 @@ impl Stale {
         stale
     }
 
-    /// Whether there is any.
+    /// Whether there are no stale reads.
     pub(super) fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Whether a stale read of the key that is not done was answered before `invoked`. `done` tells of scripts whether
-    /// they are.
+    /// Whether a stale read of the key that is not done was answered before `invoked`. `done` says
+    /// of each script whether it is done.
     pub(super) fn is_left(&mut self, key: u32, invoked: u64, done: &[bool]) -> bool {
         let Some(Reads { all, left }) = self.by_key.get_mut(&key) else { return false };
         while all.get(*left).is_some_and(|(_, script)| done[*script as usize]) {
@@ -57,7 +57,7 @@ impl Stale {
         all.get(*left).is_some_and(|(answered, _)| *answered < invoked)
     }
 
-    /// A script is no longer done.
+    /// Notes that a script was undone.
     pub(super) fn undone(&mut self, script: u32) {
         if let Some((key, place)) = self.homes.get(&script)
             && let Some(reads) = self.by_key.get_mut(key)

@@ -1,11 +1,12 @@
-//! The store as it should be: one map, on which one script at a time is executed.
+//! The sequential model of the store: one map, on which one script at a time is executed.
 //!
-//! This is the semantics by which histories are judged. A state knows of each key its value, and of its
-//! version what was told: that it is this one, or that it is later than the last that was told. Nothing is
-//! said of versions but that they rise with each write of a key, and that a transaction makes one.
+//! It defines the semantics by which histories are judged. For each key a state holds the value,
+//! and what is known of its version: the version itself, or that it is later than the last known
+//! one. It assumes of versions only that they rise with each write of a key, and that a transaction
+//! makes at most one per key.
 //!
-//! **Invariant (undo).** Whatever an execution changes is in the log, and [`State::undo`] leaves the state as
-//! it was at any mark.
+//! **Invariant (undo).** Every change of an execution is in the log, and [`State::undo`] restores
+//! the state at any mark.
 
 mod fields;
 
@@ -23,7 +24,7 @@ use super::scripts::{Deed, Proviso, Script, Scripts, Seen, Text};
 use super::subject::Subject;
 use crate::history::{Held, RecordHeader, bytes, text};
 
-/// What stands at a key.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Absent,
@@ -31,22 +32,23 @@ enum Value {
         bytes: Vec<u8>,
         hash: u64,
     },
-    /// So many bytes with this hash: it was there before the history, and is too long to be kept.
+    /// Length and hash of a value from before the history that is too long to be kept.
     Hashed {
         len: u32,
         hash: u64,
     },
-    /// There is a value, and nobody has told which.
+    /// There is a value, but it is not known.
     Present,
-    /// It may be anything, or nothing: it was there before the history, and nobody has told it.
+    /// Any value or none: it is from before the history and was not observed.
     Any,
 }
 
-/// Which version the last write of a key has made.
+/// The version made by the last write of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Version {
     Told(u64),
-    /// This or a later one, and none of those. After the last that can be told comes one that cannot.
+    /// At least this, and none of `not`. The successor of the highest version that can be returned
+    /// does not fit in a `u64`.
     Untold {
         least: u128,
         not: Vec<u64>,
@@ -54,7 +56,7 @@ enum Version {
 }
 
 impl Version {
-    /// The lowest that it can be.
+    /// The lowest possible version.
     fn least(&self) -> u128 {
         match self {
             Self::Told(version) => u128::from(*version),
@@ -71,16 +73,16 @@ impl Version {
 struct Slot {
     value: Value,
     version: Version,
-    /// The execution that wrote it last: what a transaction writes makes one version.
+    /// The execution that wrote it last. The writes of one execution make one version.
     by: u32,
 }
 
-/// What to do to take back a change.
+/// How to revert a change.
 enum Undo {
     Slot(u32, Slot),
-    /// This was known of the version.
+    /// The previous knowledge of the version.
     Version(u32, Version),
-    /// A value has grown: it was so long and had this hash, and this was known of it.
+    /// Previous length, hash, version and writer of a value that has grown.
     Grown {
         key: u32,
         len: u32,
@@ -95,33 +97,34 @@ enum Undo {
 enum Holds {
     Yes,
     No,
-    /// If the version of the key, which nobody was told, is the one that is asked for.
+    /// It holds if the unknown version of the key is the one required.
     If,
-    /// What it asks for is not known, and never will be.
+    /// The value it depends on is not known, and never will be.
     Unknown,
 }
 
 pub(super) struct State<'a> {
     scripts: &'a Scripts,
     record: Option<RecordHeader>,
-    /// For each key, whether its value may not have been a record at some time; in a history of records only.
+    /// For each key, whether its value may have been no record at some time. Used only in a history
+    /// of records.
     raw: Vec<bool>,
     places: Places,
     slots: Vec<Slot>,
-    /// The places of keys that have, or may have, a value; kept only if there are ranges.
+    /// Ranks of keys that have or may have a value. `None` if there are no ranges.
     present: Option<BTreeSet<u32>>,
     names: &'a Names,
-    /// For conditions on ranges only.
+    /// Used only for conditions on ranges.
     owners: SlotMap,
     log: Vec<Undo>,
     execution: u32,
-    /// The keys that the last execution has written.
+    /// The keys written by the last execution.
     wrote: Vec<u32>,
-    /// Changes with everything that is known of any key.
+    /// Hash of all knowledge of all keys.
     pub(super) hash: u64,
 }
 
-/// What could not be otherwise does not fit what was told.
+/// The state cannot explain the answer.
 struct Misfit;
 
 fn mix(a: u64, b: u64) -> u64 {
@@ -147,7 +150,7 @@ fn hash(key: u32, slot: &Slot) -> u64 {
     mix(mix(u64::from(key) + 1, value), version)
 }
 
-/// A number as the store reads it.
+/// A number as the store parses it.
 fn number(text: &[u8]) -> Option<i64> {
     skein_kvstore::number::add(b"", Some(text), 0).ok()
 }
@@ -193,7 +196,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// To which [`undo`](Self::undo) goes back.
+    /// A mark that [`undo`](Self::undo) can restore.
     pub(super) fn mark(&self) -> usize {
         self.log.len()
     }
@@ -252,7 +255,7 @@ impl<'a> State<'a> {
         self.log.push(Undo::Slot(key, before));
     }
 
-    /// Whether a read of the key finds out something that nobody was told.
+    /// Whether a read of the key reveals something that was unknown.
     pub(super) fn is_open(&self, key: u32) -> bool {
         let slot = &self.slots[key as usize];
         match slot.value {
@@ -264,7 +267,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// What a read of the key would see; `None` if that is not known.
+    /// What a read of the key would observe; `None` if that is not known.
     pub(super) fn sight(&self, key: u32) -> Option<Sight> {
         match &self.slots[key as usize].value {
             Value::Absent => Some(Sight::Absent),
@@ -274,7 +277,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The keys of a range.
+    /// The ranks of the keys of a range.
     pub(super) fn span(&self, range: u32) -> (u32, u32) {
         self.places.span(range)
     }
@@ -283,8 +286,8 @@ impl<'a> State<'a> {
         self.places.rank(key)
     }
 
-    /// Executes a script in one of the ways that its conditions leave open. `false` means that the state does
-    /// not explain what was told, or that there are no more ways, and nothing has changed.
+    /// Executes a script in one of the ways that its conditions leave open. Returns `false` and
+    /// changes nothing if the state does not explain the answer, or if there is no such way.
     pub(super) fn execute(&mut self, script: &Script, way: u32) -> bool {
         let mark = self.mark();
         self.execution += 1;
@@ -296,7 +299,7 @@ impl<'a> State<'a> {
         fits
     }
 
-    /// The keys that the last [execution](Self::execute) has written.
+    /// The keys that the last [execution](Self::execute) wrote.
     pub(super) fn wrote(&self) -> &[u32] {
         &self.wrote
     }
@@ -307,7 +310,7 @@ impl<'a> State<'a> {
         let all: Vec<Holds> = guards.iter().map(|guard| self.holds(guard)).collect();
         let refuted = all.contains(&Holds::No);
         let doubted = all.contains(&Holds::Unknown);
-        // Ways: that all hold which may; then, for each of those, that it does not.
+        // Ways: first all open conditions hold; then, for each of them, it does not hold.
         let ways = all.iter().filter(|holds| **holds == Holds::If).count() as u32;
         let held = match script.held {
             Some(true) if refuted || way > 0 => return Err(Misfit),
@@ -345,8 +348,9 @@ impl<'a> State<'a> {
         self.deeds(script, held)
     }
 
-    /// What was told of conditions says what was there before the history: of all that held; and of the one that did
-    /// not, if all others do. `all` says of each whether it holds by what is known.
+    /// Learns the state before the history from the answer: if the conditions held, all of them
+    /// did; if not, and all others do, the one left did not. `all` says of each whether it holds as
+    /// far as known.
     fn presume(
         &mut self,
         guards: &[Proviso],
@@ -376,7 +380,7 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Somebody is told whether there is a value.
+    /// Learns whether the key has a value.
     fn assume(&mut self, key: u32, is_there: bool) -> Result<(), Misfit> {
         let slot = &self.slots[key as usize];
         match slot.value {
@@ -403,7 +407,7 @@ impl<'a> State<'a> {
                 if script.held.is_some() {
                     return Err(Misfit);
                 }
-                // It would have been refused, and was not done.
+                // The command would have been refused and would not have executed.
                 self.undo(mark);
                 return Err(Misfit);
             }
@@ -428,7 +432,8 @@ impl<'a> State<'a> {
             }
             Proviso::Exists(key) => sure(of(key).value != Value::Absent),
             Proviso::Missing(key) => sure(of(key).value == Value::Absent),
-            // Records are told by tokens that nobody else writes: they are the same if their tokens are.
+            // Records are represented by tokens, which are unique to their writes: equal tokens
+            // mean equal records.
             Proviso::Equals(key, text) => match &of(key).value {
                 Value::Any | Value::Present => Holds::Unknown,
                 Value::Absent => Holds::No,
@@ -461,10 +466,10 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether each group holds in a range what it held then.
+    /// Whether each group still holds in a range what `held` says.
     fn unchanged(&self, range: u32, held: &[Held]) -> Holds {
         if self.record.is_some() {
-            return Holds::Unknown; // Only a part of each value is in the history.
+            return Holds::Unknown; // The history contains only a part of each value.
         }
         let (from, to) = self.places.span(range);
         let mut groups: Vec<Vec<(Vec<u8>, &[u8])>> = vec![Vec::new(); self.owners.groups().len()];
@@ -494,7 +499,7 @@ impl<'a> State<'a> {
         if same { Holds::Yes } else { Holds::No }
     }
 
-    /// Somebody is told that the key, which has a value, is at a version.
+    /// Learns the version of a key that has a value.
     fn tell(&mut self, key: u32, version: u64) -> Result<(), Misfit> {
         let slot = &self.slots[key as usize];
         match &slot.version {
@@ -509,7 +514,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Somebody is told that the key is at another version.
+    /// Learns that the key is not at this version.
     fn exclude(&mut self, key: u32, version: u64) {
         let mut known = self.slots[key as usize].version.clone();
         if let Version::Untold { not, .. } = &mut known {
@@ -519,7 +524,7 @@ impl<'a> State<'a> {
         self.set_version(key, known);
     }
 
-    /// What the version is when the key is written by the transaction under way.
+    /// The version of the key after a write by the current execution.
     fn next(&self, key: u32) -> Version {
         let slot = &self.slots[key as usize];
         if slot.by == self.execution {
@@ -605,7 +610,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether a value of one of those lengths, or of `least` bytes if none is known, has the length that was told.
+    /// Checks the returned length against the two possible lengths, or against `least` bytes if no
+    /// length is known.
     fn fits_length(now: Option<[usize; 2]>, least: usize, told: Option<u64>) -> Result<(), Misfit> {
         match (now, told) {
             (Some(now), Some(told)) if now.iter().all(|now| *now as u64 != told) => Err(Misfit),
@@ -614,7 +620,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The key is written, and nobody knows what stands there.
+    /// Writes an unknown value.
     fn blur(&mut self, key: u32) {
         self.wrote.push(key);
         self.set(key, Value::Present, self.next(key), self.execution);
@@ -682,7 +688,7 @@ impl<'a> State<'a> {
         Some(now)
     }
 
-    /// Whether a value is what somebody saw. One that may be anything is, and from then on it is that.
+    /// Compares a value with what was read. An unknown value becomes what was read.
     fn saw(&mut self, key: u32, seen: Seen) -> Result<(), Misfit> {
         match &self.slots[key as usize].value {
             Value::Bytes { bytes, hash }
@@ -730,7 +736,7 @@ impl<'a> State<'a> {
         }
         let told = page.pairs.iter().map(|(key, _)| *key).chain(page.next);
         let mut at = from;
-        // Whatever stands in the range up to the next page's first key was told, in order.
+        // The answer lists all keys of the range up to the next page's first key, in order.
         for key in told {
             let rank = self.places.rank(key).expect("there are ranges");
             if !(at..to).contains(&rank) {
@@ -746,14 +752,14 @@ impl<'a> State<'a> {
         page.pairs.iter().try_for_each(|(key, seen)| self.saw(*key, *seen))
     }
 
-    /// Somebody is told that nothing stands between these places.
+    /// Learns that there is no key between these ranks.
     fn nothing_between(&mut self, from: u32, to: u32) -> Result<(), Misfit> {
         let there = self.present.iter().flat_map(|present| present.range(from..to));
         let there: Vec<u32> = there.map(|rank| self.places.key(*rank)).collect();
         there.into_iter().try_for_each(|key| self.assume(key, false))
     }
 
-    /// What stands at a key, for people.
+    /// The value of a key, for people.
     pub(super) fn show(&self, key: u32) -> String {
         let slot = &self.slots[key as usize];
         let version = match &slot.version {
@@ -778,5 +784,5 @@ impl<'a> State<'a> {
     }
 }
 
-/// No value is longer: what a spoilt history says of an offset must not cost memory.
+/// Longest value. An offset in a corrupt history must not cost memory.
 const LENGTH_MAX: usize = 1 << 28;

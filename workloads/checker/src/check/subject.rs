@@ -1,4 +1,4 @@
-//! What a search is about.
+//! The input of a search.
 
 use super::model::Model;
 use super::names::Names;
@@ -10,10 +10,10 @@ pub(super) struct Subject<'a> {
     pub(super) header: &'a Header,
     pub(super) keys: &'a Names,
     pub(super) scripts: &'a Scripts,
-    /// The accounts among the keys, and what they were opened with.
+    /// The accounts among the keys.
     pub(super) accounts: Vec<u32>,
     pub(super) opening: Option<Text>,
-    /// More than the number of any transaction.
+    /// Greater than the number of any transaction.
     pub(super) transactions: usize,
 }
 

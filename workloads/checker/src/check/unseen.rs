@@ -1,9 +1,9 @@
-//! Where writes belong that nobody saw: somebody wrote over the field of a record before it was read.
+//! Order of the writes of a record's fields that were overwritten before they were read.
 //!
-//! A value that was seen of a field has one writer, and stood there from that write until after the last read that
-//! saw it. So any other write of the field came before that writer, or after those reads. Real time often tells
-//! which of the two: a read that was asked for after the write was answered has seen what came later, and a read that
-//! was answered before the write was asked for has seen what came earlier.
+//! An observed value of a field has one writer, and stood from that write until after the last read
+//! that observed it. So any other write of the field precedes that writer or follows those reads.
+//! Real time often decides which: a read invoked after the write was answered observed the write or
+//! a later one, and a read answered before the write was invoked observed an earlier one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,27 +11,28 @@ use super::graph::{Helper, Why};
 use super::infer::{AMBIGUOUS, Inference, Reader};
 use super::model::{Fate, NEVER, Step};
 
-/// A value of a field, from its write to the last read that saw it.
+/// A value of a field, from its write to the last read that observed it.
 #[derive(Clone, Copy, Debug)]
 struct Stand {
     value: u32,
     writer: u32,
     /// The last version at which it was read.
     place: u64,
-    /// The latest moment at which any read was asked for that saw it, or a value before it.
+    /// Latest invocation of a read that observed this value or an earlier one.
     asked: u64,
-    /// The earliest moment at which the writer, or a read that saw it, or that of a value after it, was answered.
+    /// Earliest answer of the writer, of a read that observed this value, or of the same for a
+    /// later value.
     answered: u64,
 }
 
-/// The values of the fields of a record that were seen, in the order of its versions.
+/// The observed values of the fields of a record, in the order of versions.
 #[derive(Default)]
 pub(super) struct Stands {
     fields: Vec<Vec<Stand>>,
 }
 
-/// When reads of a version were asked for and answered: the last and the first of them. Stale reads are left out, for
-/// they may see what was there long before they were asked for.
+/// Latest invocation and earliest answer of the reads of a version. Stale reads are left out,
+/// because they may observe a state from long before their invocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) asked: u64,
@@ -39,7 +40,7 @@ pub(super) struct Span {
 }
 
 impl Stands {
-    /// A field was seen at a version to hold `value`, of this one writer.
+    /// Takes the observation at a version that a field holds `value`, written by `writer`.
     pub(super) fn saw(&mut self, field: usize, value: u32, writer: u32, place: u64, span: Span) {
         if self.fields.len() <= field {
             self.fields.resize_with(field + 1, Vec::new);
@@ -57,7 +58,7 @@ impl Stands {
         }
     }
 
-    /// Nothing more was seen: makes `asked` and `answered` rise from one to the next.
+    /// Makes `asked` and `answered` non-decreasing in the order of versions.
     fn finish(&mut self) {
         for stands in &mut self.fields {
             for i in 1..stands.len() {
@@ -71,8 +72,8 @@ impl Stands {
 }
 
 impl Inference<'_> {
-    /// Puts the writes of a record's fields that nobody saw in order with those that were seen. `readers` are in the
-    /// order of their places; of values that are `lost` it is known that they have no place.
+    /// Orders the unobserved writes of a record's fields relative to the observed ones. `readers`
+    /// are sorted by position. Values in `lost` have no position.
     pub(super) fn unseen(
         &mut self,
         key: u32,
@@ -109,13 +110,15 @@ impl Inference<'_> {
         for (from, to) in hidden {
             self.builder.edge(from, to, Why::Hidden, key);
         }
-        // All reads of a version come before one junction, and that before each of the writes.
+        // All reads of a version precede one junction, and the junction precedes each of the
+        // writes.
         let mut junctions = HashMap::new();
         for (place, writer) in late {
             let from = readers.partition_point(|reader| reader.place < place);
             let until = readers.partition_point(|reader| reader.place <= place);
             let here = &readers[from..until];
-            // They are in order. One that has read there itself comes before itself, which is no news.
+            // The readers are sorted. A writer that read this version itself needs no edge to
+            // itself.
             if here.binary_search(&Reader { place, transaction: writer }).is_ok() {
                 continue;
             }
@@ -130,7 +133,7 @@ impl Inference<'_> {
         }
     }
 
-    /// When the reads among `transactions` were asked for and answered.
+    /// Latest invocation and earliest answer of the reads among `transactions`.
     pub(super) fn span(&self, transactions: impl Iterator<Item = u32>) -> Span {
         let mut span = Span { asked: 0, answered: NEVER };
         for transaction in transactions {

@@ -1,25 +1,28 @@
-//! A witness: one order of all transactions, in real time, in which the store as it should be gives every
-//! answer that was given.
+//! A witness: an order of all transactions that respects real time and in which the
+//! [state](super::state) gives every answer of the history.
 //!
-//! Whoever finds one has proved the history right, and whoever has tried all orders has proved it wrong. The
-//! search executes one transaction after the other. Next is the one that was answered first, or what the
-//! [hints](super::hints) say must come before it. Where that does not fit, or leads nowhere, others are
-//! tried, but only those that can make a difference:
+//! A witness proves the history correct, and the failure of all orders proves it wrong. The search
+//! executes one transaction after the other. The next is the one that was answered first, or one
+//! that must precede it according to the [hints](super::hints). Where it does not fit or leads
+//! nowhere, others are tried, but only those that can make a difference:
 //!
-//! * *Real time.* Nothing is tried that was asked for after somebody was answered who is not done, and nothing that
-//!   writes what a stale read is still to see that was answered before (`stale`). At one moment, what one process
-//!   asks for comes after what it was answered.
-//! * *Persistent sets.* Of what can be done before the transaction that is answered first, only what meets
-//!   it on a key, or meets what meets it, need be tried: all else can as well be done later.
-//! * *Free moves.* What was answered, changes nothing, and fits, is done at once, and nothing else is tried in
-//!   its place (`eager`). What was not answered is never free: it may have done something at another time.
-//! * *Unknown outcomes* are done where something must be tried, and otherwise not at all.
-//! * *Jumps.* If nothing fits, the last decision that met the keys concerned is taken back, not the last
-//!   one.
-//! * *Memory.* What led nowhere is not tried again with the same done and the same state.
+//! * *Real time.* A transaction is not tried if it was invoked after the answer of one that is not
+//!   done, or if it overwrites a value that a stale read has yet to observe, where the read was
+//!   answered before the invocation (`stale`). At one moment, an invocation of a process follows
+//!   its answer.
+//! * *Persistent sets.* Of the transactions that can precede the one answered first, only those
+//!   that share a key with it, or with one that does, need be tried: all others can as well come
+//!   later.
+//! * *Free moves.* An answered transaction that fits and changes nothing is executed at once,
+//!   without alternatives (`eager`). A transaction without an answer is never free, because it may
+//!   have had an effect at another time.
+//! * *Unknown outcomes* are executed only where something must be tried.
+//! * *Jumps.* If nothing fits, the last decision that shares a key with the failure is undone, not
+//!   the last one.
+//! * *Memory.* A pair of done set and state that led nowhere is not tried again.
 //!
-//! A right history whose order is told by its answers takes one step for each transaction. The search is
-//! bounded, and a history for which the bound is not enough is undecided.
+//! If the answers of a correct history determine its order, the search takes one step per
+//! transaction. The search is bounded: if the bound is reached, the history is undecided.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -32,30 +35,29 @@ use super::stale::Stale;
 use super::state::State;
 use super::subject::Subject;
 
-/// So much of what led nowhere is remembered.
+/// Most failed states that are remembered.
 const REMEMBERED_MAX: usize = 1 << 20;
 
-/// What a search comes to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Searched {
     /// There is an order.
     Found,
-    /// There is none. The transaction that nothing could be done about, and what it found in place of what
-    /// it was told.
+    /// There is none. Holds the transaction at which the longest attempt ended.
     Nothing(Stuck),
-    /// It costs too much to know.
+    /// The search was cut off.
     Undecided,
 }
 
-/// The transaction at which the longest attempt came to its end.
+/// The transaction at which the longest attempt ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stuck {
     pub(super) transaction: Option<u32>,
-    /// What stood at its keys, in words.
+    /// The state of its keys, in words.
     pub(super) found: Vec<(u32, String)>,
 }
 
-/// Some keys, and perhaps more.
+/// A set of keys, or a superset of it (a Bloom filter).
 #[derive(Clone, Copy, Default)]
 struct Keys([u64; 4]);
 
@@ -76,7 +78,7 @@ impl Keys {
     }
 }
 
-/// What a script looks at and changes.
+/// The keys and ranges that a script reads and writes.
 #[derive(Default)]
 struct Footprint {
     reads: Vec<u32>,
@@ -84,7 +86,7 @@ struct Footprint {
     spans: Vec<(u32, u32)>,
 }
 
-/// Scripts in a row, from which any can be taken out and, the last first, put back.
+/// A linked list of scripts from which any can be removed and restored in reverse order.
 struct Row {
     next: Vec<u32>,
     before: Vec<u32>,
@@ -127,16 +129,16 @@ impl Row {
 /// A script, and the way of executing it.
 type Choice = (u32, u32);
 
-/// A decision.
+/// A decision of the search.
 struct Frame {
-    /// What was chosen, unless all was in vain.
+    /// `None` if all choices failed.
     chosen: Option<u32>,
     mark: usize,
-    /// It changed nothing, and was told that it did not.
+    /// It changed nothing, and its answer says so.
     free: bool,
-    /// What else can be chosen, once that is asked; the last first.
+    /// Alternatives, computed on demand; the next one is last.
     others: Option<Vec<Choice>>,
-    /// The keys on which it depends that nothing fits.
+    /// The keys on which the failure of all choices depends.
     keys: Keys,
 }
 
@@ -146,12 +148,13 @@ struct Search<'a> {
     state: State<'a>,
     hints: Option<Hints<'a>>,
     in_time: bool,
-    /// Whether stale reads are done as soon as what they saw stands there. If keys may have values from
-    /// before the history, that is not known.
+    /// Whether stale reads are executed as soon as the state shows what they observed. If values
+    /// may be unknown, it never surely shows that.
     stale_apart: bool,
     /// The script of each transaction.
     scripts_of: Vec<u32>,
-    /// Of scripts that were asked for at the moment at which their process was answered: what was answered.
+    /// For scripts invoked at the moment of their process's last answer: the script that was
+    /// answered.
     ties: HashMap<u32, u32>,
     required: Vec<bool>,
     done: Vec<bool>,
@@ -159,7 +162,8 @@ struct Search<'a> {
     by_invoke: Row,
     eager: Eager,
     stale: Stale,
-    /// What need not be done, by the keys that it looks at and may write; and that which looks at ranges.
+    /// Scripts that need not be executed, by the keys that they read or may write; then those that
+    /// cover ranges.
     optional: HashMap<u32, Vec<u32>>,
     ranging: Vec<u32>,
     frames: Vec<Frame>,
@@ -170,9 +174,9 @@ struct Search<'a> {
     stuck: Stuck,
 }
 
-/// Looks for an order. With a graph, that has no circle, its edges are kept to; `required` says of each
-/// transaction whether it was certainly done. `tries` is how many executions may be tried, and then how many of
-/// them are left.
+/// Searches for an order. The edges of `graph`, which must be acyclic, are respected. `required`
+/// says whether a transaction certainly executed. `tries` is the number of executions that may be
+/// tried, and afterwards the number left.
 pub(super) fn search(
     subject: &Subject<'_>,
     graph: Option<&Graph>,
@@ -207,7 +211,7 @@ pub(super) fn search(
     let by_return = Row::of(&order, all.len());
     order.sort_by_key(|one| script(one).invoked);
     let state = State::new(subject);
-    // If a value may be unknown, a stale read of it fits at any place in the order.
+    // If a value may be unknown, a stale read of it fits anywhere in the order.
     let stale_apart = !state.may_blur();
     order.retain(|one| !(stale_apart && script(one).stale));
     let by_invoke = Row::of(&order, all.len());
@@ -296,12 +300,12 @@ impl Search<'_> {
         Searched::Nothing(std::mem::take(&mut self.stuck))
     }
 
-    /// What is done, and what is known of the store.
+    /// Key of the memory: the done set and the state.
     fn place(&self) -> (u64, u64) {
         (self.done_hash, self.state.hash)
     }
 
-    /// Nothing is asked for later than this by whoever can be done before `first` is.
+    /// Latest invocation of a script that can precede `first`.
     fn limit(&self, first: u32) -> u64 {
         if self.in_time { self.all[first as usize].returned } else { NEVER }
     }
@@ -310,7 +314,7 @@ impl Search<'_> {
         self.all[script as usize].transaction
     }
 
-    /// What must be done first for a script to be done.
+    /// A script that must precede `script` and has no open predecessor, or `script` itself.
     fn before(&self, script: u32) -> u32 {
         let mut script = self.hinted(script);
         while let Some(before) = self.ties.get(&script).filter(|one| !self.done[**one as usize]) {
@@ -319,7 +323,7 @@ impl Search<'_> {
         script
     }
 
-    /// The same, as far as the hints know.
+    /// The same according to the hints alone.
     fn hinted(&self, script: u32) -> u32 {
         let Some(hints) = &self.hints else { return script };
         let done = |node: u32| {
@@ -337,7 +341,7 @@ impl Search<'_> {
         self.all[script as usize].invoked <= self.limit(first) && self.is_free(script)
     }
 
-    /// Does something, if it fits.
+    /// Executes a choice if it fits.
     fn choose(&mut self, (script, way): Choice, others: Option<Vec<Choice>>, keys: Keys) -> bool {
         self.tries += 1;
         let mark = self.state.mark();
@@ -354,23 +358,23 @@ impl Search<'_> {
         true
     }
 
-    /// Whether a script that was just executed has written what somebody is still to see who was answered before it was
-    /// asked for.
+    /// Whether the script just executed overwrote what a stale read has yet to observe that was
+    /// answered before its invocation.
     fn is_early(&mut self, script: u32) -> bool {
         let Self { state, stale, done, all, .. } = self;
         let invoked = all[script as usize].invoked;
         state.wrote().iter().any(|key| stale.is_left(*key, invoked, done))
     }
 
-    /// Whether a script was told all that it did. Only then does it change nothing at whatever time it fits, if
-    /// it fits at one time and changes nothing.
+    /// Whether the answer reports all effects of a script. Only then does a script that fits
+    /// without a change never change anything wherever it fits.
     fn is_answered(&self, script: u32) -> bool {
         let script = &self.all[script as usize];
         let untold = |deed: &Deed| matches!(deed, Deed::Delete { flag: None, .. });
         script.held.is_some() && !self.scripts.deeds_of(script).any(untold)
     }
 
-    /// Does what only reads and fits now. Returns whether there was any.
+    /// Executes the reads that fit now. Returns whether there was any.
     fn read_at_once(&mut self, first: u32) -> bool {
         let mut any = false;
         let mut found = Vec::new();
@@ -386,7 +390,7 @@ impl Search<'_> {
         }
         let limit = self.limit(first);
         if limit == NEVER {
-            return any; // All that is left is under way: there is no end of reads.
+            return any; // All remaining scripts are in flight, so the number of reads is unbounded.
         }
         let mut at = self.by_invoke.after(None);
         while let Some(script) = at.filter(|script| self.all[*script as usize].invoked <= limit) {
@@ -402,7 +406,7 @@ impl Search<'_> {
         any
     }
 
-    /// Does something that fits in one way only, or changes nothing.
+    /// Executes a script that fits in one way only or changes nothing.
     fn choose_only(&mut self, script: u32) -> bool {
         let mark = self.state.mark();
         let fits = self.state.execute(&self.all[script as usize], 0);
@@ -431,8 +435,9 @@ impl Search<'_> {
             && self.ties.get(&script).is_none_or(|before| self.done[*before as usize])
     }
 
-    /// What to do where `target`, which comes next, does not fit: something that writes what it reads, and
-    /// after which it fits, or that fits at least. Whether it was right is seen later.
+    /// A choice when `target`, which comes next, does not fit: a script that writes what `target`
+    /// reads, after which `target` fits, or which at least fits itself. Whether it was right shows
+    /// later.
     fn near(&mut self, first: u32, target: u32) -> Option<Choice> {
         let Footprint { mut reads, writes, spans } = self.footprint(target);
         reads.extend(writes);
@@ -513,8 +518,8 @@ impl Search<'_> {
         }
     }
 
-    /// Tries what else the last decision could have been, then what the one before, and so on. `false` if
-    /// there is nothing left.
+    /// Tries the alternatives of the last decision, then of the one before, and so on. Returns
+    /// `false` if none is left.
     fn go_on(&mut self) -> bool {
         loop {
             let Some(frame) = self.frames.last_mut() else { return false };
@@ -536,7 +541,7 @@ impl Search<'_> {
         }
     }
 
-    /// What need not be done and changes nothing is not worth doing.
+    /// An optional script that changes nothing is not worth executing.
     fn is_required_or_changes(&mut self, (script, way): Choice) -> bool {
         if self.required[script as usize] {
             return true;
@@ -548,7 +553,7 @@ impl Search<'_> {
         fits && changes
     }
 
-    /// Takes back decisions up to one on which it depends that nothing fits, and makes another there.
+    /// Undoes decisions down to one on which the failure depends, and tries an alternative there.
     fn go_back(&mut self, mut keys: Keys) -> bool {
         self.eager.ready.clear();
         loop {
@@ -558,7 +563,7 @@ impl Search<'_> {
             self.state.undo(mark);
             self.mark_undone(chosen);
             if free {
-                // What it read is of no concern where nothing depends on that.
+                // Its reads matter only if something depends on them.
                 let of = self.keys_of(chosen);
                 if of.meets(keys) {
                     keys.join(of);
@@ -593,8 +598,8 @@ impl Search<'_> {
         keys
     }
 
-    /// What can be done before `first`, itself among it, and makes a difference; the best last. And the keys
-    /// that all this depends on.
+    /// The choices that can precede `first`, including itself, and can make a difference, the best
+    /// last; and the keys on which this set depends.
     fn others(&mut self, first: u32, is_stuck: bool) -> (Vec<Choice>, Keys) {
         let limit = self.limit(first);
         let mut met = Met::default();
@@ -657,7 +662,7 @@ impl Search<'_> {
         (choices.into_iter().map(|(.., choice)| choice).collect(), keys)
     }
 
-    /// Whether `first` fits when something was done before it.
+    /// Whether `first` fits after this choice.
     fn helps(&mut self, (script, way): Choice, first: u32) -> bool {
         self.tries += 1;
         let mark = self.state.mark();
@@ -701,7 +706,7 @@ impl Search<'_> {
         footprint
     }
 
-    /// Remembers at what the longest attempt came to its end.
+    /// Records the end of the longest attempt.
     fn look_deeper(&mut self, first: u32) {
         if self.frames.len() <= self.deepest {
             return;
@@ -716,7 +721,7 @@ impl Search<'_> {
     }
 }
 
-/// The keys that some scripts look at and change.
+/// The keys that some scripts read and write.
 #[derive(Default)]
 struct Met {
     reads: HashSet<u32>,
@@ -727,7 +732,7 @@ struct Met {
 impl Met {
     fn add(&mut self, footprint: Footprint, search: &Search<'_>) {
         for key in footprint.reads {
-            // Who first finds out what nobody was told binds all others.
+            // The first read of something unknown constrains all others.
             if search.state.is_open(key) {
                 self.writes.insert(key);
             }
@@ -753,7 +758,7 @@ impl Met {
             || self.writes.iter().any(|key| within(key, &footprint.spans))
     }
 
-    /// What need not be done and may have to do with any of it.
+    /// The optional scripts that may be related to these keys.
     fn optional(&self, search: &Search<'_>) -> Vec<u32> {
         let mut found = search.ranging.clone();
         for key in self.reads.iter().chain(&self.writes) {

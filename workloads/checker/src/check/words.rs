@@ -8,11 +8,11 @@ use super::model::{AFTERWARDS, DIVERGED, Fate, Kind, Model, NEVER, NONE, Step};
 use super::scripts::{Proviso, Script, Span};
 use crate::history::text;
 
-/// A list is shown by so many of its last values.
+/// Number of last values shown of a list.
 const LIST_SHOWN: usize = 4;
-/// A transaction is shown by so many of the things it did.
+/// Number of steps shown of a transaction.
 const STEPS_SHOWN: usize = 12;
-/// So many of the keys are named that are wrong together.
+/// Number of keys named that are wrong together.
 const KEYS_SHOWN: usize = 8;
 
 pub(super) struct Words<'a> {
@@ -64,7 +64,7 @@ impl<'a> Words<'a> {
         format!("{}.{:09} s", since / 1_000_000_000, since % 1_000_000_000)
     }
 
-    /// Who did it, when, and what it did.
+    /// Process, times and steps of a transaction.
     pub(super) fn transaction(&self, transaction: u32) -> String {
         let steps = self.model.steps_of(transaction);
         let mut text = format!("{}: ", self.who(transaction));
@@ -94,7 +94,7 @@ impl<'a> Words<'a> {
         format!("process {}, asked at {asked}, {end}", one.process)
     }
 
-    /// The conditions of a transaction, which no step shows; none if it had none.
+    /// The conditions of a transaction, which are not among its steps; `None` if it had none.
     pub(super) fn script(&self, script: &Script) -> Option<String> {
         let guards = self.model.scripts.guards_of(script);
         if guards.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> Words<'a> {
             Proviso::Equals(key, value) => {
                 let value = self.model.scripts.text(*value);
                 let shown = text(value);
-                // Bytes that are no text stand as digits.
+                // Bytes that are not valid UTF-8 are shown as digits.
                 let quote = if shown.as_bytes() == value { "\"" } else { "" };
                 format!("{} equals {quote}{shown}{quote}", of(key))
             }
@@ -161,7 +161,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// What a read saw.
+    /// What a read returned.
     pub(super) fn seen(&self, step: Step) -> String {
         let (key, saw, version) = match step {
             Step::Get { key, saw, version } => (key, saw, version),
@@ -172,7 +172,7 @@ impl<'a> Words<'a> {
             NONE => "nothing".to_owned(),
             0 if self.model.kind(key) == Kind::List => "nothing".to_owned(),
             DIVERGED => "something else".to_owned(),
-            // In what form it was kept depends on what was known of the key then.
+            // The form in which it was kept depends on what was known of the key at the time.
             _ if matches!(self.model.kind(key), Kind::Other | Kind::Mixed) => {
                 format!("what is version {version}")
             }
@@ -219,7 +219,7 @@ impl<'a> Words<'a> {
         parts.join(" and ")
     }
 
-    /// What a transaction saw of a key that it had not written to, as a part of a sentence.
+    /// What a transaction read of a key before writing it, as a part of a sentence.
     pub(super) fn read(&self, transaction: u32, key: u32) -> String {
         let steps = self.model.steps_of(transaction).iter();
         let first = steps.copied().find(|step| step.key() == key);

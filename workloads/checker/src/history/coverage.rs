@@ -1,4 +1,4 @@
-//! Which commands of the store a history has, and what became of them.
+//! Counts of the command forms in a history, by outcome.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use hashbrown::HashMap;
 
 use super::{Guard, Invoke, Op, Process, Record};
 
-/// What becomes of a command.
+/// Outcomes, in the order of the counts.
 const ENDS: [&str; 4] = ["done", "not held", "refused", "unknown"];
 
-/// How often each form of a command was asked for, by what became of it.
+/// Number of requests of each command form, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     counts: BTreeMap<&'static str, [u64; 4]>,
@@ -18,8 +18,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Every form of a command: what can be done, what can be asked for before, and that there is something to
-    /// do instead.
+    /// All command forms: operations, conditions, and the presence of an else branch.
     pub const FORMS: [&'static str; 19] = [
         "append",
         "delete",
@@ -63,7 +62,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of `other`.
     pub fn add(&mut self, other: &Self) {
         for (form, counts) in &other.counts {
             let ours = self.counts.entry(form).or_default();
@@ -71,7 +70,8 @@ impl Coverage {
         }
     }
 
-    /// The forms that were never done; and, of those that can be refuted, that never were.
+    /// The forms that were never executed, the conditions that never failed, and the forms that
+    /// never had an unknown outcome.
     pub fn missing(&self) -> Vec<String> {
         let of = |form: &str| self.counts.get(form).copied().unwrap_or_default();
         let never = |end: usize| {
@@ -82,7 +82,7 @@ impl Coverage {
         never(0).chain(never(1).filter(refutable)).chain(never(3)).collect()
     }
 
-    /// A line for each form.
+    /// A table with one line per form.
     pub fn text(&self) -> String {
         let mut text = format!("{:12}", "form");
         for end in ENDS {

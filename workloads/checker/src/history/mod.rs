@@ -1,12 +1,13 @@
-//! Histories: what clients asked and were told, and what was done to the cluster meanwhile.
+//! Histories: what clients requested and received, and the faults and final states of the cluster.
 //!
 //! A history is a file of JSON lines, one [`Record`] each, described in `docs/histories.md`. The
-//! first line is the [header](Header); then come records as they happened, then what was found when
-//! all was over. It is the whole evidence: [`verify`](crate::verify) looks at nothing else.
+//! first line is the [header](Header). Then come the records in the order in which they happened,
+//! then the final values and digests. A history is the whole evidence: [`verify`](crate::verify)
+//! uses nothing else.
 //!
-//! **Invariant (nothing happened that was not recorded).** An invocation is recorded before the
-//! operation is sent. A client that is killed leaves invocations without an end, never an effect
-//! without an invocation.
+//! **Invariant (every effect has an invocation).** An invocation is recorded before the operation
+//! is sent. A killed client leaves invocations without an end, never an effect without an
+//! invocation.
 
 mod coverage;
 mod reader;
@@ -25,62 +26,60 @@ pub use recorder::{Recorder, Scribe, line};
 pub(crate) use words::readable;
 pub use words::{bytes, short, text};
 
-/// The version of the format.
+/// Version of the format.
 pub const FORMAT: u32 = 3;
-/// The oldest version that is read. Whatever it can say, the newer ones say in the same words.
+/// Oldest version that can be read. Newer versions write the same facts in the same words.
 pub const FORMAT_OLDEST: u32 = 2;
 
-/// One at a time asks and is answered: the name of a client, until it does not know how an operation
-/// ended. From then on it has another.
+/// A sequential process: it has at most one operation in flight. A client takes a new number after
+/// an operation of unknown outcome.
 pub type Process = u64;
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
-    /// What the history is of. The first line.
+    /// First line.
     Header(Box<Header>),
-    /// A client asks.
+    /// A client sends an operation.
     Invoke(Invoke),
-    /// It was answered.
+    /// The operation was answered.
     Ok(Return),
-    /// It was told that nothing was done, nor will be.
+    /// The operation had no effect and never will.
     Fail(Unanswered),
-    /// It does not know whether something was done, or will be.
+    /// The client cannot say whether the operation had an effect or will have one.
     Unknown(Unanswered),
-    /// Something was done to the cluster, or seen of it.
+    /// A fault was injected into the cluster, or a change of it was observed.
     Fault(Fault),
-    /// What stood at a key when all was over, read through the cluster.
+    /// The final value of a key, read through the cluster.
     Final(Final),
-    /// What a replica held when all was over, said by itself.
+    /// The final state of a replica, as it reports it.
     Digest(Digest),
-    /// Nothing follows: the history is whole.
+    /// Last line: the history is complete.
     End(End),
 }
 
-/// What a history is of.
+/// The header of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// The version of the format.
     pub format: u32,
-    /// The workload's name.
     pub workload: String,
-    /// The version of Skein, and its commit.
+    /// Version of Skein, with its commit.
     pub skein: String,
-    /// The cluster's shape.
     pub cluster: Topology,
-    /// What all choices were drawn from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// When the history began: nanoseconds of the machine's monotonic clock, as in all records.
+    /// Start of the history in nanoseconds of the machine's monotonic clock, like all times in
+    /// records.
     pub t: u64,
-    /// The same moment, in milliseconds since 1970.
+    /// Start of the history in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Lists are written one after the other by so many bytes each.
+    /// Bytes per token of a list. List values are concatenated tokens.
     pub token_bytes: usize,
-    /// Accounts between which money was moved.
+    /// Accounts of the bank workload.
     pub bank: Option<BankHeader>,
-    /// What values that are records are made of.
+    /// Layout of values that are records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<RecordHeader>,
     /// Whether keys may have values from before the history.
@@ -89,7 +88,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Why no history can begin with it.
+    /// Why this header is invalid, or `None`.
     pub(crate) fn contradiction(&self) -> Option<String> {
         if let Err(conflict) = self.cluster.check() {
             return Some(format!("its cluster cannot be: {conflict}"));
@@ -103,7 +102,7 @@ impl Header {
     }
 }
 
-/// No token of a list has more bytes.
+/// Most bytes of a token of a list.
 const TOKEN_BYTES_MAX: usize = 1 << 20;
 
 impl RecordHeader {
@@ -123,57 +122,55 @@ impl RecordHeader {
         self.fields * self.field_bytes
     }
 
-    /// The offset right behind the bytes of a field.
+    /// Offset just behind a field.
     pub(crate) fn end_of(self, field: usize) -> usize {
         field.saturating_add(1).saturating_mul(self.field_bytes)
     }
 }
 
-/// A record is so many fields, one after the other. In a history each stands for itself by a few bytes
-/// of it, which nobody else writes.
+/// Layout of a record: fields of equal length, one after the other. In a history a field is
+/// represented by its token, a few of its bytes that are unique to the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecordHeader {
-    /// How many fields there are.
     pub fields: usize,
-    /// Bytes of each.
+    /// Bytes per field.
     pub field_bytes: usize,
-    /// Where in it the bytes begin by which it is known.
+    /// Offset of the token in its field.
     pub token_at: usize,
-    /// How many they are.
     pub token_bytes: usize,
 }
 
-/// Accounts, and what they add up to.
+/// The accounts of a bank and their opening balance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BankHeader {
-    /// Their keys.
+    /// Keys of the accounts.
     pub accounts: Vec<String>,
-    /// What each was opened with.
+    /// Opening balance of each account.
     pub opening: i64,
-    /// Money is paid in and out, too: only what becomes of each account can be told, and no sum.
+    /// Whether money is also paid in and out. Then only the balance of each account is checked, not
+    /// the sum.
     #[serde(default)]
     pub open: bool,
 }
 
-/// What a client asked.
+/// An operation that a client sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Invoke {
-    /// When.
     pub t: u64,
-    /// Who.
     pub p: Process,
-    /// What must hold for anything to be done.
+    /// Conditions. If one does not hold, `otherwise` is executed instead of `ops`.
     #[serde(default, rename = "if", skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<Guard>,
-    /// What to do, all together and in this order.
+    /// Executed atomically, in this order.
     pub ops: Vec<Op>,
-    /// What to do instead if a condition does not hold.
+    /// The else branch.
     #[serde(default, rename = "else", skip_serializing_if = "Vec::is_empty")]
     pub otherwise: Vec<Op>,
-    /// It reads whatever some replica has, of any age, and each group's by itself.
+    /// Whether it is a stale read: any replica may answer, with a state of any age, each group by
+    /// itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
 }
@@ -182,26 +179,26 @@ pub struct Invoke {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// The number at the key is this or more.
+    /// The number at the key is at least this.
     AtLeast(String, i64),
-    /// The key was last written at this version; 0 is "there is no value".
+    /// The value has this version; 0 means that the key has no value.
     Version(String, u64),
     /// The key has a value.
     Exists(String),
     /// The key has no value.
     Missing(String),
-    /// The value of the key is this.
+    /// The value equals this.
     Equals(String, String),
     /// The number at the key is less than this.
     Less(String, i64),
-    /// The number at the key is this or less.
+    /// The number at the key is at most this.
     AtMost(String, i64),
-    /// The number at the key is this.
+    /// The number at the key equals this.
     Equal(String, i64),
-    /// The number at the key is more than this.
+    /// The number at the key is greater than this.
     Greater(String, i64),
-    /// The range from a key on, to before another if there is one, still holds what each of these groups
-    /// held, and nothing in any other group.
+    /// The range from the first key (inclusive) to the second (exclusive, `None` is no bound) still
+    /// holds what these groups held, and nothing in other groups.
     Unchanged(String, Option<String>, Vec<Held>),
 }
 
@@ -209,52 +206,49 @@ pub enum Guard {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// Its number.
     pub group: u16,
-    /// How many pairs.
     pub pairs: u32,
-    /// The bytes of their keys and values.
+    /// Bytes of the keys and values.
     pub bytes: u64,
-    /// A hash of them, in hexadecimal (`RangeDigest` of the client).
+    /// Hash of the keys and values, in hexadecimal (`RangeDigest` of the client).
     pub digest: String,
 }
 
-/// One thing to do. Keys and values are text.
+/// One operation on a key or a range. Keys and values are text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// Read the value of a key.
     Get(String),
-    /// Add to the end of the value of a key.
+    /// Append to the value of a key.
     Append(String, String),
     /// Set the value of a key.
     Put(String, String),
     /// Add to the number at a key.
     Incr(String, i64),
-    /// Overwrite a field of the record at a key: the field's number, and its token.
+    /// Overwrite a field of the record at a key: field number, token.
     Patch(String, usize, String),
-    /// Overwrite bytes of the value of a key, from a byte on. What is missing before them is zero bytes.
+    /// Overwrite bytes of the value of a key from an offset on. A gap before the offset is filled
+    /// with zero bytes.
     Overwrite(String, u32, String),
     /// Remove the value of a key.
     Delete(String),
     /// Whether a key has a value.
     Exists(String),
-    /// Read a page: from a key on, to before another if there is one, and so many keys at most.
+    /// Read a page: first key, end of the range (exclusive, `None` is no bound), most keys.
     Scan(String, Option<String>, u32),
 }
 
-/// How an operation was answered.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Return {
-    /// When.
     pub t: u64,
-    /// Who.
     pub p: Process,
-    /// Whether the conditions held. If not, `otherwise` was done, and `out` is what that came to.
+    /// Whether all conditions held. If not, `otherwise` was executed, and `out` holds its results.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub held: bool,
-    /// What each thing came to.
+    /// One result per operation.
     pub out: Vec<Out>,
 }
 
@@ -262,95 +256,89 @@ fn yes() -> bool {
     true
 }
 
-/// What one thing came to.
+/// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Out {
-    /// Of a get: the value, and the version at which it was written.
+    /// Get: the value and its version.
     Value(Option<(String, u64)>),
-    /// Of an append, a patch or an overwrite: the new length in bytes.
+    /// Append, patch or overwrite: the new length in bytes.
     Length(u64),
-    /// Of a put: the new version.
+    /// Put: the new version.
     Version(u64),
-    /// Of an incr: the new number.
+    /// Incr: the new number.
     Number(i64),
-    /// Of exists: whether there is a value. Of a delete: whether there was one.
+    /// Exists: whether the key has a value. Delete: whether it had one.
     Flag(bool),
-    /// Of a scan: keys and values, and where the next page begins, if there is more.
+    /// Scan: keys and values, and the start of the next page if there is one.
     Page(Vec<(String, String)>, Option<String>),
 }
 
-/// Why an operation was not answered.
+/// Why an operation has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unanswered {
-    /// When the client was told.
+    /// Time at which the client stopped waiting for it.
     pub t: u64,
-    /// Who.
     pub p: Process,
-    /// Why.
     pub why: String,
 }
 
-/// Something that was done to the cluster, or seen of it.
+/// A fault that was injected into the cluster, or a change of it that was observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// When.
     pub t: u64,
-    /// What: `kill`, `stop`, `stutter`, `pause`, `continue`, `restart`, `transfer`, `evict`, `client-kill`,
-    /// `partition`, `mend`, `recovered`.
+    /// One of `kill`, `stop`, `stutter`, `pause`, `continue`, `restart`, `transfer`, `evict`,
+    /// `client-kill`, `partition`, `mend`, `recovered`.
     pub what: String,
-    /// The node concerned, if it is one.
+    /// The node concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u16>,
-    /// The process concerned, if it is one.
+    /// The process concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The groups that the node led.
+    /// Groups that the node led.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub led: Vec<u16>,
 }
 
-/// What stood at a key when all was over.
+/// The final value of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Final {
-    /// When it was read.
+    /// Time of the read.
     pub t: u64,
-    /// The key.
     pub key: String,
-    /// Its value and version; `null` if there was none.
+    /// Value and version; `None` if the key had no value.
     pub value: Option<(String, u64)>,
 }
 
-/// What a replica held when all was over.
+/// The final state of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Digest {
-    /// When it said so.
+    /// Time of the report.
     pub t: u64,
-    /// Its group.
     pub group: u16,
-    /// Its place in the group.
+    /// Slot of the replica in its group.
     pub slot: u8,
-    /// The node it lives on.
+    /// Node that the replica runs on.
     pub node: u16,
-    /// Up to which position it has delivered.
+    /// Position up to which the replica has delivered.
     pub position: u64,
-    /// A hash of all it holds, in hexadecimal.
+    /// Hash of the replica's whole state, in hexadecimal.
     pub digest: String,
 }
 
-/// Nothing follows.
+/// The end of a complete history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// When.
     pub t: u64,
 }
 
-/// The machine's monotonic clock, in nanoseconds: the same for all processes on it.
+/// The machine's monotonic clock in nanoseconds. All processes of the machine share it.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let time = Duration::try_from(time).expect("the clock counts from the machine's start");
@@ -358,7 +346,7 @@ pub fn now() -> u64 {
 }
 
 impl Record {
-    /// The reply to process `p`'s operation, told at `t`.
+    /// The record of the reply that process `p` received at `t`.
     pub fn ok(t: u64, p: Process, reply: &Reply, record: Option<&RecordHeader>) -> Self {
         let out = reply.outcomes.iter().map(|outcome| words::out(outcome, record)).collect();
         Self::Ok(Return { t, p, held: reply.held, out })

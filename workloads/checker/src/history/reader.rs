@@ -1,7 +1,7 @@
-//! Reading a history, line by line.
+//! Reading a history line by line.
 //!
-//! A last line that breaks off in the middle is what a recorder leaves that was killed: it is not read,
-//! and as no end follows, whoever looks at the history finds that it is not whole.
+//! A recorder that is killed may leave an incomplete last line. The reader ignores it. As no [end
+//! record](super::Record::End) follows, the history counts as incomplete.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -9,55 +9,49 @@ use std::path::{Path, PathBuf};
 
 use super::{FORMAT, FORMAT_OLDEST, Header, Record};
 
-/// No line is longer: a list of a million values is some megabytes.
+/// Most bytes of a line. A list of a million values takes some megabytes.
 const LINE_BYTES_MAX: u64 = 1 << 28;
 
-/// Why a file is no history that can be read.
+/// Why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     System {
-        /// The file.
+        /// Path of the history.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// A line of it is no record.
+    /// A line is not a record.
     #[error("{}:{line}: not a record of a history: {why}", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Counted from 1.
         line: u64,
-        /// What is wrong with it.
         why: String,
     },
-    /// It does not begin as a history does.
+    /// The first line is not a header.
     #[error("{} does not begin with the header of a history", path.display())]
     NoHeader {
-        /// The file.
+        /// Path of the history.
         path: PathBuf,
     },
-    /// It is of another version.
+    /// The file has another format version.
     #[error("{} is a history in format {format}; this program reads formats {FORMAT_OLDEST} to {FORMAT}", path.display())]
     Version {
-        /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Version of the file.
         format: u32,
     },
-    /// It is too large to be looked at as a whole.
+    /// The history has too many items for the checker's indices.
     #[error("the history has more than {max} transactions, things done, or values: split the run")]
     TooMany {
-        /// So many can be told apart.
+        /// Most items that can be numbered.
         max: usize,
     },
 }
 
-/// The records of a history after its header.
+/// Iterator over the records that follow the header.
 pub struct Reader<R = BufReader<File>> {
-    /// What it is of.
     pub header: Header,
     lines: R,
     path: PathBuf,
@@ -75,13 +69,14 @@ impl Reader {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `lines`, which errors call `path`.
+    /// Reads `lines`. Errors name `path`.
     pub fn over(mut lines: R, path: &Path) -> Result<Self, ReadError> {
         let mut text = Vec::new();
         let first = lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text);
         first.map_err(|source| ReadError::System { path: path.to_owned(), source })?;
         let path = path.to_owned();
-        // Another version may have another header: its number is looked at first.
+        // Another version may have another header, so the version is checked before the header is
+        // parsed.
         let value: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
         match value["header"]["format"].as_u64() {
             Some(format) if (FORMAT_OLDEST.into()..=FORMAT.into()).contains(&format) => {}

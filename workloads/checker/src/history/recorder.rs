@@ -1,5 +1,5 @@
-//! Writing a history while a load runs: records are handed over in batches, and a thread of its own
-//! makes lines of them.
+//! Writing a history during a load. Records are sent in batches to a thread that writes them as
+//! lines.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,35 +10,35 @@ use std::thread::JoinHandle;
 
 use super::{End, Header, Op, Record, now};
 
-/// Records handed over at a time.
+/// Records per batch.
 const BATCH: usize = 128;
-/// Batches that wait to be written; beyond it, who records waits too: a history without holes is
-/// worth more than the load.
+/// Batches that may wait to be written. If the queue is full, scribes block: a complete history
+/// matters more than the load.
 const BATCHES_MAX: usize = 256;
-/// Bytes written at a time.
+/// Bytes per write.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// The thread that writes a history.
+/// Handle of the thread that writes a history.
 pub struct Recorder {
     batches: SyncSender<Batch>,
     thread: JoinHandle<io::Result<()>>,
 }
 
-/// One who records. What it has not handed over yet, it hands over when it is dropped.
+/// A source of records. Dropping it sends the records that it still holds.
 pub struct Scribe {
     batch: Vec<Record>,
     batches: SyncSender<Batch>,
 }
 
-/// What is handed to the thread.
+/// A message to the writing thread.
 enum Batch {
     Records(Vec<Record>),
-    /// Asks for the keys of all operations so far.
+    /// Request for the keys of all operations so far.
     Keys(SyncSender<BTreeSet<String>>),
 }
 
 impl Recorder {
-    /// Begins a history at `path`, which must not exist yet.
+    /// Begins a history at `path`, which must not exist.
     pub fn create(path: &Path, header: Header) -> io::Result<Self> {
         let file = File::create_new(path)?;
         let (batches, received) = sync_channel(BATCHES_MAX);
@@ -48,23 +48,24 @@ impl Recorder {
         Ok(Self { batches, thread })
     }
 
-    /// Another one who records.
+    /// Another source of records.
     pub fn scribe(&self) -> Scribe {
         Scribe { batch: Vec::with_capacity(BATCH), batches: self.batches.clone() }
     }
 
-    /// The keys of all operations that were handed over so far.
+    /// The keys of all operations that the thread has received so far.
     pub fn keys(&self) -> BTreeSet<String> {
         let (answer, keys) = sync_channel(1);
-        // A thread that has ended has a reason, which finishing tells.
+        // If the thread has ended, `finish` reports why.
         let _ = self.batches.send(Batch::Keys(answer));
         keys.recv().unwrap_or_default()
     }
 
-    /// Waits until everything is written that scribes, who must all be gone, have recorded.
+    /// Writes the end record and waits until everything is written. All scribes must have been
+    /// dropped.
     pub fn finish(self) -> io::Result<()> {
         let last = vec![Record::End(End { t: now() })];
-        // A thread that has ended has a reason, which is returned below.
+        // If the thread has ended, its error is returned below.
         let _ = self.batches.send(Batch::Records(last));
         drop(self.batches);
         self.thread.join().expect("writing lines does not panic")
@@ -72,7 +73,7 @@ impl Recorder {
 }
 
 impl Scribe {
-    /// Records.
+    /// Adds a record.
     pub fn note(&mut self, record: Record) {
         self.batch.push(record);
         if self.batch.len() >= BATCH {
@@ -80,11 +81,11 @@ impl Scribe {
         }
     }
 
-    /// Hands over what was recorded: now and then, by those who record little.
+    /// Sends the records held so far. A scribe that records little calls this now and then.
     pub fn hand_over(&mut self) {
         if !self.batch.is_empty() {
             let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
-            // If nobody writes any more, the recorder says why when it is finished.
+            // If the thread has ended, `Recorder::finish` reports why.
             let _ = self.batches.send(Batch::Records(batch));
         }
     }
@@ -108,7 +109,7 @@ fn write(file: File, header: Header, batches: &Receiver<Batch>) -> io::Result<()
                     collect(record, &mut keys);
                 }
             }
-            // Whoever asked may have given up.
+            // The receiver may be gone.
             Batch::Keys(answer) => _ = answer.send(keys.clone()),
         }
     }
@@ -124,7 +125,7 @@ fn collect(record: &Record, keys: &mut BTreeSet<String>) {
     }
 }
 
-/// Writes one record.
+/// Writes one record as a line.
 pub fn line(out: &mut impl Write, record: &Record) -> io::Result<()> {
     serde_json::to_writer(&mut *out, record)?;
     out.write_all(b"\n")
@@ -192,7 +193,7 @@ mod tests {
         let records: Vec<Record> = reader.collect::<Result<_, _>>().unwrap();
         assert_eq!(records.len(), 3_002);
         assert!(matches!(records.last(), Some(Record::End(_))));
-        // Each writer's in its order.
+        // The records of each writer are in its order.
         for writer in 0..3 {
             let own = records.iter().filter_map(|record| match record {
                 Record::Invoke(invoke) if invoke.p / 1_000 == writer => Some(invoke.p),

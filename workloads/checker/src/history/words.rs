@@ -1,8 +1,8 @@
-//! What is asked of the store and answered by it, in the words of a history.
+//! Conversion of the store's commands and results to the words of a history.
 //!
-//! Keys and values are bytes, and a history is text. Bytes that are text stand as they are; all others
-//! stand in hexadecimal, after a mark that no other text begins with. So no two are written alike, and
-//! whoever reads a history has every byte.
+//! Keys and values are bytes, and a history is text. Bytes that are valid UTF-8 are written as they
+//! are. All others are written in hexadecimal behind a mark that no plain text begins with. So
+//! different bytes have different texts, and every byte can be recovered.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,11 +14,12 @@ use skein_kvstore::reply::Outcome;
 
 use super::{Guard, Held, Invoke, Op, Out, Process, RecordHeader};
 
-/// Hexadecimal digits follow.
+/// Prefix of hexadecimal digits.
 const MARK: &str = "\0x";
 
 impl Invoke {
-    /// Of a client that asks for `transaction`. `record` says what records are known by.
+    /// The invocation of `transaction` by process `p` at `t`. `record` is the layout of values that
+    /// are records.
     pub fn of(
         t: u64,
         p: Process,
@@ -85,12 +86,12 @@ fn op(operation: &ClientOperation, record: Option<&RecordHeader>) -> Op {
 }
 
 impl RecordHeader {
-    /// Whether these bytes at this place are a field.
+    /// Whether `bytes` at `offset` are exactly one field.
     fn is_field(&self, offset: u32, bytes: &[u8]) -> bool {
         bytes.len() == self.field_bytes && (offset as usize).is_multiple_of(self.field_bytes)
     }
 
-    /// What a field is known by.
+    /// The token of a field.
     fn token<'a>(&self, field: &'a [u8]) -> &'a [u8] {
         &field[self.token_at..self.token_at + self.token_bytes]
     }
@@ -112,7 +113,8 @@ pub(super) fn out(outcome: &Outcome, record: Option<&RecordHeader>) -> Out {
     }
 }
 
-/// A value as a history has it: of a record what its fields are known by. What is no record is told as it is.
+/// A value as a history holds it. A record is written as the tokens of its fields, any other value
+/// as it is.
 pub fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
     let Some(record) = record.filter(|one| value.len() == one.whole_len()) else {
         return text(value);
@@ -122,7 +124,7 @@ pub fn short(value: &[u8], record: Option<&RecordHeader>) -> String {
     text(&tokens.concat())
 }
 
-/// Bytes as a history has them.
+/// Bytes as a history holds them.
 pub fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.starts_with(MARK) => text.to_owned(),
@@ -133,12 +135,13 @@ pub fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// A message in which coded keys and values are shown for people: bytes that are no text as digits after `0x`.
+/// A message for people: encoded bytes in it are shown as hexadecimal digits after `0x`.
 pub(crate) fn readable(said: &str) -> String {
     said.replace(MARK, "0x").replace('\0', "\\0")
 }
 
-/// The bytes that a history has as `text`. What only looks like them is itself.
+/// The bytes that a history holds as `text`. A text with the mark but without valid digits stands
+/// for itself.
 pub fn bytes(text: &str) -> Cow<'_, [u8]> {
     let digits = text.strip_prefix(MARK).filter(|digits| digits.len().is_multiple_of(2));
     let Some(digits) = digits else { return Cow::Borrowed(text.as_bytes()) };

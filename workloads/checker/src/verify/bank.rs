@@ -1,4 +1,4 @@
-//! The bank: whoever adds all accounts up finds what they were opened with.
+//! The bank: a read of all accounts finds the sum of their opening balances.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -9,14 +9,15 @@ pub(super) struct Bank<'a> {
     header: &'a Header,
     opened: Option<&'a BankHeader>,
     accounts: HashSet<&'a str>,
-    /// Whether accounts were written by anything but transfers and openings. Then their sum may change.
+    /// Whether accounts were written other than by transfers and openings. Then their sum may
+    /// change.
     is_disturbed: bool,
-    /// Readings of all accounts whose sum is not the total; `None` if there was no number at one of them.
+    /// Reads of all accounts whose sum is not the total; `None` if an account held no number.
     wrong_sums: Vec<(Moment, Option<i128>)>,
-    /// The most that transactions of unknown outcome may take from all accounts together, and add to them. Zero or less, and zero or
-    /// more.
+    /// The most that transactions of unknown outcome may take from all accounts together (at most
+    /// 0), and add to them (at least 0).
     unknown: (i128, i128),
-    /// Whether an opening is of unknown outcome. It may change the accounts by anything.
+    /// Whether an opening has an unknown outcome. It may change the accounts by any amount.
     may_open: bool,
 }
 
@@ -47,7 +48,8 @@ impl<'a> Bank<'a> {
         self.opened.map_or(0, |bank| self.accounts.len() as i128 * i128::from(bank.opening))
     }
 
-    /// Looks at a branch that was done, or may have been: whether it keeps the sum of all accounts.
+    /// Takes a branch that was or may have been executed, and notes whether it keeps the sum of all
+    /// accounts.
     pub(super) fn asked(&mut self, ops: &[Op]) {
         let writes: Vec<&Op> = ops.iter().filter(|op| op.writes() && self.has(op.key())).collect();
         let by = |op: &&Op| if let Op::Incr(_, by) = op { Some(i128::from(*by)) } else { None };
@@ -57,8 +59,8 @@ impl<'a> Bank<'a> {
         }
     }
 
-    /// Looks at a branch of a transaction of unknown outcome. It may be done between two of the readings at the end,
-    /// which then find a part of it.
+    /// Takes a branch of a transaction of unknown outcome. It may be executed between two of the
+    /// final reads, which then observe a part of it.
     pub(super) fn unknown(&mut self, ops: &[Op]) {
         self.asked(ops);
         for op in ops.iter().filter(|op| self.accounts.contains(op.key())) {
@@ -70,7 +72,7 @@ impl<'a> Bank<'a> {
         }
     }
 
-    /// Whether every account is set to what it is opened with.
+    /// Whether every account is set to its opening balance.
     fn is_opening(&self, writes: &[&Op]) -> bool {
         let Some(bank) = self.opened else { return false };
         let value = bank.opening.to_string();
@@ -79,8 +81,8 @@ impl<'a> Bank<'a> {
         keys.len() == self.accounts.len() && writes.iter().all(opens)
     }
 
-    /// Looks at the branch that was done, and its answer. `guards` are the conditions that held: none if the other
-    /// branch was done.
+    /// Takes the branch that was executed and its results. `guards` are the conditions that held:
+    /// none if the else branch was executed.
     pub(super) fn look(
         &mut self,
         guards: &[Guard],
@@ -102,8 +104,8 @@ impl<'a> Bank<'a> {
         }
     }
 
-    /// A condition that held says how much there was at least. What is added after that, in the same transaction,
-    /// leaves this much and the sum of what was added, or more.
+    /// A condition that held gives a lower bound of the balance. After the additions of the same
+    /// transaction the balance is at least this bound plus their sum.
     fn overdrawn(
         &self,
         guards: &[Guard],
@@ -137,8 +139,8 @@ impl<'a> Bank<'a> {
         }
     }
 
-    /// Looks at the accounts when all was over.
-    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Judgement) {
+    /// Checks the final balances.
+    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Verdict) {
         let Some(bank) = self.opened else { return };
         for (moment, sum) in self.wrong_sums.iter().filter(|_| !self.is_disturbed) {
             verdict.wrong("wrong_sum", || {
@@ -149,7 +151,8 @@ impl<'a> Bank<'a> {
         }
         let read = |(name, key): &&(String, Key)| self.has(name) && key.last.is_some();
         if keys.iter().filter(read).count() < self.accounts.len() {
-            // Nothing can be told without having looked, and that was not done is told elsewhere.
+            // Without the final read of every account nothing can be concluded. A missing read is
+            // reported elsewhere.
             return;
         }
         let mut sum = 0i128;
@@ -175,7 +178,7 @@ impl<'a> Bank<'a> {
         }
     }
 
-    /// What stood at an account before all that was added to it, if it is written in no other way.
+    /// The balance of an account before all increments, if it is written in no other way.
     fn opened_with(&self, bank: &BankHeader, key: &Key) -> Option<i128> {
         if key.mixed || !key.appends.is_empty() {
             return None;
@@ -192,13 +195,13 @@ impl<'a> Bank<'a> {
     }
 }
 
-/// An account that was opened, and then only added to.
-fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Judgement) {
+/// Checks the final balance of an account that was opened once and then only incremented.
+fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Verdict) {
     let Some(balance) = balance else {
         verdict.wrong("lost", || format!("account {name} is missing or is no number"));
         return;
     };
-    // What it was opened with, and what it certainly got, and some of what it may have got.
+    // The opening balance, the acknowledged increments, and bounds of the unknown ones.
     let (mut certain, mut less, mut more) = (opening, 0, 0);
     for increment in &key.increments {
         match (increment.result, i128::from(increment.what)) {

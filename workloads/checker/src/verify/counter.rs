@@ -1,4 +1,4 @@
-//! Counters: increments by one, each told which number it made.
+//! Counters: increments by one, each of which returns the new number.
 
 use hashbrown::HashMap;
 

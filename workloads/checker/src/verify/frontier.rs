@@ -1,26 +1,29 @@
-//! Real time: what was acknowledged before something else was asked for comes before it.
+//! Real time: if an operation returned before another was invoked, it precedes the other in the
+//! key's order.
 //!
-//! Everything that is known to have happened to a key is given places in the key's order: the least
-//! place it can have seen, and the place it left behind. When it returned, everybody who asks from
-//! then on must be at that place at least. So one sweep over invocations and returns, with the
-//! furthest place that anybody has returned from, finds what is out of order.
+//! Every operation known on a key gets two positions in the key's order: the least position that it
+//! can have observed, and the position after it. Every operation that is invoked after a return
+//! must observe at least the position that the returned one left. So one sweep over invocations and
+//! returns, with the highest position left by a returned operation, finds the operations that are
+//! out of order.
 
 use super::{Judgement, Moment, NEVER, seconds};
 use crate::history::Header;
 
-/// Something with places in a key's order. Its name is made only when it is evidence.
+/// An operation with positions in a key's order. Its name is used only in evidence.
 pub(super) struct Seen<'a> {
     pub(super) moment: Moment,
-    /// It saw the key at this place.
+    /// Least position that it can have observed.
     pub(super) saw: u64,
-    /// It left the key at this place.
+    /// Position after it.
     pub(super) left: u64,
     pub(super) name: &'a str,
 }
 
-/// Finds those who saw less than had been left when they asked.
-pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Judgement) {
-    // What is asked at the very moment at which something returns may come before it.
+/// Reports the operations that observed less than had been left when they were invoked.
+pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Verdict) {
+    // An operation invoked at the time of another's return may precede it, so invocations sort
+    // first.
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * seen.len());
     for (i, one) in seen.iter().enumerate() {
         events.push((one.moment.invoked, false, i));

@@ -1,7 +1,8 @@
-//! Lists: tokens of one width, added to the end.
+//! Lists: tokens of one width, appended.
 //!
-//! A token that was to be appended once names its append. If several were to append one, or some have another
-//! width, or there may be something from before the history, only lengths and beginnings tell anything.
+//! If a token is appended by one operation only, it identifies that append. If several operations
+//! append the same token, if a token has another width, or if the list may have content from before
+//! the history, only lengths and prefixes are checked.
 
 use std::borrow::Cow;
 
@@ -66,7 +67,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
     frontier::check(header, name, &seen, verdict);
 }
 
-/// Whether each token names its append, and all have the width by which they are told apart.
+/// Whether each token identifies its append, and all have the width by which a value is split.
 fn names_appends(header: &Header, key: &Key, last: &Final) -> bool {
     let mut asked = HashSet::with_capacity(key.appends.len());
     let mut tokens = key.appends.iter().map(|append| append.what.as_str());
@@ -80,14 +81,14 @@ fn names_appends(header: &Header, key: &Key, last: &Final) -> bool {
         })
 }
 
-/// Whether a text stands for bytes that are no text.
+/// Whether a text stands for bytes that are not valid UTF-8.
 fn is_coded(text: &str) -> bool {
     matches!(bytes(text), Cow::Owned(_))
 }
 
-/// Judges a list by what holds whatever its tokens are. What stands there once stays where it is, so all values are
-/// beginnings of the last one, and an append that was told a length has left a beginning of that length.
-fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
+/// Checks a list by what holds for any tokens. An element never moves, so all values are prefixes
+/// of the final one, and an append that returned a length left the prefix of that length.
+fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
     let of = |found: Option<(&str, u64)>| bytes(found.map_or("", |(value, _)| value)).into_owned();
     let value = of(last.found());
     let mut seen = Vec::with_capacity(key.appends.len() + key.gets.len() + 1);
@@ -127,7 +128,7 @@ fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut
     frontier::check(header, name, &seen, verdict);
 }
 
-/// Where each token stands, once all that should not be there is told.
+/// Position of each token in `value`. Reports the tokens that should not be there.
 fn places<'a>(
     name: &str,
     key: &Key,

@@ -1,19 +1,20 @@
-//! Whether a history is one that a right cluster can have: looked at after the run, key by key.
+//! Checks whether a history is one that a correct cluster can produce, after the run and key by
+//! key.
 //!
-//! What holds of every key, whatever happened to the cluster meanwhile:
+//! Properties of every key, whatever faults the cluster had:
 //!
-//! * **Nothing is lost.** What was acknowledged is there when all is over.
-//! * **Nothing is there twice**, nor was anything done that the client was told would not be.
-//! * **Nothing is invented.** Every value was written by somebody who asked for it.
-//! * **Real time.** What was acknowledged before something else was asked for comes before it in the
-//!   key's order, and is seen by it (`frontier`).
-//! * **Replicas agree**: all replicas of a group are at one position and hold the same.
-//! * **Money stays**: the accounts add up to what they were opened with whenever they are looked at,
-//!   and no account is overdrawn.
+//! * **No loss.** Every acknowledged write is in the final state.
+//! * **No duplicates.** No write is applied twice, and none that was reported as failed is applied.
+//! * **No invention.** Every value was written by a client.
+//! * **Real time.** If an operation returned before another was invoked, it precedes the other in
+//!   the key's order and is visible to it (`frontier`).
+//! * **Replicas agree.** All replicas of a group are at one position and hold the same state.
+//! * **Conserved sums.** Every read of all accounts finds the sum of their opening balances, and no
+//!   account is overdrawn.
 //!
 //! These are properties of single keys and of the bank's sums, cheap enough for millions of
-//! operations. They do not compare the order of transactions across keys: the histories hold what a
-//! checker of strict serializability needs for that.
+//! operations. They do not compare the order of transactions across keys: that is the task of the
+//! checker of strict serializability ([`check`](crate::check)).
 
 mod bank;
 mod counter;
@@ -35,32 +36,30 @@ use crate::history::{
     Final, Header, Invoke, Op, Out, Process, ReadError, Record, Return, readable,
 };
 
-/// Pieces of evidence of one kind that are kept; all are counted.
+/// Pieces of evidence kept per kind. All are counted.
 const EVIDENCE_MAX: usize = 5;
 
-/// What was found.
+/// The result of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Judgement {
-    /// Operations asked for.
+pub struct Verdict {
+    /// Operations invoked.
     pub operations: u64,
-    /// Operations that were answered.
     pub acknowledged: u64,
     /// Operations that certainly had no effect.
     pub failed: u64,
-    /// Operations of which nobody knows, those of killed clients included.
+    /// Operations of unknown outcome, including those of killed clients.
     pub unknown: u64,
-    /// Keys looked at.
     pub keys: u64,
     /// Replicas compared.
     pub replicas: u64,
-    /// What is wrong, by kind; only what occurred.
+    /// Number of violations by kind. Kinds without violations are absent.
     pub wrong: BTreeMap<&'static str, u64>,
-    /// The first few of each kind in full.
+    /// Descriptions of the first violations of each kind.
     pub evidence: Vec<String>,
 }
 
-impl Judgement {
-    /// Whether nothing is wrong.
+impl Verdict {
+    /// Whether no violation was found.
     pub fn is_good(&self) -> bool {
         self.wrong.is_empty()
     }
@@ -74,7 +73,7 @@ impl Judgement {
     }
 }
 
-/// Looks at the `records` of a history that began with `header`.
+/// Checks the `records` of a history that began with `header`.
 pub fn verify(
     header: &Header,
     records: impl Iterator<Item = Result<Record, ReadError>>,
@@ -86,18 +85,18 @@ pub fn verify(
     Ok(verifier.finish())
 }
 
-/// One thing that was done to a key, or may have been.
+/// The interval of one operation on a key.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     process: Process,
     invoked: u64,
-    /// [`NEVER`] if nobody was told.
+    /// [`NEVER`] if the outcome is unknown.
     returned: u64,
 }
 
 const NEVER: u64 = u64::MAX;
 
-/// What was written, and what it came to where that is known.
+/// A write, and its result if it is known.
 #[derive(Debug)]
 struct Written<T, R> {
     moment: Moment,
@@ -105,35 +104,35 @@ struct Written<T, R> {
     result: Option<R>,
 }
 
-/// What was read.
+/// A read and its result.
 #[derive(Debug)]
 struct Got {
     moment: Moment,
     found: Option<(Text, u64)>,
 }
 
-/// A value that was read. Of a list that grows, all values are beginnings of the longest: to keep each
-/// would be to keep the square of its length.
+/// A value that was read. The values of a growing list are prefixes of the longest one: a copy of
+/// each would take memory quadratic in its length.
 #[derive(Debug)]
 enum Text {
-    /// So many bytes of the longest value of the key.
+    /// A prefix of this many bytes of the key's longest value.
     Beginning(usize),
     Own(String),
 }
 
-/// Everything that concerns one key.
+/// All operations on one key.
 #[derive(Debug, Default)]
 struct Key {
     appends: Vec<Written<String, u64>>,
     puts: Vec<Written<String, u64>>,
     increments: Vec<Written<i64, i64>>,
     gets: Vec<Got>,
-    /// Whether it is written in ways of which it does not show what was done: fields or bytes of it, or its
-    /// removal. Then only all transactions together tell what is right.
+    /// Whether the key has writes that its value does not reflect one by one: of fields, of bytes,
+    /// or removals. Then only the order of all transactions determines the right value.
     mixed: bool,
-    /// The longest value that was read, of those that begin with one another.
+    /// The longest value read, of a chain of prefixes.
     longest: String,
-    /// Values whose writers were told that they are not written.
+    /// Values of puts that were reported as failed.
     not_written: HashSet<String>,
     last: Option<Final>,
 }
@@ -150,7 +149,6 @@ impl Key {
         Text::Own(value)
     }
 
-    /// The value that was read.
     fn text<'a>(&'a self, text: &'a Text) -> &'a str {
         match text {
             Text::Beginning(bytes) => &self.longest[..*bytes],
@@ -158,20 +156,19 @@ impl Key {
         }
     }
 
-    /// What a read found.
+    /// The value and version that a read returned.
     fn found<'a>(&'a self, got: &'a Got) -> Option<(&'a str, u64)> {
         got.found.as_ref().map(|(value, version)| (self.text(value), *version))
     }
 }
 
 impl Final {
-    /// What it found.
     fn found(&self) -> Option<(&str, u64)> {
         self.value.as_ref().map(|(value, version)| (value.as_str(), *version))
     }
 }
 
-/// Takes a history, record by record.
+/// Checks a history record by record.
 pub struct Verifier<'a> {
     header: &'a Header,
     keys: HashMap<String, Key>,
@@ -183,7 +180,7 @@ pub struct Verifier<'a> {
 }
 
 impl<'a> Verifier<'a> {
-    /// Of the history that began with `header`.
+    /// A verifier of the history that began with `header`.
     pub fn new(header: &'a Header) -> Self {
         Self {
             header,
@@ -259,7 +256,8 @@ impl<'a> Verifier<'a> {
             });
             return;
         }
-        // What is stale was so at some moment, each key at one of its own, and others may be behind it.
+        // A stale read observes a state of any time, each key's by itself, and later operations
+        // need not observe it.
         let (invoked, returned) = if stale { (0, NEVER) } else { (t, end.t) };
         let moment = Moment { process: p, invoked, returned };
         self.bank.asked(&ops);
@@ -270,7 +268,7 @@ impl<'a> Verifier<'a> {
         let mut written = HashSet::new();
         for op in ops.iter().filter(|op| op.writes()) {
             if !written.insert(op.key()) {
-                // What one transaction leaves there is not what each of its steps left.
+                // A second write of a key in one transaction hides the effect of the first.
                 self.keys.entry_ref(op.key()).or_default().mixed = true;
             }
         }
@@ -289,7 +287,7 @@ impl<'a> Verifier<'a> {
                 }
                 (Op::Patch(..) | Op::Overwrite(..), Out::Length(_))
                 | (Op::Delete(_), Out::Flag(_)) => key.mixed = true,
-                // They say nothing that a single key could be judged by.
+                // Their results say nothing that can be checked on a single key.
                 (Op::Exists(_), Out::Flag(_)) | (Op::Scan(..), Out::Page(..)) => {}
                 (Op::Get(_), Out::Value(found)) => {
                     let found = found.map(|(value, version)| (key.keep(value), version));
@@ -328,9 +326,9 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Nothing follows.
-    pub fn finish(mut self) -> Judgement {
-        // Killed clients were not told.
+    /// Checks all keys and returns the verdict.
+    pub fn finish(mut self) -> Verdict {
+        // Operations still open at the end have an unknown outcome.
         for invoke in std::mem::take(&mut self.open).into_values() {
             self.unknown(invoke);
         }
@@ -351,8 +349,8 @@ impl<'a> Verifier<'a> {
     }
 }
 
-/// Checks one key by what was done to it. If it was not looked at when all was over, though others
-/// were, that is wrong; if none was, its order is [checked](crate::check) all the same.
+/// Checks one key by its operations. A key without a final read is a violation if other keys have
+/// one. If no key has one, the key's order is [checked](crate::check) nevertheless.
 fn check_key(
     header: &Header,
     name: &str,
@@ -369,17 +367,17 @@ fn check_key(
         return;
     };
     if bank.has(name) || key.mixed {
-        return; // Looked at with the others, or in the order of all transactions.
+        return; // Checked with the other accounts, or in the order of all transactions.
     }
     match (key.appends.is_empty(), key.puts.is_empty(), key.increments.is_empty()) {
         (false, true, true) => list::check(header, name, key, last, verdict),
         (true, false, true) => register::check(header, name, key, last, verdict),
-        // Where it began is not known.
+        // The initial value is unknown.
         (true, true, _) if header.before => {}
         (true, true, false) if key.increments.iter().any(|one| one.what != 1) => {}
         (true, true, false) => counter::check(header, name, key, last, verdict),
         (true, true, true) => nothing_written(name, key, last, verdict),
-        // Only the order of all transactions tells what it must be.
+        // Only the order of all transactions determines the right value.
         _ => {}
     }
 }
@@ -392,7 +390,7 @@ fn nothing_written(name: &str, key: &Key, last: &Final, verdict: &mut Judgement)
 }
 
 impl Moment {
-    /// For evidence: who and when.
+    /// Process and times, for evidence.
     fn show(&self, header: &Header) -> String {
         let at = |t: u64| seconds(header, t);
         let Self { process, invoked, returned } = *self;
@@ -409,12 +407,12 @@ fn seconds(header: &Header, t: u64) -> String {
 }
 
 impl Op {
-    /// Whether it changes anything.
+    /// Whether it can change a value.
     pub fn writes(&self) -> bool {
         !matches!(self, Self::Get(_) | Self::Exists(_) | Self::Scan(..))
     }
 
-    /// The key that it concerns; of a scan, the first.
+    /// The key of the operation; the first key of a scan.
     pub fn key(&self) -> &str {
         match self {
             Self::Get(key)

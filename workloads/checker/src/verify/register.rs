@@ -1,7 +1,8 @@
-//! Registers: each value overwrites the one before. Their order is told by versions.
+//! Registers: each put overwrites the value. Versions give the order.
 //!
-//! A value that was to be put once names its put: it stands at one version, and not if that put was refused. A
-//! value that several were to put, or that may be from before the history, names nobody.
+//! If a value is put by one operation only, it identifies that put: it stands at one version, and
+//! at none if the put was refused. A value that several operations put, or that may be from before
+//! the history, identifies no put.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -44,7 +45,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         seen.push(Seen { moment, saw: place, left: place, name: what });
     }
     for put in &key.puts {
-        // One that nobody was told of may have been seen by a reader.
+        // A put of unknown outcome may have been observed by a read.
         let version = put.result.or_else(|| versions.of.get(put.what.as_str()).copied());
         let Some(version) = version else { continue };
         let saw = version.saturating_sub(1);
@@ -53,9 +54,10 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
     frontier::check(header, name, &seen, verdict);
 }
 
-/// Which value was written at which version: one each.
+/// The value of each version and the version of each value.
 struct Versions<'a> {
-    /// Values that several were to put, or that may be from before the history: they may stand at any versions.
+    /// Values that several operations put, or that may be from before the history. They may stand
+    /// at any version.
     ambiguous: HashSet<&'a str>,
     of: HashMap<&'a str, u64>,
     at: HashMap<u64, &'a str>,

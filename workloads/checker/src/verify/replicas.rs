@@ -1,4 +1,4 @@
-//! Replicas: when all is over, those of a group are at one position and hold the same.
+//! Replicas: at the end, all replicas of a group are at one position and hold the same state.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::history::{Digest, Header};
 
 #[derive(Default)]
 pub(super) struct Replicas {
-    /// The last that each has said, by group and slot.
+    /// The last report of each replica, by group and slot.
     said: BTreeMap<(u16, u8), Digest>,
 }
 
@@ -19,7 +19,7 @@ impl Replicas {
     pub(super) fn finish(self, header: &Header, verdict: &mut Judgement) {
         verdict.replicas = self.said.len() as u64;
         if self.said.is_empty() {
-            return; // Nobody asked them, which whoever should have asked tells.
+            return; // No replica reported. The caller that should have asked reports that.
         }
         for group in 0..header.cluster.groups {
             let mut first: Option<&Digest> = None;

@@ -1,11 +1,11 @@
-//! A right history, and what is found when it is spoilt.
+//! A correct history, and the violations found when it is changed.
 
 use std::path::Path;
 
 use super::{Judgement, verify};
 use crate::history::Reader;
 
-/// Two lists, a counter, a register and two accounts; a kill in the middle; one client killed.
+/// Two lists, a counter, a register and two accounts; a kill in the middle; one killed client.
 const RIGHT: &str = r#"
 {"header":{"format":2,"workload":"chaos","skein":"test","cluster":{"nodes":3,"groups":1,"replicas":3,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":{"accounts":["acc/a","acc/b"],"opening":10}}}
 {"invoke":{"t":10,"p":1,"ops":[{"append":["list","t1"]}]}}
@@ -71,7 +71,7 @@ fn a_right_history_is_right() {
 fn every_way_of_being_wrong_is_found() {
     #[rustfmt::skip]
     let cases: [(&str, &str, &str, &str); 29] = [
-        // what should be told, what is replaced, by what, because
+        // violation, text to replace, replacement, reason
         ("lost",            r#"final":{"t":90,"key":"list","value":["t1t2t5",4]"#, r#"final":{"t":90,"key":"list","value":["t1t5",4]"#, "an acknowledged append is gone"),
         ("lost",            r#""key":"other","value":["t3",2]"#, r#""key":"other","value":null"#, "a whole list is gone"),
         ("lost",            r#""key":"count","value":["2",9]"#, r#""key":"count","value":["1",9]"#, "an acknowledged increment is gone"),
@@ -114,7 +114,7 @@ fn every_way_of_being_wrong_is_found() {
 #[test]
 fn what_nobody_was_told_of_may_have_happened_or_not() {
     for (what, by) in [
-        // The appends of process 2, and of the killed process 3, which is there in the history.
+        // The append of process 2, and that of the killed process 3, whose value the history holds.
         (r#"["t1t2t5",4]}}"#, r#"["t1t2t5t4",5]}}"#),
         (r#""key":"count","value":["2",9]"#, r#""key":"count","value":["3",9]"#),
     ] {
@@ -139,7 +139,7 @@ fn evidence_is_counted_and_bounded() {
 
 const PLAIN: &str = r#"{"header":{"format":3,"workload":"forms","skein":"test","cluster":{"nodes":1,"groups":1,"replicas":1,"engines":1},"seed":1,"t":0,"unix_ms":0,"token_bytes":2,"bank":null}}"#;
 
-/// Transactions one after the other, and what stood at a key at the end; `held` is part of the answer.
+/// Sequential transactions and the final value of `key`. `held` is part of the answer.
 fn one_after_the_other(header: &str, done: &[(&str, &str)], key: &str, value: &str) -> String {
     let mut lines = vec![header.to_owned()];
     for (i, (asked, ended)) in done.iter().enumerate() {
@@ -153,7 +153,7 @@ fn one_after_the_other(header: &str, done: &[(&str, &str)], key: &str, value: &s
     lines.join("\n") + "\n"
 }
 
-/// What was asked for and answered in turn, the last value, and what is wrong.
+/// Transactions with their answers, the final value, and the violations.
 type Case<'a> = (Vec<(&'a str, String)>, &'a str, &'a [&'a str]);
 
 #[test]
@@ -255,7 +255,8 @@ fn an_account_is_overdrawn_only_below_what_its_condition_leaves() {
     }
 }
 
-/// The readings at the end are one for each account, and what nobody was told of may be done between two of them.
+/// The final reads are separate per account, so a transaction of unknown outcome may be executed
+/// between two of them.
 #[test]
 fn what_is_of_unknown_outcome_may_be_done_between_the_readings_at_the_end() {
     let bank = r#""bank":{"accounts":["a","b"],"opening":100,"open":false}"#;

@@ -1,4 +1,4 @@
-//! Values from before the history that somebody writes again in it: they do not name who wrote them.
+//! Values from before the history that are written again in it: they do not identify their writers.
 
 use super::{BEFORE, RECORD, is_right_text, of_lines};
 
@@ -11,7 +11,7 @@ const PUT_BOTH: &str = r#"{"invoke":{"t":5,"p":9,"ops":[{"get":"j"}]}}
     {"invoke":{"t":10,"p":1,"ops":[{"put":["k","v1"]},{"put":["j","w1"]}]}}
     {"unknown":{"t":15,"p":1,"why":"gone"}}"#;
 
-/// Reads of two keys, one after the other.
+/// Sequential reads of two keys.
 fn reads(k: &str, j: &str) -> String {
     format!(
         r#"{{"invoke":{{"t":20,"p":2,"ops":[{{"get":"k"}}]}}}}
@@ -44,7 +44,7 @@ fn a_token_from_before_does_not_show_that_an_unknown_write_was_done() {
     assert!(!is_right(&more, &format!("{found}\n{patch}\n{seen}")));
 }
 
-/// One client reads while another sets the key to a value.
+/// A read concurrent with a set of the key.
 fn beside(value: &str, version: u64, told: u64) -> String {
     format!(
         r#"{{"invoke":{{"t":20,"p":2,"ops":[{{"get":"k"}}]}}}}
@@ -125,7 +125,8 @@ fn a_token_from_before_may_stand_there_again() {
     };
     assert!(is_right(&more, &history(9)));
     assert!(!is_right(&more, &history(8)));
-    // A write that nobody saw came between two reads that found the token from before.
+    // A write that was not observed lies between two reads that found the token from before the
+    // history.
     let between = r#"{"invoke":{"t":20,"p":1,"ops":[{"get":"k"}]}}
         {"ok":{"t":25,"p":1,"out":[{"value":["t1t2",7]}]}}
         {"invoke":{"t":30,"p":2,"ops":[{"patch":["k",0,"t3"]}]}}

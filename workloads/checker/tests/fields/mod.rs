@@ -8,35 +8,35 @@ use skein_checker::history::{End, Header, Invoke, Op, Out, Record, RecordHeader,
 
 use super::simulated;
 
-/// What to draw.
+/// Parameters of a random history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) transactions: usize,
     pub(crate) fields: usize,
     pub(crate) keys: usize,
-    /// How many transactions are under way at a time, about.
+    /// Average number of concurrent transactions.
     pub(crate) overlap: u64,
-    /// Of a hundred transactions, so many read.
+    /// Percentage of transactions that read.
     pub(crate) reads: u32,
 }
 
-/// A transaction and its answer. A process does nothing else.
+/// A transaction and its answer. Each has a process of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
     invoked: u64,
     returned: u64,
-    /// Reads, and then writes.
+    /// Reads come before writes.
     steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// What was read of a key, and its version.
+    /// Key, fields read, version.
     Get(usize, Vec<u32>, u64),
-    /// All fields of a key, and the version that was told.
+    /// Key, all fields, returned version.
     Put(usize, Vec<u32>, u64),
-    /// A field of a key.
+    /// Key, field, token.
     Patch(usize, usize, u32),
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn header(fields: usize) -> Header {
     Header { record: Some(record), ..simulated::header() }
 }
 
-/// Each is done at a moment between the one at which it was asked for and the one at which it was answered.
+/// Generates transactions. Each executes at a moment between its invocation and its answer.
 pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
     let Plan { seed, transactions, fields, keys, overlap, reads } = plan;
     let mut random = SmallRng::seed_from_u64(seed);
@@ -72,7 +72,7 @@ pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
             records[key] = (version, all.clone());
             steps.push(Step::Put(key, all, version));
         } else if hit >= reads {
-            // Now and then a field of another record as well, or the same again.
+            // Sometimes also a field of another record, or of the same one.
             for _ in 0..=u32::from(hit % 4 == 0) {
                 let key = if steps.len() > 1 { random.random_range(0..keys) } else { key };
                 let (field, token) = (random.random_range(0..fields), token());
@@ -81,7 +81,8 @@ pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
                 steps.push(Step::Patch(key, field, token));
             }
         }
-        // Ten moments for each, of which many are the same.
+        // Transactions execute ten time units apart, and their invocations and answers often
+        // coincide.
         let at = (keys as u64 + i) * 10 + 1_000 * u64::from(!loads) * overlap;
         let span = if loads { 1 } else { 10 * overlap };
         let [before, after] = [(); 2].map(|()| random.random_range(0..span));
@@ -90,7 +91,7 @@ pub(crate) fn deeds(plan: Plan) -> Vec<Deed> {
     deeds
 }
 
-/// Changes one thing that somebody was told of a field, or when. Returns whether there was anything to change.
+/// Changes one result of a field, or a time. Returns whether there was anything to change.
 pub(crate) fn spoil(deeds: &mut [Deed], random: &mut SmallRng) -> bool {
     let saw = |step: &Step| if let Step::Get(_, saw, _) = step { Some(saw.clone()) } else { None };
     let others: Vec<Vec<u32>> = deeds.iter().flat_map(|deed| &deed.steps).filter_map(saw).collect();
@@ -106,7 +107,7 @@ pub(crate) fn spoil(deeds: &mut [Deed], random: &mut SmallRng) -> bool {
     true
 }
 
-/// The records of a history, whose records have so many fields, in the order of time.
+/// The records of a history in the order of time. Each value has `fields` fields.
 pub(crate) fn history(deeds: &[Deed], fields: usize) -> Vec<Record> {
     let text = |tokens: &[u32]| -> String {
         let tokens: Vec<String> =
@@ -142,10 +143,10 @@ pub(crate) fn history(deeds: &[Deed], fields: usize) -> Vec<Record> {
     records
 }
 
-/// A record as it stands: its fields, the version that was last told, and whether it was written since.
+/// A record by key: its fields, the last returned version, and whether it was written since.
 type Stands = BTreeMap<usize, (Vec<u32>, u64, bool)>;
 
-/// Whether some order of them, in real time, gives every answer.
+/// Whether some order in real time explains every answer.
 pub(crate) fn explains(deeds: &[Deed]) -> bool {
     fn go_on(deeds: &[Deed], left: u32, records: &Stands) -> bool {
         let waiting = || deeds.iter().enumerate().filter(|(i, _)| left & 1 << i != 0);
@@ -169,7 +170,7 @@ pub(crate) fn explains(deeds: &[Deed]) -> bool {
                 Step::Patch(key, field, token) => {
                     let (fields, told, written) = records.entry(*key).or_default();
                     if wrote.insert(*key) {
-                        // Each transaction takes a version of its own.
+                        // Each transaction takes one version per key.
                         *told += u64::from(std::mem::replace(written, true));
                     }
                     fields.get_mut(*field).map(|it| *it = *token).is_some()

@@ -1,4 +1,4 @@
-//! Small random histories of every command form, of a store that is right or wrong in one place.
+//! Small random histories of every command form, of a correct store or one with a single fault.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use skein_checker::history::{
 use skein_kvstore::range::RangeDigest;
 use skein_protocol::ids::GroupId;
 
-/// Everything is of one group.
+/// All keys are in one group.
 pub(crate) fn held_now(pairs: &[(&[u8], &[u8])]) -> Vec<Held> {
     let RangeDigest { group, pairs, bytes, digest } =
         RangeDigest::of(GroupId(0), pairs.iter().copied());
@@ -20,26 +20,26 @@ pub(crate) fn held_now(pairs: &[(&[u8], &[u8])]) -> Vec<Held> {
     vec![Held { group, pairs, bytes, digest: format!("{digest:032x}") }]
 }
 
-/// A way for a store to be wrong, in one transaction.
+/// A fault of the store in one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// It takes the branch that it should not take.
+    /// Takes the wrong branch.
     OtherBranch,
-    /// It looks at conditions on what was there before.
+    /// Evaluates conditions on an earlier state.
     StaleConditions,
-    /// It compares 32 bits of versions.
+    /// Compares only 32 bits of versions.
     ShortVersions,
-    /// It does what it does on what was there before, and answers by that, and then does it again.
+    /// Answers from an earlier state, then executes on the current one.
     StaleReply,
-    /// It does not do the last thing that it answers for.
+    /// Omits the last operation, but answers it.
     Forgets,
-    /// It does everything twice.
+    /// Executes twice.
     Twice,
-    /// It does what it was told of when others look between its parts.
+    /// Executes in two parts, with another transaction between them.
     Torn,
-    /// A number, a flag, a page or a value of its reply is another.
+    /// Returns a wrong number, flag, page or value.
     Reply,
-    /// It was done before it was asked for, or after it was answered.
+    /// Executes before the invocation or after the answer.
     Late,
 }
 
@@ -61,7 +61,7 @@ struct Store {
     version: u64,
 }
 
-/// Why a transaction is not done.
+/// Why a transaction is not executed.
 struct Refused;
 
 fn number(text: Option<&str>) -> Option<i64> {
@@ -158,7 +158,7 @@ impl Store {
         })
     }
 
-    /// Does a branch, or nothing of it.
+    /// Executes a branch as a whole or not at all.
     fn run(&mut self, ops: &[Op]) -> Result<Vec<Out>, Refused> {
         let before = self.clone();
         let out: Result<Vec<Out>, Refused> = ops.iter().map(|op| self.apply(op)).collect();
@@ -168,22 +168,22 @@ impl Store {
         out
     }
 
-    /// A version that nobody has: now and then one with the same low bits as another.
+    /// Advances to an unused version, sometimes to one with the same low bits as another.
     fn advance(&mut self, random: &mut SmallRng) {
         let low = self.version as u32;
         self.version += if low > 0 && random.random_bool(0.3) { 1 << 32 } else { 1 };
     }
 }
 
-/// What to draw.
+/// Parameters of a random history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) transactions: usize,
     pub(crate) clients: u64,
-    /// Of a hundred transactions, so many are not answered.
+    /// Percentage of transactions without an answer.
     pub(crate) unknown: u32,
-    /// What goes wrong, with one of them.
+    /// The fault of one transaction.
     pub(crate) fault: Option<Fault>,
 }
 
@@ -199,7 +199,7 @@ impl Drawing {
         KEYS[self.random.random_range(0..3)].to_owned()
     }
 
-    /// Keys at which there are mostly numbers.
+    /// A key that mostly holds a number.
     fn number_key(&mut self) -> String {
         if self.random.random_bool(0.05) {
             return self.key();
@@ -207,7 +207,7 @@ impl Drawing {
         KEYS[self.random.random_range(3..5)].to_owned()
     }
 
-    /// Values are mostly unique.
+    /// A mostly unique value.
     fn token(&mut self) -> String {
         if self.random.random_bool(0.8) {
             self.tokens += 1;
@@ -252,7 +252,7 @@ impl Drawing {
         ops
     }
 
-    /// A condition, that often holds.
+    /// A condition that often holds.
     fn guard(&mut self, store: &Store) -> Guard {
         let key = self.key();
         let counter = self.number_key();
@@ -288,7 +288,7 @@ impl Drawing {
         }
     }
 
-    /// Something that only reads, of any age.
+    /// A stale read.
     fn stale(&mut self, t: u64, p: u64) -> Invoke {
         let ops =
             (0..self.random.random_range(1..3)).map(|_| match self.random.random_range(0..4) {
@@ -302,7 +302,7 @@ impl Drawing {
         Invoke { t, p, guards: vec![], ops: ops.collect(), otherwise: vec![], stale: true }
     }
 
-    /// What a stale read is told: of each thing, as it was at some moment.
+    /// The results of a stale read, each from a random past state.
     fn told(&mut self, ops: &[Op], past: &[Store]) -> Vec<Out> {
         let mut out = Vec::new();
         for op in ops {
@@ -324,7 +324,7 @@ impl Drawing {
         Invoke { t, p, guards, ops: self.branch(1), otherwise, stale: false }
     }
 
-    /// Another value, number, flag or page.
+    /// Replaces a result by another of the same kind.
     fn other(&mut self, out: &mut Out) {
         match out {
             Out::Flag(flag) => *flag = !*flag,
@@ -365,20 +365,21 @@ impl Drawing {
     }
 }
 
-/// The records of a history without its header, and whether anything went wrong in it as planned.
+/// The records of a history without its header, and whether the planned fault occurred.
 pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     let mut drawing = Drawing { random: SmallRng::seed_from_u64(plan.seed), tokens: 0 };
     let mut store = Store::default();
     let mut before = Store::default();
     let mut free: Vec<(u64, u64)> = (0..plan.clients).map(|client| (client, client + 1)).collect();
     let mut processes = plan.clients;
-    // When each is asked for, done and answered; what goes wrong goes wrong with the one of this number.
+    // Times of invocation, execution and answer per transaction. The transaction with the number
+    // `wrong` has the fault.
     let wrong = drawing.random.random_range(0..plan.transactions);
     let mut times = Vec::new();
     for number in 0..plan.transactions {
         let client = (0..free.len()).min_by_key(|client| free[*client].0).unwrap();
         let (at, p) = free[client];
-        // Now and then at the moment at which it was answered.
+        // Sometimes at the moment of the previous answer.
         let invoked = at + drawing.random.random_range(0..4);
         let returned = invoked + drawing.random.random_range(1..12);
         let mut done = drawing.random.random_range(invoked..=returned);
@@ -470,7 +471,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
             drawing.other(&mut out[at]);
         }
         before = was;
-        // Somebody was there between its parts.
+        // Other transactions ran between the two parts.
         if let Some(rest) = rest {
             let _ = store.run(&rest);
         }
@@ -485,7 +486,7 @@ pub(crate) fn history(plan: Plan) -> (Vec<Record>, bool) {
     if let Some(rest) = torn.take() {
         let _ = store.run(&rest);
     }
-    // Of one moment, those who ask come first; but not before their own answers.
+    // Of one moment, invocations come first, but not before an answer of the same process.
     records.sort_by_key(|(t, order, _)| (*t, *order));
     let mut records: Vec<Record> = records.into_iter().map(|(.., record)| record).collect();
     let t = end + 1;

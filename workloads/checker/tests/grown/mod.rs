@@ -1,10 +1,11 @@
-//! Values that are records only for a part of a history, or are taken for records by their length alone.
+//! Values that are records only in a part of a history, or that merely have the length of a record.
 
 use super::{Done, HEADER, PUT, RECORD, THERE, is_right, is_right_text, of_lines, stale, text};
 
 const DELETE: Done<'_> = (r#""ops":[{"delete":"k"}]"#, THERE);
 
-/// A header whose records have these fields, of so many bytes, with a token of so many bytes at this place.
+/// A header whose records have this many fields, with the bytes, token offset and token length
+/// given.
 fn record(fields: u64, bytes: u64, at: u64, token: u64) -> String {
     format!(
         r#","record":{{"fields":{fields},"field_bytes":{bytes},"token_at":{at},"token_bytes":{token}}}"#
@@ -25,7 +26,7 @@ fn patch(field: u64, token: &str) -> String {
 
 const GET: &str = r#""ops":[{"get":"k"}]"#;
 
-/// The first field was set before somebody read the value that was too short to be a record.
+/// The first field was set before a read of the value, which was too short to be a record.
 #[test]
 fn a_record_that_was_read_while_it_grew_is_right() {
     let history = |version: u64| {
@@ -49,7 +50,7 @@ fn a_record_that_was_read_while_it_grew_is_right() {
         let done = [(&*first, &*l5), (GET, &*short), (&*last, &*l10), (GET, &**read)];
         assert_eq!(is_right(RECORD, &done), right, "{read}");
     }
-    // Nobody was told that the value was short, and a record was then put there.
+    // No answer shows that the value was short, and a record was put there afterwards.
     let put = |token: &str| format!(r#""ops":[{{"put":["k","{token}t4"]}}]"#);
     let (put, version) = (put("t3"), r#"ok "out":[{"version":2}]"#);
     let unknown = r#"unknown "why":"gone""#;
@@ -59,7 +60,7 @@ fn a_record_that_was_read_while_it_grew_is_right() {
     }
 }
 
-/// Nobody was told what the writes came to, and one of them was read before the other was asked for.
+/// The outcomes of the writes are unknown, and one write was observed before the other was invoked.
 #[test]
 fn a_record_that_grew_by_unknown_outcomes_is_right() {
     for (other, right) in [(r#"["w1",1]"#, true), ("null", false)] {
@@ -77,7 +78,7 @@ fn a_record_that_grew_by_unknown_outcomes_is_right() {
     }
 }
 
-/// A field that is set where there is nothing makes a value that is as long as the tokens of a record.
+/// A field that is set at a missing key makes a value as long as the tokens of a record.
 #[test]
 fn a_value_as_long_as_tokens_need_not_be_a_record() {
     let (first, l4, read) = (patch(0, "t1"), length(4), value("zxt1", 1));
@@ -86,7 +87,7 @@ fn a_value_as_long_as_tokens_need_not_be_a_record() {
     assert!(is_right(&tight, &[(&first, r#"unknown "why":"gone""#), (GET, &read)]));
 }
 
-/// A field behind the last one makes a value that is no record, and that nobody may be told.
+/// A field behind the last one makes a value that is not a record and may never be observed.
 #[test]
 fn a_stale_read_of_a_value_longer_than_a_record_is_right() {
     let put = (r#""ops":[{"put":["k","t1t2"]}]"#, r#"ok "out":[{"version":1}]"#);
@@ -97,7 +98,8 @@ fn a_stale_read_of_a_value_longer_than_a_record_is_right() {
     assert!(!is_right(RECORD, &[(&get, &read), put, (&beyond, &l15), DELETE]), "of later");
 }
 
-/// A history has only the tokens of a record, and the store compares, and adds to, the whole value.
+/// A history holds only the tokens of a record, while the store compares and increments the whole
+/// value.
 #[test]
 fn the_number_of_a_record_is_not_known() {
     let put = (r#""ops":[{"put":["k","1234"]}]"#, r#"ok "out":[{"version":1}]"#);
@@ -109,7 +111,8 @@ fn the_number_of_a_record_is_not_known() {
     let one = record(1, 6, 0, 4);
     assert!(is_right(&one, &[put, (add, &far)]));
     assert!(is_right(&one, &[put, (add, &near)]));
-    // A value of another length is what it is, and so is a record that is nothing but tokens.
+    // A value of another length stands for itself, and so does a record that consists of tokens
+    // only.
     let short = (r#""ops":[{"put":["k","123"]}]"#, r#"ok "out":[{"version":1}]"#);
     assert!(!is_right(&one, &[short, (add, &far)]));
     assert!(!is_right(&one, &[short, (guarded, not_held)]));
@@ -118,7 +121,7 @@ fn the_number_of_a_record_is_not_known() {
     assert!(!is_right(&record(2, 2, 0, 2), &[put, (guarded, not_held)]));
 }
 
-/// Tokens that are no text are told as digits, of which a token has more than bytes.
+/// Tokens that are not valid UTF-8 are encoded as digits, of which a token has more than bytes.
 #[test]
 fn tokens_that_are_no_text_are_told_apart() {
     let put = (r#""ops":[{"put":["k","\u0000xfffe7432"]}]"#, r#"ok "out":[{"version":1}]"#);
@@ -131,7 +134,7 @@ fn tokens_that_are_no_text_are_told_apart() {
     assert!(is_right("", &[PUT, (GET, &value(r"\u0000x7631", 1))]), "v1 by its digits");
 }
 
-/// The tokens are text, and the list begins as bytes that are no text do.
+/// The tokens are text, and the list begins like the encoding of bytes that are not valid UTF-8.
 #[test]
 fn a_list_that_looks_like_digits_is_right() {
     let append = |token: &str| format!(r#""ops":[{{"append":["k","{token}"]}}]"#);
@@ -143,7 +146,7 @@ fn a_list_that_looks_like_digits_is_right() {
     }
 }
 
-/// One reading of a record from before the history tells all its fields, however long they are.
+/// One read of a record from before the history determines all its fields, however long they are.
 #[test]
 fn long_records_from_before_are_judged_field_by_field() {
     let header = format!(r#"{},"before":true"#, record(10, 5, 1, 4));

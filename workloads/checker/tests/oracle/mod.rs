@@ -1,22 +1,22 @@
-//! Whether some order explains a small history: all are tried, and every command of the store is known.
+//! An oracle for small histories: it tries all orders, with all commands of the store.
 //!
-//! Nothing is clever here, and nothing is shared with the check: versions are unknowns, of which an order says
-//! that each is higher than the one before, and what was told says which they are, or are not.
+//! It is simple and shares nothing with the checker: versions are unknowns. An order says that each
+//! is higher than the one before, and the answers say what they are or are not.
 
 use std::collections::{BTreeMap, HashMap};
 
 use skein_checker::history::{Guard, Invoke, Op, Out, Record};
 
-/// What was asked for, and what is known of it.
+/// A transaction, and what is known of it.
 struct Transaction {
     invoked: u64,
-    /// Never, if it was not answered.
+    /// `u64::MAX` if it was not answered.
     returned: u64,
     invoke: Invoke,
-    /// Whether the conditions held, and what came of it. None if nobody was told: it may have been done or
-    /// not.
+    /// Whether the conditions held, and the results. `None` if the outcome is unknown.
     told: Option<(bool, Vec<Out>)>,
-    /// When a stale read was answered: it reads one key as it was when nobody had written it who asked later.
+    /// Time of the answer of a stale read: it reads one key in a state without writes invoked after
+    /// that time.
     stale: Option<u64>,
 }
 
@@ -39,9 +39,10 @@ struct Version {
 struct Key {
     value: Option<String>,
     versions: Vec<Version>,
-    /// Whether the transaction that is looked at has made the last version.
+    /// Whether the transaction under execution made the last version.
     own: bool,
-    /// When the last of those asked that wrote it, and when the transaction that is looked at asked.
+    /// `asked` is the latest invocation of the transactions that wrote it; `now` that of the
+    /// transaction under execution.
     asked: u64,
     now: u64,
 }
@@ -49,7 +50,7 @@ struct Key {
 type State = BTreeMap<String, Key>;
 
 impl Key {
-    /// Whether there are numbers that all its versions can have.
+    /// Whether there is an assignment of increasing numbers to all its versions.
     fn is_possible(&self) -> bool {
         let mut least = 1;
         for version in &self.versions {
@@ -69,7 +70,7 @@ impl Key {
         if value.is_some() || self.value.is_some() {
             self.asked = self.asked.max(self.now);
         }
-        // What is removed has no version, and a transaction makes one.
+        // A removed key has no version, and a transaction makes one version per key.
         if value.is_some() && !self.own {
             self.versions.push(Version::default());
             self.own = true;
@@ -87,7 +88,7 @@ impl Key {
     }
 }
 
-/// Whether the transactions of a history can have been done one after the other, in real time.
+/// Whether the transactions of a history can have executed one after the other, in real time.
 pub(crate) fn explains(records: &[Record]) -> bool {
     let mut open: HashMap<u64, Invoke> = HashMap::new();
     let mut all = Vec::new();
@@ -132,7 +133,7 @@ pub(crate) fn explains(records: &[Record]) -> bool {
     search(&all, &mut vec![false; all.len()], &State::new())
 }
 
-/// The stale reads of single keys that one of several keys is.
+/// Splits a stale read of several keys into stale reads of single keys.
 fn stale(invoke: &Invoke, answered: u64, out: &[Out]) -> Vec<Transaction> {
     let mut all = Vec::new();
     let mut add = |op: Op, out: Out| {
@@ -150,7 +151,7 @@ fn stale(invoke: &Invoke, answered: u64, out: &[Out]) -> Vec<Transaction> {
         for (i, pair) in pairs.iter().enumerate() {
             let key = &pair.0;
             let within = key >= start && end.as_ref().is_none_or(|end| key < end);
-            // What is outside of its range, or more than its limit, is never found by it.
+            // A key outside of the range or beyond the limit can never be found.
             let limit = u32::from(within && i < *limit as usize);
             let op = Op::Scan(key.clone(), Some(format!("{key}\0")), limit);
             add(op, Out::Page(vec![pair.clone()], None));
@@ -162,12 +163,12 @@ fn stale(invoke: &Invoke, answered: u64, out: &[Out]) -> Vec<Transaction> {
 fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
     let left = || (0..all.len()).filter(|i| !done[*i]);
     if left().all(|i| all[i].told.is_none()) {
-        return true; // What nobody was told of need not have been done.
+        return true; // Transactions of unknown outcome need not have executed.
     }
-    // The first of what is left was asked for before anything of it was answered.
+    // The next transaction was invoked before any of the remaining ones was answered.
     let first = left().map(|i| all[i].returned).min().unwrap_or(u64::MAX);
     let next = left().filter(|i| all[*i].invoked <= first);
-    // What a process asks for when it is answered comes after that.
+    // An invocation of a process at the moment of its last answer follows that answer.
     let is_tied = |i: &usize| left().any(|before| all[*i].is_tied_to(&all[before]));
     let next: Vec<usize> = next.filter(|i| !is_tied(i)).collect();
     for i in next {
@@ -182,14 +183,14 @@ fn search(all: &[Transaction], done: &mut [bool], state: &State) -> bool {
     false
 }
 
-/// The states that there can be after a transaction, if what it was told fits.
+/// The possible states after a transaction, if its answer fits.
 fn apply(transaction: &Transaction, state: &State) -> Vec<State> {
     let Transaction { invoke: Invoke { guards, ops, otherwise, .. }, told, .. } = transaction;
     let mut state = state.clone();
     for key in state.values_mut() {
         key.own = false;
     }
-    // Each condition may hold or not, where versions leave that open.
+    // Each condition may hold or not where versions leave that open.
     let mut found = vec![(true, state)];
     for guard in guards {
         let mut next = Vec::new();
@@ -218,7 +219,7 @@ fn number(value: Option<&String>) -> Option<i64> {
     digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Whether a condition holds, and what is then known.
+/// Whether a condition can hold and can fail, each with the knowledge that follows.
 fn look(guard: &Guard, state: &State) -> Vec<(bool, State)> {
     let value = |key: &String| state.get(key).and_then(|key| key.value.as_ref());
     let compare = |key: &String, holds: &dyn Fn(i64) -> bool| {
@@ -260,7 +261,7 @@ fn look(guard: &Guard, state: &State) -> Vec<(bool, State)> {
     }
 }
 
-/// The state after a branch, if what was told fits.
+/// The state after a branch, if its results fit.
 fn run(
     ops: &[Op],
     out: Option<&[Out]>,
@@ -337,7 +338,7 @@ fn run(
                 key.write(Some(String::from_utf8(value).unwrap()));
             }
             Op::Incr(_, by) => {
-                // What is no number is refused, and then nothing is done.
+                // A command on a value that is not a number is refused and has no effect.
                 let now = number(key.value.as_ref())?.checked_add(*by)?;
                 expected(Out::Number(now))?;
                 key.write(Some(now.to_string()));

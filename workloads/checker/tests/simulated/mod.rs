@@ -1,6 +1,6 @@
-//! Histories of a store that is strictly serializable, by being a map that one transaction at a time
-//! changes: each at a moment between the one at which it was asked for and the one at which it was
-//! answered. Some are never answered, and are done at any later time or not at all.
+//! Histories of a strictly serializable store: a map that one transaction at a time changes, each
+//! at a moment between its invocation and its answer. Some transactions are never answered, and
+//! execute at any later time or not at all.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use skein_checker::history::{
 };
 use skein_multicast::config::Topology;
 
-/// Bytes of a value.
+/// Bytes per token.
 pub(crate) const TOKEN_BYTES: usize = 8;
 
-/// What to simulate.
+/// Parameters of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) transactions: usize,
-    /// How many are under way at a time.
+    /// Number of concurrent transactions.
     pub(crate) clients: usize,
     /// Keys of each kind.
     pub(crate) keys: u64,
-    /// A list is appended to for so many transactions, then another takes its place.
+    /// Number of transactions after which a list is replaced by a new one.
     pub(crate) list_for: usize,
-    /// Of a hundred transactions, so many are not answered, and so many refused.
+    /// Percentages of transactions without an answer, and of refused ones.
     pub(crate) unknown: u32,
     pub(crate) refused: u32,
 }
 
-/// A transaction, and what becomes of it.
+/// A transaction, and its outcome.
 struct Planned {
     process: u64,
     invoked: u64,
-    /// When it is done, if it is.
+    /// Time of execution, if it executes.
     done: Option<u64>,
     end: Ends,
     ops: Vec<Op>,
@@ -45,7 +45,7 @@ enum Ends {
     Ok(u64),
     Fail(u64),
     Unknown(u64),
-    /// Its client was killed.
+    /// The client was killed.
     Silent,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn header() -> Header {
     }
 }
 
-/// The records of a history, in the order of time, without its header.
+/// The records of a history in the order of time, without its header.
 pub(crate) fn history(plan: Plan) -> Vec<Record> {
     let mut transactions = planned(plan);
     let mut order: Vec<(u64, usize)> =
@@ -110,7 +110,7 @@ pub(crate) fn history(plan: Plan) -> Vec<Record> {
         };
         records.push((t, 1, record));
     }
-    // Of one moment, those who ask come first; and each process asks before it is answered.
+    // Of one moment, invocations come first. Each process invokes before it is answered.
     records.sort_by_key(|(t, order, _)| (*t, *order));
     let mut records: Vec<Record> = records.into_iter().map(|(.., record)| record).collect();
     let t = end + 1;
@@ -177,7 +177,7 @@ fn ops(plan: &Plan, number: usize, tokens: &mut u64, random: &mut SmallRng) -> V
     (0..many).map(|_| op()).collect()
 }
 
-/// One map.
+/// The store.
 #[derive(Default)]
 struct Store {
     keys: BTreeMap<String, (String, u64)>,

@@ -1,4 +1,4 @@
-//! Histograms of how many things were done together, a figure for each stage.
+//! Histograms of batch sizes, a figure for each stage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::report::source::{Multicast, Source};
 const TOGETHER: Axis = axis("done together", "", Scale::Classes);
 const SHARE: Axis = axis("share of batches", "%", Scale::Linear);
 
-/// The most runs of one histogram, whose bars stand beside each other.
+/// Most runs in one histogram. Their bars stand beside each other.
 const RUNS_MAX: usize = 4;
 
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
@@ -57,8 +57,8 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-/// The share of each class, in percent, up to the one after the last that occurred, which shows that there
-/// are none beyond; nothing if nothing was counted.
+/// The share of each class in percent, up to the class after the last non-empty one, which shows
+/// that there are no more; empty if nothing was counted.
 fn bars(counts: &[u64]) -> Vec<Point> {
     let sum: f64 = counts.iter().map(|count| *count as f64).sum();
     let last = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);

@@ -1,5 +1,5 @@
-//! Close-ups of faults: throughput and the longest latency around each, in intervals short enough to read a
-//! gap from.
+//! Close-ups of faults: throughput and longest latency around each, in intervals short enough to
+//! show a gap.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,20 @@ use crate::report::plot::{Axis, Band, Plot, Scale, Series, Size, Style};
 
 const SINCE: Axis = axis("time since the fault", "ms", Scale::Linear);
 
-/// The most faults that are drawn by themselves: those that were felt for longest.
+/// Most faults with close-ups of their own: those with the longest effects.
 const CLOSE_UPS_MAX: usize = 12;
-/// How long after a fault is shown, in milliseconds: at least, at most, and against what is to be seen.
+/// Time shown after a fault, in milliseconds: minimum and maximum, and as a multiple of its visible
+/// effect.
 const AFTER_MS: [f64; 2] = [40.0, 10_000.0];
 const AFTER_SEEN: f64 = 2.5;
-/// How long before it, against how long after it.
+/// Time shown before a fault, as a fraction of the time after it.
 const BEFORE: f64 = 0.3;
-/// So many answers are in an interval of a close-up, usually: in shorter ones chance makes a comb.
+/// Usual number of answers per interval of a close-up: with fewer, random variation dominates the
+/// picture.
 const ANSWERS: f64 = 2.0;
-/// A gap is at least so many intervals wide, even if these hold fewer answers.
+/// A gap is at least this many intervals wide, even if they hold fewer answers.
 const GAP_STEPS: f64 = 5.0;
-/// The most intervals of a close-up.
+/// Most intervals of a close-up.
 const STEPS_MAX: f64 = 150.0;
 
 /// The span of a close-up, in milliseconds since the fault, and the length of its intervals.
@@ -34,7 +36,8 @@ struct View {
     step: f64,
 }
 
-/// Wide enough for all that is to be seen of a fault, and in intervals short enough to read the gap from.
+/// A view wide enough for all visible effects of a fault, with intervals short enough to show the
+/// gap.
 fn view(fault: &Fault<'_>, timeline: &Timeline) -> View {
     let to = (AFTER_SEEN * fault.seen_until()).clamp(AFTER_MS[0], AFTER_MS[1]);
     let interval = timeline.interval_ms;
@@ -42,7 +45,7 @@ fn view(fault: &Fault<'_>, timeline: &Timeline) -> View {
     let before = &timeline.ops[..at.min(timeline.ops.len())];
     let before = &before[before.len().saturating_sub(whole(1e3 / interval) as usize)..];
     let usual = before.iter().sum::<u64>() as f64 / before.len().max(1) as f64;
-    // Intervals of 1, 2 or 5 times a power of ten, as far as the timeline's divide them.
+    // Intervals of 1, 2 or 5 times a power of ten times the timeline's interval.
     let round =
         (0..5).flat_map(|power| [1.0, 2.0, 5.0].map(|it| it * 10_f64.powi(power) * interval));
     let narrow = fault.felt() / GAP_STEPS;
@@ -55,7 +58,7 @@ fn view(fault: &Fault<'_>, timeline: &Timeline) -> View {
     View { from: -back, to: (to / step).ceil() * step, step }
 }
 
-/// Values of a timeline in the intervals of a view, which begin at the interval of the fault.
+/// Values of a timeline in the intervals of a view, which are aligned to the interval of the fault.
 fn within(
     view: View,
     at_s: f64,
@@ -77,8 +80,8 @@ fn within(
     (first..last).filter_map(value).collect()
 }
 
-/// The stretches that a close-up names: in which nobody was answered, and until the last of the groups
-/// wrote again.
+/// The named stretches of a close-up: without any answer, and until the last of the groups wrote
+/// again.
 fn bands(fault: &Fault<'_>) -> Vec<Band> {
     let silent = fault.gap.silent.map(|[from, to]| Band {
         from,
@@ -90,13 +93,13 @@ fn bands(fault: &Fault<'_>) -> Vec<Band> {
         to: ms,
         name: format!("g{group}: next write after {ms:.1} ms"),
     });
-    // The longer one is drawn first, so that it hides nothing.
+    // The longer one is drawn first, so that it covers nothing.
     let mut bands: Vec<_> = silent.into_iter().chain(written).collect();
     bands.sort_by(|a, b| (b.to - b.from).total_cmp(&(a.to - a.from)));
     bands
 }
 
-/// The faults that were felt for longest, in the order of time.
+/// The faults with the longest effects, in the order of time.
 fn felt_most<'a>(faults: &'a [Fault<'a>], most: usize) -> Vec<&'a Fault<'a>> {
     let mut shown: Vec<_> = faults.iter().collect();
     shown.sort_by(|a, b| b.felt().total_cmp(&a.felt()));
@@ -105,7 +108,7 @@ fn felt_most<'a>(faults: &'a [Fault<'a>], most: usize) -> Vec<&'a Fault<'a>> {
     shown
 }
 
-/// A close-up of a fault: what `series` draws in its view, with marks and bands.
+/// A close-up of a fault: `series` in its view, with marks and bands.
 fn close_up(fault: &Fault<'_>, faults: &[Fault<'_>], view: View, y: Axis, series: Series) -> Plot {
     let mut plot = Plot::new([SINCE, y], vec![series]);
     let since = |other: &Fault<'_>| (other.event.at_s - fault.event.at_s) * 1e3;
@@ -117,7 +120,7 @@ fn close_up(fault: &Fault<'_>, faults: &[Fault<'_>], view: View, y: Axis, series
     plot
 }
 
-/// Throughput around each fault, in intervals short enough to read the gap from.
+/// Throughput around each fault, in intervals short enough to show the gap.
 pub(super) fn close_ups(
     number: usize,
     stem: &str,
@@ -165,7 +168,7 @@ pub(super) fn close_ups(
     })
 }
 
-/// The longest latency around the fault that was felt for longest, if the timeline tells it.
+/// The longest latency around the fault with the longest effect, if the timeline has latencies.
 pub(super) fn worst(
     number: usize,
     stem: &str,
@@ -221,7 +224,7 @@ mod tests {
             prop_assert!(fault.felt() / view.step >= 3.0, "{view:?} of {}", fault.felt());
             let drawn = within(view, 1.0, 1.0, &timeline.ops, |ops| ops.iter().sum());
             prop_assert!(drawn.len() <= 2 + 2 * whole(STEPS_MAX) as usize, "{view:?}");
-            // An interval that lies in the gap is empty, and one that lies outside is full.
+            // An interval inside the gap is empty, and one outside is full.
             for [middle, ops] in drawn {
                 let (left, right) = (middle - view.step / 2.0, middle + view.step / 2.0);
                 let (gap_from, gap_to) = (from as f64, (from + len) as f64);

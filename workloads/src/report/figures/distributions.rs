@@ -13,7 +13,7 @@ use crate::report::source::{Multicast, Source};
 /// 1 − F of a latency.
 const LEFT: Axis = axis("share that took longer, 1 − F", "", Scale::Tail);
 
-/// A distribution: what was set, the number of the report, and points of 1 − F.
+/// A distribution: settings, number of the report, points of 1 − F.
 type Curve = (Settings, usize, Vec<[f64; 2]>);
 
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
@@ -24,7 +24,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
 
 fn multicasts(sources: &[Source]) -> Vec<Figure> {
     let alone = |it: &Multicast| it.clients == 1 && it.window == 1 && it.rate.is_none();
-    // Runs without queues, if there are such; they show the protocol.
+    // Runs without queues, if there are any: they show the protocol itself.
     let any_alone = of_multicasts(sources).any(|(_, multicast)| alone(multicast));
     let shown = of_multicasts(sources).filter(|(_, it)| alone(it) || !any_alone);
     let curve = |(number, it): (usize, &Multicast)| {
@@ -72,7 +72,7 @@ fn curves(sources: &[Source], frame: Frame, mut curves: Vec<Curve>) -> Vec<Figur
         .iter()
         .map(|(settings, number, points)| {
             let mut name = settings.words(|setting| differ.contains(&setting));
-            // Runs that repeat each other are told apart by their files.
+            // Runs with equal settings are distinguished by their files.
             let repeats = |other: &&Curve| other.0.key() == settings.key();
             if name.is_empty() || curves.iter().filter(repeats).count() > 1 {
                 let file = &sources[*number].file;

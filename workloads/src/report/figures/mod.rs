@@ -1,4 +1,4 @@
-//! Figures, made of the reports that are there.
+//! Figures of the available reports.
 
 mod batches;
 mod close_ups;
@@ -19,7 +19,7 @@ use super::plot::{Axis, Plot, SERIES_MAX, Scale, Series, Style};
 use super::settings::{Setting, differing};
 use super::source::Source;
 
-/// A figure: one plot, or several beside each other, with what stands below them.
+/// A figure: one plot, or several side by side, with a caption.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     /// Letters, digits and hyphens.
@@ -28,11 +28,10 @@ pub(super) struct Figure {
     pub(super) title: String,
     /// The caption: what to see, and what all series have in common.
     pub(super) about: String,
-    /// The plots.
     pub(super) plots: Vec<Plot>,
-    /// A table below them.
+    /// A table below the plots.
     pub(super) table: Option<Table>,
-    /// The reports it was made of, by their numbers.
+    /// Numbers of the reports that it shows.
     pub(super) from: BTreeSet<usize>,
 }
 
@@ -44,7 +43,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// All that can be made of `sources`.
+/// All figures that can be made of `sources`.
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let mut figures = multicasts::figures(sources);
     figures.extend(batches::figures(sources));
@@ -55,7 +54,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-/// The words of a figure, and its axes.
+/// The texts of a figure, and its axes.
 #[derive(Clone, Copy)]
 struct Frame {
     name: &'static str,
@@ -72,8 +71,8 @@ const fn axis(what: &'static str, unit: &'static str, scale: Scale) -> Axis {
 const LATENCY: Axis = axis("latency", "µs", Scale::Log);
 const CLIENTS: Axis = axis("clients", "", Scale::Doubling);
 
-/// Lines along one of `axes`, and single points of the runs that `alone` names. Nothing if no two points
-/// can be compared.
+/// Lines along one of `axes`, and single points of the runs that `alone` selects. Empty if no two
+/// points can be compared.
 fn of_lines(
     frame: Frame,
     runs: &[Run],
@@ -90,7 +89,8 @@ fn of_lines(
         (line.along.is_none(), line.settings.order(), line.measure.clone())
     });
     let differ = differing(&lines.iter().map(|line| &line.settings).collect::<Vec<_>>());
-    // A setting that a line varies is told by its ends, unless the axis tells it.
+    // The name of a line includes the ends of the setting that it varies, unless the axis shows
+    // them.
     let on_axis = |setting: Setting| setting_of(frame.x) == Some(setting);
     let count = lines.len();
     let series = lines.into_iter().map(|line| {
@@ -109,8 +109,8 @@ fn of_lines(
     parts(frame, &common, series)
 }
 
-/// What a line is called among others, from which it differs in some settings; nothing if it has only
-/// what others have, too.
+/// The name of a line among others, by the settings in which it differs; empty if it differs in
+/// none.
 fn name_of(line: &Line, differ: &[Setting], on_axis: &dyn Fn(Setting) -> bool) -> String {
     let mut name = line.settings.words(|setting| differ.contains(&setting));
     let mut add = |words: &str| {
@@ -126,7 +126,7 @@ fn name_of(line: &Line, differ: &[Setting], on_axis: &dyn Fn(Setting) -> bool) -
     name
 }
 
-/// The setting that rises along a line, where the axis does not tell it.
+/// The unit of a setting that varies along a line without being on the axis.
 fn varied(setting: Setting) -> &'static str {
     match setting {
         Setting::Clients => "clients",
@@ -189,7 +189,7 @@ fn lightest_and_heaviest(runs: &[Run], axes: &[Setting]) -> BTreeSet<usize> {
     ends.filter_map(|made| made?.from.first().copied()).collect()
 }
 
-/// The reports that some line joins.
+/// The reports that are in some line.
 fn joined(runs: &[Run], axes: &[Setting]) -> BTreeSet<usize> {
     let lines = join(runs, axes).into_iter().filter(|line| line.along.is_some());
     lines.flat_map(|line| line.made).flat_map(|made| made.from).collect()

@@ -1,4 +1,5 @@
-//! Figures of the multicast by itself: latency against throughput, and both against what is varied.
+//! Figures of the multicast by itself: latency against throughput, and both against the varied
+//! settings.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub(super) const DESTINATIONS: Axis = axis("groups addressed", "", Scale::Doubli
 pub(super) const GROUPS: Axis = axis("groups", "", Scale::Doubling);
 pub(super) const PAYLOAD: Axis = axis("length of a message", "B", Scale::Doubling);
 
-/// Along which settings the load rises.
+/// Settings along which the load rises.
 pub(super) const LOADS: [Setting; 3] = [Setting::Rate, Setting::Clients, Setting::Window];
 
 /// A median with its range.
@@ -46,8 +47,8 @@ fn runs(
     of_multicasts(sources).map(run).collect()
 }
 
-/// The runs as figures against the number of groups count them: addressed is one group, or are all of
-/// them. With one group it is both.
+/// The runs for figures against the number of groups: messages go to one group, or to all. With one
+/// group a run counts as both.
 fn one_or_all(sources: &[Source], runs: &[Run]) -> Vec<Run> {
     let mut found = Vec::new();
     for run in runs {
@@ -67,7 +68,7 @@ fn one_or_all(sources: &[Source], runs: &[Run]) -> Vec<Run> {
     found
 }
 
-/// The setting that varies along a line.
+/// A setting that varies along a line.
 struct Varied {
     setting: Setting,
     axis: Axis,
@@ -109,8 +110,8 @@ const VARIED: [Varied; 3] = [
     },
 ];
 
-/// The runs with the lightest and the heaviest load of each line along which only the load rises; all, if
-/// there is no such line.
+/// The runs with the lightest and the heaviest load of each line along which only the load rises;
+/// all runs if there is no such line.
 pub(super) fn ends_of_load(sources: &[Source]) -> BTreeSet<usize> {
     let runs = runs(sources, |_| 0.0, |multicast| multicast.p50_us);
     let in_lines = joined(&runs, &LOADS);
@@ -123,7 +124,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let rate = |multicast: &Multicast| multicast.messages_per_s.median;
     let p50 = runs(sources, rate, |multicast| multicast.p50_us);
     let grouped = one_or_all(sources, &p50);
-    // A run that a line of any figure holds is no single point of another.
+    // A run in a line of any figure is not a single point of another.
     let mut in_lines: BTreeSet<usize> = joined(&p50, &LOADS);
     in_lines.extend(joined(&p50, &[Setting::Destinations]));
     in_lines.extend(joined(&p50, &[Setting::Payload]));
@@ -160,7 +161,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-/// Throughput against the clients of a closed loop, and against the load offered by an open one.
+/// Throughput against the clients of a closed loop, and against the load offered by an open loop.
 fn against_load(sources: &[Source]) -> Vec<Figure> {
     let throughput = |multicast: &Multicast| multicast.messages_per_s;
     let clients = runs(sources, |multicast| multicast.clients as f64, throughput);

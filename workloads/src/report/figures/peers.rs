@@ -1,4 +1,5 @@
-//! Skein and other stores under the same load in turn, quiet and beside more and more neighbours.
+//! Skein and other stores under the same load in turn, quiet and beside increasing numbers of
+//! neighbours.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use crate::report::source::{Peer, Peers, Source, What};
 const ABOUT: &str = "Each store in turn under the same load, medians of several rounds with their range; at 0 there \
                      are no neighbours. mixed is half puts, half gets.";
 
-/// A figure of the throughput and one of the latency, if anything was measured beside neighbours.
+/// Figures of throughput and latency, if anything was measured beside neighbours.
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let frame = Frame {
         name: "peers-neighbours",
@@ -40,7 +41,7 @@ fn runs(sources: &[Source], y: fn(&Peer) -> Spread) -> Vec<Run> {
     let mut runs = Vec::new();
     for (from, source) in sources.iter().enumerate() {
         let What::Peers(Peers { peers, .. }) = &source.what else { continue };
-        // Whoever measures in turn leaves the cores of a quiet machine as they are.
+        // Measurements in turn do not keep the cores of a quiet machine awake.
         let asleep = || peers.iter().filter(|peer| !peer.awake);
         let kinds: BTreeSet<String> =
             asleep().filter_map(|peer| peer.neighbours).map(|it| it.kind()).collect();

@@ -1,4 +1,4 @@
-//! Figures of the store: against its clients, against the load offered, and beside neighbours.
+//! Figures of the store: against its clients, against the offered load, and beside neighbours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const RATE: Axis = axis("throughput", "operations/s", Scale::Linear);
 const RATE_LOG: Axis = axis("throughput", "operations/s", Scale::Log);
 pub(super) const NEIGHBOURS: Axis = axis("neighbours", "", Scale::Count);
 
-/// Runs without faults: one in which a node is killed measures something else.
+/// Runs without faults: a run with a killed node measures something else.
 pub(super) fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Store)> {
     let stores = sources.iter().enumerate().filter_map(|(number, source)| match &source.what {
         What::Store(store) => Some((number, store)),
@@ -22,7 +22,8 @@ pub(super) fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Sto
     stores.filter(|(_, store)| store.events.is_empty())
 }
 
-/// The operation that there were most of in all runs of each workload together, so that a line has one.
+/// The most frequent operation of each workload over all runs, so that all points of a line show
+/// the same operation.
 pub(in crate::report) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &str> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for (_, store) in of_stores(sources) {
@@ -37,7 +38,7 @@ pub(in crate::report) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &
     most.collect()
 }
 
-/// A point of each run for each value that `y` tells, with the name of that value.
+/// A point per run for each value that `y` returns, with the name of the value.
 fn runs(
     sources: &[Source],
     x: impl Fn(&Store) -> f64,
@@ -84,7 +85,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let [closed, _] = partition(runs(sources, |store| store.clients as f64, throughput));
     let [_, open] = partition(runs(sources, |store| store.rate.unwrap_or(0.0), throughput));
     let beside = beside(&closed);
-    // A run that a line of any figure holds is no single point of another.
+    // A run in a line of any figure is not a single point of another.
     let mut in_lines: BTreeSet<usize> = joined(&closed, &[Setting::Clients]);
     in_lines.extend(joined(&open, &[Setting::Rate]));
     in_lines.extend(beside.values().flat_map(|runs| joined(runs, &[Setting::Neighbours])));
@@ -136,7 +137,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-/// Runs of a closed loop by the kind of their neighbours. A quiet run is of every kind.
+/// Runs of a closed loop by the kind of their neighbours. A quiet run belongs to every kind.
 fn beside(closed: &[Run]) -> BTreeMap<String, Vec<Run>> {
     let kind =
         |settings: &Settings| settings.get(Setting::NeighbourKind).map(|value| value.words.clone());
@@ -156,7 +157,7 @@ fn beside(closed: &[Run]) -> BTreeMap<String, Vec<Run>> {
     kinds.into_iter().map(|kind| (kind.clone(), of(&kind))).collect()
 }
 
-/// Closed loops of the same clients, quiet and beside more and more neighbours.
+/// Closed loops with the same clients, quiet and beside increasing numbers of neighbours.
 fn neighbourhoods(sources: &[Source]) -> Vec<Figure> {
     let along = |store: &Store| store.neighbours.map_or(0.0, |it| f64::from(it.count));
     let about = "Processes that compute for as long as the benchmark runs; at 0 there are none.";

@@ -1,4 +1,4 @@
-//! Faults: the whole run, what is around each fault, and the distribution of failover times.
+//! Faults: the whole run, the time around each fault, and the distribution of failover times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::report::source::{Chaos, Source, Store, What};
 
 pub(super) const RATE: Axis = axis("throughput", "operations/s", Scale::Linear);
 
-/// The most points of a timeline.
+/// Most points of a timeline.
 const MOMENTS_MAX: usize = 200;
 pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let mut figures = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     figures
 }
 
-/// A name for figures of a report: its file, and which of the file it is if there are several.
+/// A name for the figures of a report: its file, and its number in the file if there are several.
 fn stem(sources: &[Source], number: usize) -> String {
     let file = &sources[number].file;
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -71,7 +71,7 @@ fn overview(number: usize, stem: &str, events: &[Event], timeline: &Timeline) ->
     }
 }
 
-/// A row for each fault; columns of which nothing is known are left out.
+/// A row for each fault. Columns without any known value are left out.
 fn table(faults: &[Fault<'_>]) -> Table {
     type Column = (&'static str, fn(&Fault<'_>) -> Option<String>);
     fn ms(ms: Option<f64>) -> Option<String> {
@@ -107,7 +107,7 @@ fn table(faults: &[Fault<'_>]) -> Table {
     table
 }
 
-/// Times without a leader, of all runs of a kind together.
+/// Distribution of the times to the next write, over all runs of a kind.
 fn failovers(sources: &[Source]) -> Vec<Figure> {
     let mut times: BTreeMap<String, (Vec<f64>, BTreeSet<usize>)> = BTreeMap::new();
     for (from, source) in sources.iter().enumerate() {

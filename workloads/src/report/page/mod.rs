@@ -1,6 +1,6 @@
-//! One page of everything that was measured: no scripts, nothing that is fetched, and below each
-//! figure its data and which runs it was made of. What a reader must know is in print; only a figure's data
-//! is folded, and the page is read on paper without it.
+//! One page of all measurements: without scripts and external resources, and with the data and the
+//! runs below each figure. All necessary information is visible; only a figure's data is folded,
+//! and the page is complete on paper without it.
 
 mod runs;
 
@@ -12,14 +12,13 @@ use super::plot::{Plot, escaped};
 use super::saturation;
 use super::source::{self, Source};
 
-/// A page, and its pictures by themselves.
+/// A page, and its pictures as separate files.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// HTML.
     pub html: String,
     /// File names and SVG.
     pub pictures: Vec<(String, String)>,
-    /// Files that hold nothing to show, and why.
+    /// Files without a report, and why.
     pub left_out: Vec<(String, String)>,
 }
 
@@ -46,7 +45,7 @@ code { font-size: .92em; overflow-wrap: anywhere; } .quiet { color: #555; font-s
 }
 ";
 
-/// Makes a page of files: their names and what is in them.
+/// Makes a page of files, given as names and contents.
 pub fn page(files: &[(String, String)]) -> Page {
     let mut sources = Vec::new();
     let mut left_out = Vec::new();
@@ -101,7 +100,7 @@ fn introduction(html: &mut String, sources: &[Source]) {
     );
 }
 
-/// With what, on what and when runs were measured.
+/// Machines, versions and dates of runs.
 fn measured(sources: &[Source], from: &BTreeSet<usize>) -> String {
     let of = || from.iter().map(|number| &sources[*number]);
     let machines: BTreeSet<_> = of()
@@ -117,7 +116,7 @@ fn measured(sources: &[Source], from: &BTreeSet<usize>) -> String {
     text + &dated(from.iter().map(|number| &sources[*number]))
 }
 
-/// When runs ended.
+/// Dates of runs.
 fn dated<'a>(sources: impl Iterator<Item = &'a Source>) -> String {
     let (mut dates, mut undated) = (BTreeSet::new(), 0);
     for source in sources {
@@ -179,7 +178,7 @@ fn show(html: &mut String, figure: &Figure, drawn: &[String], sources: &[Source]
     html.push_str("</details>\n");
 }
 
-/// What a plot shows, in numbers.
+/// The data of a plot.
 fn data(html: &mut String, plot: &Plot) {
     let (x, y) = (escaped(&plot.x.label()), escaped(&plot.y.label()));
     let of_y = |which: &str| match plot.y.unit {
@@ -205,7 +204,7 @@ fn data(html: &mut String, plot: &Plot) {
     html.push_str("</table></div>\n");
 }
 
-/// A number to four decimals, or to three digits if it is small.
+/// A number with four decimals, or with three digits if it is small.
 fn short(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-2 {
         return format!("{number:.2e}");
@@ -213,7 +212,7 @@ fn short(number: f64) -> String {
     ((number * 1e4).round() / 1e4).to_string()
 }
 
-/// A table. A command, which is long, has a line of its own below its row.
+/// A table. A command is long, so it has a line of its own below its row.
 fn table(html: &mut String, table: &Table) {
     const TEXTS: [&str; 6] = ["fault", "nodes", "groups led", "file", "what", "load"];
     const COMMAND: &str = "command";

@@ -1,4 +1,4 @@
-//! The table of all runs: what each was, what it did, and how to do it again.
+//! The table of all runs: parameters, results, and the command to repeat each.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::report::figures::{Table, main_operations};
 use crate::report::settings::counted;
 use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
 
-/// What stands in a column of which a run knows nothing.
+/// Entry of a column without a value.
 const NOTHING: &str = "–";
 
-/// What a run did.
+/// The results of a run.
 #[derive(Default)]
 struct Did {
     what: String,
@@ -21,7 +21,7 @@ struct Did {
     cross_core_ns: Option<f64>,
 }
 
-/// Every run in a row.
+/// A row for each run.
 pub(super) fn table(sources: &[Source]) -> Table {
     let heads = vec![
         "run",
@@ -104,7 +104,7 @@ fn of_multicast(multicast: &Multicast) -> Did {
     }
 }
 
-/// `main` is the operation that there were most of in all runs of the workload.
+/// `main` is the most frequent operation of the workload over all runs.
 fn of_store(store: &Store, main: Option<&str>) -> Did {
     let Store { clients, ops_per_s, operations, rate, cross_core_ns, workload, .. } = store;
     let of_all = main.and_then(|name| operations.get_key_value(name));
@@ -123,7 +123,7 @@ fn of_store(store: &Store, main: Option<&str>) -> Did {
     }
 }
 
-/// What an open loop was offered, and whether that was too much.
+/// The offered load of an open loop, and whether it was saturated.
 fn due(rate: Option<f64>, saturated: bool) -> String {
     let saturated = if saturated { ", saturated" } else { "" };
     rate.map_or_else(String::new, |rate| format!(", {} due/s{saturated}", grouped(whole(rate))))

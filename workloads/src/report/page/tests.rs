@@ -262,12 +262,12 @@ fn numbers_of_runs_are_told_as_ranges() {
     assert_eq!(of(&[]), "");
 }
 
-/// Every place of a number in a value, as a JSON pointer.
+/// The positions of all numbers in a value, as JSON pointers.
 fn places_of_numbers(value: &Value, at: &str, places: &mut Vec<String>) {
     match value {
         Value::Number(_) => places.push(at.to_owned()),
         Value::Array(items) => {
-            // Those after the first few of an array are like them.
+            // Further elements of an array are like the first few.
             for (i, item) in items.iter().enumerate().take(3) {
                 places_of_numbers(item, &format!("{at}/{i}"), places);
             }

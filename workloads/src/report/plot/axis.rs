@@ -1,38 +1,36 @@
-//! Axes: where a value stands on paper, and which values are labelled.
+//! Axes: the position of a value on paper, and the labelled values.
 
 use skein_checker::chart::whole;
 
-/// One direction of a plot.
+/// One axis of a plot.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::report) struct Axis {
-    /// What is drawn.
+    /// The quantity.
     pub(in crate::report) what: &'static str,
-    /// Its unit; empty for a count.
+    /// Empty for a count.
     pub(in crate::report) unit: &'static str,
-    /// How far apart its values are drawn.
     pub(in crate::report) scale: Scale,
 }
 
-/// How far apart values are drawn.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) enum Scale {
-    /// Proportional, from zero.
+    /// Linear, from zero.
     Linear,
-    /// Proportional, of whole numbers.
+    /// Linear, of whole numbers.
     Count,
-    /// Logarithmic.
     Log,
     /// Logarithmic, labelled with powers of two.
     Doubling,
-    /// Logarithmic up to 1, labelled with decades and the percentiles that they stand for: the share
-    /// 1 − F of a distribution F.
+    /// Logarithmic up to 1, labelled with decades and the corresponding percentiles: the share 1 −
+    /// F of a distribution F.
     Tail,
     /// Classes that begin at powers of two: 1, 2–3, 4–7, and so on.
     Classes,
 }
 
 impl Axis {
-    /// The label of the axis, and the head of its column: what, and the unit in brackets.
+    /// The label of the axis and the head of its column: the quantity, and the unit in brackets.
     pub(in crate::report) fn label(&self) -> String {
         match self.unit {
             "" => self.what.to_owned(),
@@ -41,17 +39,18 @@ impl Axis {
     }
 }
 
-/// The most labels of an axis between these ends: across they need more room than one above the other.
+/// Most labels of an axis between these ends on paper: labels need more room horizontally than
+/// vertically.
 fn labels_max([from, to]: [f64; 2]) -> usize {
     let room = if from > to { (from - to) / 26.0 } else { (to - from) / 54.0 };
     (whole(room.floor()) as usize).clamp(4, 12)
 }
 
-/// What is not between these is no measurement, and no axis is stretched to hold it.
+/// Values outside of these bounds are no measurements, and are ignored when an axis is scaled.
 const SMALLEST: f64 = 1e-12;
 const LARGEST: f64 = 1e18;
 
-/// An axis with its ends, in values and on paper.
+/// An axis with its ends, as values and on paper.
 pub(super) struct Scaled {
     scale: Scale,
     low: f64,
@@ -60,8 +59,8 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
-    /// An axis wide enough for all of `values`. Values of zero and less have no place on a logarithmic
-    /// axis.
+    /// An axis wide enough for all of `values`. Values of zero and less have no position on a
+    /// logarithmic axis.
     pub(super) fn new(scale: Scale, values: impl Iterator<Item = f64>, paper: [f64; 2]) -> Self {
         let proportional = matches!(scale, Scale::Linear | Scale::Count);
         let fits = |value: &f64| value.abs() < LARGEST && (proportional || *value > SMALLEST);
@@ -76,24 +75,24 @@ impl Scaled {
             }
             Scale::Log => (low / 1.25, high * 1.25),
             Scale::Doubling => (low / 1.2, high * 1.2),
-            // Down to the decade below the least share, which is then the floor of the last step.
+            // Down to the decade below the least share, which is the floor of the last step.
             Scale::Tail => (10_f64.powf(low.min(0.5).log10().floor()), 1.0),
             Scale::Classes => (low / 2_f64.sqrt(), high * 2_f64.sqrt()),
         };
         Self { scale, low, high, paper }
     }
 
-    /// The least value that has a place.
+    /// The least value with a position.
     pub(super) fn low(&self) -> f64 {
         self.low
     }
 
-    /// The greatest value that has a place.
+    /// The greatest value with a position.
     pub(super) fn high(&self) -> f64 {
         self.high
     }
 
-    /// Where a value stands on paper; at the nearest end if it is beyond.
+    /// The position of a value on paper, clamped to the ends.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear | Scale::Count => (value - self.low) / (self.high - self.low),
@@ -105,7 +104,7 @@ impl Scaled {
         from + share.clamp(0.0, 1.0) * (to - from)
     }
 
-    /// The values that are labelled.
+    /// The labelled values.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let inside = |tick: &f64| (self.low * (1.0 - 1e-9)..=self.high).contains(tick);
         let max = labels_max(self.paper);
@@ -133,7 +132,7 @@ impl Scaled {
                         (-9..13).flat_map(|power| steps.iter().map(move |s| times(*s, power)));
                     all.filter(inside).collect::<Vec<_>>()
                 };
-                // The finest that has room, and decades alone where nothing finer has.
+                // The finest set that fits, or decades alone if none does.
                 sets.map(of)
                     .into_iter()
                     .find(|ticks| ticks.len() <= max)
@@ -146,7 +145,7 @@ impl Scaled {
         }
     }
 
-    /// Lines between the labelled ones that show the axis to be logarithmic.
+    /// Lines between the labelled values that show that the axis is logarithmic.
     pub(super) fn minor(&self) -> Vec<f64> {
         if !matches!(self.scale, Scale::Log | Scale::Tail) || self.high / self.low > 1e7 {
             return Vec::new();
@@ -170,12 +169,12 @@ impl Scaled {
     }
 }
 
-/// So much of a power of ten. A negative power divides, so that 0.001 is the number nearest to it.
+/// `of` times a power of ten. A negative power divides, so that 0.001 is the nearest number to it.
 fn times(of: f64, power: i32) -> f64 {
     if power < 0 { of / 10_f64.powi(-power) } else { of * 10_f64.powi(power) }
 }
 
-/// The percentile at which so small a share is left: `p99.9` for 0.001.
+/// The percentile at which this share is left: `p99.9` for 0.001.
 fn percentile(left: f64) -> String {
     let nines = whole(-left.log10()) as usize;
     let digits = "9".repeat(nines.max(1));
@@ -186,7 +185,7 @@ fn percentile(left: f64) -> String {
     }
 }
 
-/// `15000` as `15k`, and small numbers with as many digits as they need.
+/// `15000` as `15k`; small numbers with as many digits as they need.
 pub(super) fn short(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-3 {
         return format!("{number:e}");

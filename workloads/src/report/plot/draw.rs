@@ -1,19 +1,18 @@
-//! Series on paper: lines, curves, steps and bars. A series is known by its sign, its dashes and, as bars,
-//! its hatching, so that a print in black and white tells as much as a screen.
+//! Series on paper: lines, curves, steps and bars. A series is identified by its sign, its dashes
+//! and, as bars, its hatching, so that a print in black and white is as readable as a screen.
 
 use std::fmt::Write as _;
 
 use super::axis::Scaled;
 use super::{Point, SERIES_MAX, Series, Style};
 
-/// Okabe's and Ito's colours, which the colour-blind can tell apart, in the order of their contrast
-/// with white.
+/// Okabe and Ito's palette for the colour-blind, ordered by contrast with white.
 const COLOURS: [&str; SERIES_MAX] =
     ["#0072b2", "#d55e00", "#009e73", "#000000", "#cc79a7", "#56b4e9", "#e69f00", "#777777"];
-/// Dashes and the gaps between them; the first line is solid.
+/// Dashes and gaps; the first line is solid.
 const DASHES: [&str; SERIES_MAX] =
     ["none", "7 3", "2 3", "9 3 2 3", "14 4", "4 4", "9 3 2 3 2 3", "1 5"];
-/// Outlines of signs, around their middle. Each encloses an area, so that it can be hollow.
+/// Outlines of signs around their centre. Each encloses an area, so that it can be hollow.
 const SIGNS: [&str; SERIES_MAX] = [
     "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
     "m-3.7-3.7h7.4v7.4h-7.4z",
@@ -24,7 +23,7 @@ const SIGNS: [&str; SERIES_MAX] = [
     "m-5-4.5h10l-10 9h10z",
     "m-5.5-2h11v4h-11z",
 ];
-/// Directions and distances of the hatching of bars; a bar of the first series is full.
+/// Directions and distances of the hatching of bars; bars of the first series are solid.
 const HATCHES: [Option<(i32, u32)>; SERIES_MAX] = [
     None,
     Some((45, 5)),
@@ -35,19 +34,19 @@ const HATCHES: [Option<(i32, u32)>; SERIES_MAX] = [
     Some((-45, 4)),
     Some((0, 9)),
 ];
-/// So many signs along a curve.
+/// Number of signs along a curve.
 const SIGNS_OF_CURVE: usize = 6;
 /// A bar's share of the room between two values.
 const BAR_SHARE: f64 = 0.8;
 
-/// Which of how many series is drawn.
+/// The number of a series, and the number of all series.
 #[derive(Clone, Copy)]
 pub(super) struct Beside {
     pub(super) number: usize,
     pub(super) of: usize,
 }
 
-/// Draws a series between the axes; bars stand on `floor`.
+/// Draws a series between the axes. Bars stand on `floor`.
 pub(super) fn draw(
     svg: &mut String,
     series: &Series,
@@ -77,11 +76,11 @@ pub(super) fn draw(
                 _ => polygon(&series.points, x, y),
             };
             path(svg, number, &line);
-            // A curve by itself needs no sign.
+            // A single curve needs no sign.
             if beside.of == 1 {
                 return;
             }
-            // Signs are not all at one place, where curves lie upon each other.
+            // The signs of different series are at different points, where curves coincide.
             let step = series.points.len().div_ceil(SIGNS_OF_CURVE).max(1);
             let first = step * number / SERIES_MAX;
             for point in series.points.iter().skip(first).step_by(step) {
@@ -101,7 +100,7 @@ fn polygon(points: &[Point], x: &Scaled, y: &Scaled) -> String {
     path
 }
 
-/// Level until each point, and then down to the next; from the last to the floor.
+/// Level up to each point, then down to the next; from the last down to the floor.
 fn steps(points: &[Point], x: &Scaled, y: &Scaled, floor: f64) -> String {
     let mut path = String::new();
     for point in points {
@@ -125,7 +124,7 @@ fn path(svg: &mut String, number: usize, path: &str) {
     );
 }
 
-/// From the lowest to the highest of the runs whose median a point is.
+/// The ranges of the runs whose medians the points are.
 fn ranges(svg: &mut String, number: usize, points: &[Point], x: &Scaled, y: &Scaled) {
     for point in points {
         let Some([low, high]) = point.range else { continue };
@@ -162,7 +161,7 @@ fn draw_bars(
     }
 }
 
-/// A rectangle hatched as bars of series `number` are: left, top, width and height.
+/// A rectangle hatched like the bars of series `number`: left, top, width and height.
 fn bar(svg: &mut String, number: usize, [left, top, width, height]: [f64; 4]) {
     let colour = COLOURS[number];
     let hatched = HATCHES[number].is_some();
@@ -177,7 +176,7 @@ fn bar(svg: &mut String, number: usize, [left, top, width, height]: [f64; 4]) {
     );
 }
 
-/// The hatchings of so many series.
+/// The hatching patterns of this many series.
 pub(super) fn hatchings(series: usize) -> String {
     let mut svg = "<defs>".to_owned();
     for (number, hatch) in HATCHES.iter().enumerate().take(series) {
@@ -195,7 +194,7 @@ pub(super) fn hatchings(series: usize) -> String {
     svg
 }
 
-/// The sign of series `number`; hollow where a point is saturated.
+/// The sign of series `number`; hollow if the point is saturated.
 pub(super) fn sign(svg: &mut String, number: usize, [x, y]: [f64; 2], hollow: bool) {
     let (colour, path) = (COLOURS[number], SIGNS[number]);
     let fill = if hollow { "#fff" } else { colour };
@@ -205,7 +204,7 @@ pub(super) fn sign(svg: &mut String, number: usize, [x, y]: [f64; 2], hollow: bo
     );
 }
 
-/// What stands before the name of series `number` in the legend: its dashes and its sign, or a bar.
+/// The legend's sample of a series: its dashes and its sign, or a bar.
 pub(super) fn sample(svg: &mut String, beside: Beside, series: &Series, [x, y]: [f64; 2]) {
     let Beside { number, of } = beside;
     match series.style {

@@ -1,4 +1,4 @@
-//! Plots as SVG. Everything is in print: nothing shows only under a pointer, and nothing by colour alone.
+//! Plots as SVG. Everything is visible in print: nothing depends on a pointer or on colour alone.
 
 mod axis;
 mod draw;
@@ -15,36 +15,34 @@ use self::draw::{Beside, draw, hatchings, sample, sign};
 /// A picture of some series.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
-    /// Across.
+    /// Horizontal axis.
     pub(super) x: Axis,
-    /// Upwards.
+    /// Vertical axis.
     pub(super) y: Axis,
     /// At most [`SERIES_MAX`].
     pub(super) series: Vec<Series>,
-    /// Moments, where `x` is time, numbered from `first_mark`, and what happened then.
+    /// Positions on a time axis and what happened then, numbered from `first_mark`.
     pub(super) marks: Vec<(f64, String)>,
-    /// The number of the first mark.
     pub(super) first_mark: usize,
-    /// Stretches of `x` that are named.
+    /// Named stretches of `x`.
     pub(super) bands: Vec<Band>,
-    /// Values that have a place across, whether there are points or not.
+    /// Values that the horizontal axis must include, with or without points.
     pub(super) across: Vec<f64>,
-    /// Whether the line on which both axes have the same value is drawn.
+    /// Whether the line of equal values on both axes is drawn.
     pub(super) diagonal: bool,
-    /// How large it is.
     pub(super) size: Size,
 }
 
-/// How large a picture is.
+/// Size of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     /// As wide as the page.
     Whole,
-    /// Two beside each other.
+    /// Half of the page's width.
     Half,
 }
 
-/// A stretch across, shaded, with its name above.
+/// A shaded stretch of the horizontal axis, with its name above.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Band {
     pub(super) from: f64,
@@ -52,14 +50,13 @@ pub(super) struct Band {
     pub(super) name: String,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     /// As in the legend.
     pub(super) name: String,
-    /// In the order in which they are joined.
+    /// In the order in which they are connected.
     pub(super) points: Vec<Point>,
-    /// How they are joined.
     pub(super) style: Style,
 }
 
@@ -68,11 +65,11 @@ pub(super) struct Series {
 pub(super) enum Style {
     /// A line with a sign at each point.
     Line,
-    /// A line of many points, with a sign now and then.
+    /// A line of many points, with signs at some.
     Curve,
-    /// Level until each point, and then down.
+    /// Level up to each point, then down.
     Steps,
-    /// A bar for each point, each up to the next.
+    /// A bar for each point, up to the next.
     Bars,
     /// A bar for each point, beside those of the other series.
     Histogram,
@@ -83,17 +80,15 @@ pub(super) enum Style {
 /// A value, and the range of the runs whose median it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
-    /// Across.
     pub(super) x: f64,
-    /// Upwards.
     pub(super) y: f64,
     /// The range of `y`.
     pub(super) range: Option<[f64; 2]>,
-    /// More load brings no more throughput: a hollow sign.
+    /// Whether more load brings no more throughput. The sign is hollow.
     pub(super) saturated: bool,
 }
 
-/// More lines cannot be told apart.
+/// Most series that can be distinguished.
 pub(super) const SERIES_MAX: usize = 8;
 
 const LEFT: f64 = 70.0;
@@ -102,16 +97,18 @@ const BOTTOM: f64 = 50.0;
 const LEGEND_LINE: f64 = 18.0;
 /// From the left edge of a legend's sample to its text.
 const SAMPLE: f64 = 36.0;
-/// How wide a letter of the legend is taken to be.
+/// Assumed width of a letter of the legend.
 const LETTER: f64 = 6.3;
-/// Marks that are explained below the picture, and how far apart their numbers must be to be read.
+/// Marks that are explained below the picture, and the distance at which their numbers are
+/// readable.
 const MARKS_TOLD: usize = 6;
 const MARK_APART: f64 = 12.0;
-/// Names of bands stand in lines of their own above the plot: how far down in a line, and how high it is.
+/// Names of bands have lines of their own above the plot: baseline within a line, and height of a
+/// line.
 const BAND_NAME: f64 = 10.0;
 const BAND_LINE: f64 = 24.0;
 
-/// What a hollow sign means.
+/// Explanation of a hollow sign.
 const SATURATED: &str = "hollow sign: saturated, more load brings no more throughput";
 
 impl Plot {
@@ -122,7 +119,7 @@ impl Plot {
         Self { x, y, series, marks, first_mark: 1, bands, across, diagonal, size }
     }
 
-    /// Width, the height without the legend, and the room to the right of the plot.
+    /// Width, height without the legend, and margin to the right of the plot.
     fn paper(&self) -> [f64; 3] {
         let right = if self.y.scale == Scale::Tail { 66.0 } else { 20.0 };
         match self.size {
@@ -131,12 +128,12 @@ impl Plot {
         }
     }
 
-    /// Where the plot begins, below the names of its bands.
+    /// The top of the plot, below the names of its bands.
     fn top(&self) -> f64 {
         TOP + BAND_LINE * self.bands.len() as f64
     }
 
-    /// The picture, an `svg` element.
+    /// The picture as an `svg` element.
     pub(super) fn svg(&self) -> String {
         let [width, plot_height, right] = self.paper();
         let series = &self.series[..self.series.len().min(SERIES_MAX)];
@@ -209,7 +206,7 @@ impl Plot {
             let [from, to] = ends(band);
             let line = TOP + BAND_NAME + number as f64 * BAND_LINE;
             let (y, down) = (line + 7.0, self.top() - line - 7.0);
-            // The name stands over its band, or as near to it as the paper lets it.
+            // The name is centred over its band as far as the paper allows.
             let half = band.name.chars().count() as f64 * LETTER / 2.0;
             let (least, most) = (LEFT + half + 4.0, width - right - half - 4.0);
             let middle = f64::midpoint(from, to).max(least).min(most.max(least));
@@ -224,7 +221,7 @@ impl Plot {
         }
     }
 
-    /// Dashed lines, with numbers as far as there is room for them.
+    /// Dashed lines, numbered where there is room.
     fn draw_marks(&self, svg: &mut String, x: &Scaled) {
         let bottom = self.paper()[1] - BOTTOM;
         let mut numbered_to = f64::NEG_INFINITY;
@@ -246,7 +243,7 @@ impl Plot {
         }
     }
 
-    /// The marks in words: all of a few, or the first of many.
+    /// The marks in words: all if they are few, else the first ones.
     fn legend_of_marks(&self) -> Vec<(String, String)> {
         let told = (self.first_mark..).zip(self.marks.iter().take(MARKS_TOLD));
         let mut lines: Vec<_> =
@@ -307,7 +304,7 @@ impl Plot {
     }
 }
 
-/// The line on which both axes have the same value.
+/// The line of equal values on both axes.
 fn diagonal(svg: &mut String, x: &Scaled, y: &Scaled) {
     let (low, high) = (x.low().max(y.low()), x.high().min(y.high()));
     if low < high {
@@ -322,7 +319,7 @@ fn diagonal(svg: &mut String, x: &Scaled, y: &Scaled) {
     }
 }
 
-/// Text beside a sample of the legend, and the next free line of it.
+/// Writes text beside a sample of the legend, and advances `line`.
 fn text_lines(svg: &mut String, line: &mut f64, texts: &[String]) {
     for text in texts {
         let _ =
@@ -331,7 +328,7 @@ fn text_lines(svg: &mut String, line: &mut f64, texts: &[String]) {
     }
 }
 
-/// Text in lines of so many letters, broken between words.
+/// Text in lines of at most `letters` letters, broken between words.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -348,7 +345,7 @@ fn wrapped(text: &str, letters: usize) -> Vec<String> {
     lines
 }
 
-/// Text that means nothing but itself in HTML and SVG.
+/// Text with the special characters of HTML and SVG escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -41,7 +41,7 @@ fn bars_stand_beside_each_other_and_on_the_axis() {
     let axes = [axis("x", Scale::Classes), axis("y", Scale::Linear)];
     let plot = Plot::new(axes, vec![one(0.5), one(1.0)]);
     let svg = plot.svg();
-    // Those of the legend do not stand on the axis.
+    // Bars of the legend do not stand on the axis.
     let bars: Vec<_> = svg.lines().filter(|line| line.starts_with("<rect x=")).take(6).collect();
     assert_eq!(svg.matches("<rect x=").count(), 6 + 2);
     let [width, height, right] = plot.paper();

@@ -1,21 +1,23 @@
-//! Records, of which a history has a part of each field.
+//! Records, of whose fields a history holds only tokens.
 //!
-//! A value that is as long as the tokens of all fields is a record, whose length is that of all fields. If anything
-//! in the history says that its key has held what is no record, it may stand for itself as well, and a length that is
-//! told may say which. Conditions on numbers, and increments, are about the whole value, of which a history has only
-//! the tokens: its number is not known. What is no record, and what is made of one by anything but setting a field, is
-//! not known. Of its length is known what it is at least.
+//! A value that is as long as the tokens of all fields is a record, and its real length is that of
+//! all fields. If the history shows that its key has held a value that is not a record, the value
+//! may also stand for itself, and a returned length may decide. Conditions on numbers and
+//! increments concern the whole value, of which the history holds only the tokens: its number is
+//! not known. A value that is not a record, or that is made from a record other than by setting a
+//! field, is not known; only a lower bound of its length is.
 
 use super::super::scripts::{Deed, Scripts};
 use super::{Misfit, State, Value};
 use crate::history::RecordHeader;
 
-/// The store takes no longer value for a number.
+/// Longest value that the store parses as a number.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// For each key, whether the history says that its value was not a record at some time: it is put so, appended to or
-/// overwritten, or has another length after a field of it is set; or a field of it is set that makes of nothing a value
-/// as long as tokens, and nobody was told its length.
+/// For each key, whether its value may have been no record at some time: a value of another length
+/// than that of the tokens is put; it is appended to, incremented or overwritten; setting a field
+/// returns another length than that of a record; or setting a field, with an unknown length, may
+/// make a value as long as the tokens where there was none.
 pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> Vec<bool> {
     let (tokens, whole) = (record.tokens_len(), record.whole_len());
     let mut raw = vec![false; keys];
@@ -42,7 +44,7 @@ pub(super) fn raw_keys(scripts: &Scripts, record: RecordHeader, keys: usize) -> 
 }
 
 impl State<'_> {
-    /// Whether it may come to be known of a value that there is one, and not which.
+    /// Whether a value may become unknown, though present.
     pub(in crate::check) fn may_blur(&self) -> bool {
         let Some(record) = self.record else { return false };
         // A field behind the last one makes a value of which only a part was written.
@@ -55,8 +57,8 @@ impl State<'_> {
         self.raw.contains(&true) || self.scripts.deeds.iter().any(blurs)
     }
 
-    /// Whether a value may be that of a record of which the history has only the tokens, so that its number is not
-    /// known. No number is longer than [`NUMBER_BYTES_MAX`].
+    /// Whether a value may be a record of which the history holds only the tokens, so that its
+    /// number is not known. No number is longer than [`NUMBER_BYTES_MAX`].
     pub(super) fn hides_number(&self, value: &[u8]) -> bool {
         let Some(record) = self.record else { return false };
         let (tokens, whole) = (record.tokens_len(), record.whole_len());
@@ -64,7 +66,7 @@ impl State<'_> {
         is_alike && (whole <= NUMBER_BYTES_MAX || super::number(value).is_some())
     }
 
-    /// How long the value is, if it is no record, and if it is one; `None` if that is not known.
+    /// Length of the value if it is not a record, and if it is one; `None` if neither is known.
     fn lengths(&self, key: u32, record: RecordHeader) -> Option<[usize; 2]> {
         let (tokens, whole) = (record.tokens_len(), record.whole_len());
         match &self.slots[key as usize].value {
@@ -76,7 +78,8 @@ impl State<'_> {
         }
     }
 
-    /// Anything but a field is changed, which makes `longer` of its length, and at least `least` bytes.
+    /// Applies a change other than a field: `longer` maps the old length to the new one, which is
+    /// at least `least` bytes.
     pub(super) fn change_record(
         &mut self,
         key: u32,
@@ -90,7 +93,7 @@ impl State<'_> {
         Self::fits_length(now, least, told)
     }
 
-    /// A field is set.
+    /// Sets a field.
     pub(super) fn field(
         &mut self,
         key: u32,
@@ -99,14 +102,14 @@ impl State<'_> {
         told: Option<u64>,
     ) -> Result<(), Misfit> {
         let Some(record) = self.record else {
-            self.blur(key); // It has no fields that the history tells of.
+            self.blur(key); // The history has no fields.
             return Ok(());
         };
         let whole = record.whole_len();
         let end = record.end_of(field);
         let now = self.lengths(key, record).map(|both| both.map(|it| it.max(end)));
-        // The store fills a gap before the field with zero bytes, and so do the tokens. If both lengths are that of a
-        // record, the told length does not say whether the value was one.
+        // The store fills a gap before the field with zero bytes, and so do the tokens. If both
+        // lengths are that of a record, the returned length does not say whether the value was one.
         let may_be_raw = self.raw[key as usize] && self.slots[key as usize].value != Value::Absent;
         let is_record = match now {
             Some([raw, length]) if raw == length => length == whole && !may_be_raw,
