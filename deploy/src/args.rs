@@ -1,4 +1,4 @@
-//! The command line: what every command shares, and the list of commands.
+//! The command line: options shared by all commands, and the list of commands.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(crate) struct Skein {
     pub(crate) command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
@@ -50,13 +50,13 @@ impl Global {
         self.dir.clone()
     }
 
-    /// The directory that the command line names, rather than the environment.
+    /// The directory that the command line names, not the environment.
     pub(crate) fn named_dir(&self) -> Option<&PathBuf> {
         let said = std::env::var_os("SKEIN_DIR");
         self.dir.as_ref().filter(|dir| said.is_none_or(|said| said != dir.as_os_str()))
     }
 
-    /// What to add to a command line so that it means the same directory.
+    /// The flag that makes another command line use the same directory.
     pub(crate) fn dir_flag(&self) -> String {
         let Some(dir) = self.named_dir() else { return String::new() };
         let text = dir.display().to_string();

@@ -1,5 +1,6 @@
-//! Commands that start something in the background: the same command again, in a session of its
-//! own, which says when it is ready. Until then it speaks and ends for the one that is waited for.
+//! Commands that leave a process in the background: the command starts itself again in a session of
+//! its own, and the new process reports when it is ready. Until then the first process forwards
+//! signals to it and relays its output and exit code.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -15,16 +16,16 @@ use rustix::stdio::{dup2_stderr, dup2_stdout};
 use crate::exit::Exit;
 use crate::{logging, signals};
 
-/// The flag that the command gets the second time.
+/// Flag of the background process.
 pub(crate) const FLAG: &str = "--background";
 
 enum Event {
     Signal(i32),
-    /// What it said until it was ready, or had ended.
+    /// Output of the child until it was ready or had ended.
     Said(io::Result<String>),
 }
 
-/// Runs this command again in the background, and returns when that is ready, or has ended.
+/// Runs this command again in the background. Returns when the child is ready or has ended.
 pub(crate) fn start() -> anyhow::Result<Exit> {
     let us = std::env::current_exe().context("cannot find this program")?;
     let (sender, events) = channel();
@@ -42,7 +43,7 @@ pub(crate) fn start() -> anyhow::Result<Exit> {
     let said = loop {
         match events.recv() {
             Ok(Event::Signal(signal)) => {
-                // Not yet waited for, so the number is the child's.
+                // The child has not been waited for yet, so its number is still its own.
                 let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
                 if let (Some(child), Some(signal)) = (child, Signal::from_named_raw(signal)) {
                     let _ = kill_process(child, signal);
@@ -53,7 +54,7 @@ pub(crate) fn start() -> anyhow::Result<Exit> {
         }
     };
     if said.is_empty() {
-        // It has told why.
+        // The child has reported the reason.
         let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
         return Ok(Exit::Said(code.unwrap_or(3)));
     }
@@ -61,15 +62,15 @@ pub(crate) fn start() -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// In the background: leaves the terminal.
+/// In the background process: leaves the terminal.
 pub(crate) fn enter() -> anyhow::Result<()> {
     setsid().context("cannot leave the terminal")?;
     Ok(())
 }
 
-/// In the background: says `text`, whereupon nobody waits any more. What is said from here on goes
-/// to the file at `log`, and where that cannot be written, nowhere: the cluster runs, and whether
-/// anybody hears of it changes nothing.
+/// In the background process: prints `text`, at which the first process ends. Later output goes to
+/// the file at `log`, or is dropped if that cannot be written: the cluster runs whether its log can
+/// be written or not.
 pub(crate) fn ready(text: &str, log: &Path) {
     if let Err(error) = crate::output::say(text) {
         tracing::warn!(%error, "cannot write to standard output");

@@ -1,25 +1,25 @@
-//! How a command ends: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed, 4 not
-//! decided.
+//! Exit codes: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed, 4 undecided.
 
 use std::fmt;
 use std::process::ExitCode;
 
 use crate::output::tell;
 
-/// A command that ran to its end. What kept it from that is an error.
+/// The end of a command that completed. A failure is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0: done.
     Ok,
-    /// 1: done, and the answer is "no": a missing key, a failed guard, a check that found something.
+    /// 1: done, and the answer is "no": a missing key, a failed guard, a check that found
+    /// something.
     No,
-    /// 4: done as far as it goes, and the answer is not known.
+    /// 4: done within its limits, and the answer is not known.
     Undecided,
-    /// This code: another process, which did the work, has said the rest.
+    /// The code of another process, which did the work and printed the rest.
     Said(u8),
 }
 
-/// The caller must change what they asked for: exit code 2. All other errors are 3.
+/// The caller must change the request: exit code 2. All other errors are 3.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -36,7 +36,7 @@ pub(crate) fn usage(message: impl fmt::Display) -> anyhow::Error {
     Usage(message.to_string()).into()
 }
 
-/// Says what went wrong, and turns all into the process's exit code.
+/// Prints the error, if any, and returns the process's exit code.
 pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
     match end {
         Ok(Exit::Ok) => ExitCode::SUCCESS,
@@ -50,7 +50,7 @@ pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
     }
 }
 
-/// An error with its causes, each said once: many say theirs themselves.
+/// An error with its causes, each once: many errors already contain their cause.
 fn whole(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

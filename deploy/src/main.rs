@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// A node and its clients live on small pieces of memory: a value, a reply, a request.
+/// Nodes and clients allocate mostly small objects: values, replies, requests.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! A guard that is taken out of the whole process, and of all that it starts: only in binaries that are
-//! built for that, to see whether tests and checks notice. See `docs/testing.md`.
+//! Disables one guard in this process and all processes that it starts, to test whether tests and
+//! checks notice. Only in binaries built for that; see `docs/testing.md`.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use skein_multicast::protocol::mutants::{self, Mutant};
 use crate::exit::usage;
 use crate::output::tell;
 
-/// Names the guard.
+/// Environment variable that names the guard.
 const CHOICE: &str = "SKEIN_MUTANT";
 
-/// Takes out the guard that the environment names, if it names one.
+/// Disables the guard that the environment names, if any.
 pub(crate) fn plant() -> anyhow::Result<()> {
     let Some(name) = std::env::var_os(CHOICE) else { return Ok(()) };
     let name = name.to_string_lossy();

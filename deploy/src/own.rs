@@ -1,4 +1,4 @@
-//! A cluster of a command's own: started for it, supervised, and gone without a trace when it ends.
+//! A cluster of a command's own: started for it, supervised, and removed when it ends.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use skein_cluster::directory::Directory;
 
 use crate::commands::up::Started;
 
-/// A running cluster that is nobody else's.
+/// A running cluster that only this command uses.
 pub(crate) struct Own {
     cluster: Started,
     dir: PathBuf,
 }
 
 impl Own {
-    /// Starts one: in the directory that was `named`, or in one of the temporary directory, whose
-    /// name begins with `prefix` and ends with our process id. Each node runs in the network namespace whose
-    /// name is its number after what is given, if that is. Removes what others of that prefix
-    /// have left who were killed.
+    /// Starts a cluster in the directory `named`, or else in the temporary directory under a name
+    /// that consists of `prefix` and this process's id. If `namespaces` is given, each node runs in
+    /// the network namespace whose name is this text followed by the node's number. Removes the
+    /// files of killed commands with the same prefix.
     pub(crate) fn start(
         prefix: &str,
         named: Option<PathBuf>,
@@ -28,7 +28,7 @@ impl Own {
         namespaces: Option<String>,
     ) -> anyhow::Result<Self> {
         clear_killed(prefix);
-        // Made, and removed, with the cluster.
+        // Created and removed with the cluster.
         let own = || std::env::temp_dir().join(format!("{prefix}{}", std::process::id()));
         let dir = named.unwrap_or_else(own);
         let cluster = Started::start(Directory::at(&dir)?, config, verbose, false, namespaces)?;
@@ -40,12 +40,12 @@ impl Own {
         &self.dir
     }
 
-    /// The processes of the nodes that are running.
+    /// The processes of the running nodes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.cluster.pids()
     }
 
-    /// Stops the nodes and removes everything. Returns what is wrong with that.
+    /// Stops the nodes and removes everything. Returns the problems.
     pub(crate) fn stop(self) -> Vec<String> {
         let Self { cluster, dir } = self;
         let (regions, pids) = (cluster.manifest().regions.clone(), cluster.pids());
@@ -54,8 +54,8 @@ impl Own {
     }
 }
 
-/// One whose command was killed could not be cleaned up: its nodes ended with it, but its files are
-/// there. What still runs, or is not ours, is left alone.
+/// Removes the files of killed commands, which could not clean up: their nodes ended with them, but
+/// their files remain. Files of running clusters and of other users are left alone.
 fn clear_killed(prefix: &str) {
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let us = rustix::process::geteuid().as_raw();
@@ -64,7 +64,7 @@ fn clear_killed(prefix: &str) {
         if !ours || !entry.file_name().to_string_lossy().starts_with(prefix) {
             continue;
         }
-        // Whoever claims a dead cluster's directory for a new one removes what the old one left.
+        // Claiming a dead cluster's directory for a new cluster removes the files of the old one.
         let claim = Directory::at(&entry.path()).and_then(|directory| directory.claim_new());
         if let Err(error) = claim.and_then(Claim::clear) {
             tracing::info!(%error, "the files of another one stay");
@@ -72,7 +72,7 @@ fn clear_killed(prefix: &str) {
     }
 }
 
-/// What should be gone and is not.
+/// What was not removed.
 fn left_behind(dir: &Path, regions: &Path, pids: &[u32]) -> Vec<String> {
     let process = |pid: &u32| PathBuf::from(format!("/proc/{pid}"));
     let left = |path: &Path| path.exists().then(|| format!("{} is left", path.display()));

@@ -1,19 +1,18 @@
-//! Ports of this machine that nobody uses, for clusters on it alone.
+//! Free ports of this machine, for clusters on it alone.
 
 use std::net::TcpListener;
 
 use anyhow::bail;
 
-/// Below those that the system gives to connections, so that none of them takes a port while the node
-/// that listens there is being started again.
+/// Below the ephemeral range, so that no connection takes a node's port while the node restarts.
 const LOWEST: u16 = 20_000;
 const HIGHEST: u16 = 32_000;
 const TRIES_MAX: u32 = 1_000;
 
-/// Addresses for `nodes` nodes with so many engines, each of which needs a port.
+/// Addresses for `nodes` nodes with `engines` engines each. Each engine needs a port.
 pub(crate) fn loopback(nodes: u16, engines: u16) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    // Held until all are found, so that none is found twice.
+    // Bound until all are found, so that none is found twice.
     let mut held = Vec::new();
     for _ in 0..TRIES_MAX {
         if found.len() == usize::from(nodes) {

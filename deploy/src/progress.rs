@@ -1,4 +1,4 @@
-//! Progress bars on standard error, where that is a terminal, and the interrupt that ends a run.
+//! Progress bars on standard error if it is a terminal, and the interrupt that ends a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use skein_workloads::generator::Progress;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Whether somebody wants us to come to an end.
+/// Whether the process was asked to end.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on Ctrl-C, SIGTERM and SIGHUP are remembered here. A second one ends the process at once.
+    /// Records Ctrl-C, SIGTERM and SIGHUP from now on. A second signal ends the process at once.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in STOP {
@@ -28,7 +28,7 @@ impl Interrupt {
         Self(asked).remember()
     }
 
-    /// The same for a process that has to clean up, however often it is asked.
+    /// The same for a process that must clean up, however many signals arrive.
     pub(crate) fn listen_and_stay() -> std::io::Result<Self> {
         Self(Arc::default()).remember()
     }
@@ -40,13 +40,13 @@ impl Interrupt {
         Ok(self)
     }
 
-    /// Whether it has come.
+    /// Whether a signal has arrived.
     pub(crate) fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A bar for each part of a benchmark. Nothing is drawn where standard error is no terminal.
+/// A bar for each phase of a benchmark. Nothing is drawn if standard error is not a terminal.
 pub(crate) struct Bars {
     interrupt: Interrupt,
     bar: ProgressBar,
@@ -61,12 +61,12 @@ impl Bars {
         Self { interrupt, bar: ProgressBar::hidden(), phase: Phase::Load(0), last: START }
     }
 
-    /// Whether somebody wants us to come to an end.
+    /// Whether the process was asked to end.
     pub(crate) fn asked(&self) -> bool {
         self.interrupt.asked()
     }
 
-    /// Says what is being done, without a measure of it.
+    /// Shows a message without a measure of progress.
     pub(crate) fn message(&mut self, what: &'static str) {
         self.end();
         self.bar = self.line();
@@ -74,7 +74,7 @@ impl Bars {
         self.bar.tick();
     }
 
-    /// A line of its own, where standard error is a terminal.
+    /// A spinner on a line of its own, if standard error is a terminal.
     #[expect(clippy::unused_self, reason = "one thing at a time draws on the terminal")]
     pub(crate) fn line(&self) -> ProgressBar {
         let style = ProgressStyle::with_template("{spinner:.cyan} {msg}");

@@ -1,4 +1,4 @@
-//! The cluster that a command starts, as it is asked for: a file, and flags on top of it.
+//! The configuration of a cluster that a command starts: a file, overridden by flags.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
 
 use crate::exit::usage;
 
-/// Flags of a command that starts a cluster.
+/// Options of a command that starts a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Shape {
     /// Node processes [default: 3]
@@ -31,13 +31,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Whether any of them was given.
+    /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
         let numbers = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
         numbers || self.fabric.is_some() || self.config.is_some()
     }
 
-    /// What the cluster is to be, all of it on this host.
+    /// The configuration of the cluster, all of whose nodes are on this host.
     pub(crate) fn config(&self) -> anyhow::Result<ClusterConfig> {
         let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
         let mut draft = draft.map_err(usage)?;

@@ -1,4 +1,4 @@
-//! The signals that ask to stop.
+//! Signals that ask the process to stop.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 const STOP: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// From now on each signal to stop is a byte to read from the other end of `end`.
+/// From now on each signal to stop writes a byte that can be read from the peer of `end`.
 pub(crate) fn to_stream(end: &UnixStream) -> io::Result<()> {
     for signal in STOP {
         signal_hook::low_level::pipe::register(signal, end.try_clone()?)?;
@@ -19,7 +19,7 @@ pub(crate) fn to_stream(end: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on each signal to stop is a message, as long as somebody listens.
+/// From now on each signal to stop is sent as a message, as long as there is a receiver.
 pub(crate) fn to_channel<T: Send + 'static>(
     sender: Sender<T>,
     message: fn(i32) -> T,
@@ -35,13 +35,13 @@ pub(crate) fn to_channel<T: Send + 'static>(
     Ok(())
 }
 
-/// From now on a file that may not grow (`ulimit -f`) is an error for who writes it. Else it would
-/// end the process.
+/// From now on a write beyond the limit of file size (`ulimit -f`) is an error. By default its
+/// signal ends the process.
 pub(crate) fn ignore_size_limits() -> io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop)
 }
 
-/// What people call it.
+/// The signal as it is named in messages.
 pub(crate) fn name(signal: i32) -> &'static str {
     match signal {
         SIGINT => "Ctrl-C",

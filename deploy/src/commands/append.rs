@@ -1,4 +1,4 @@
-//! `skein append`: adds to the end of a value.
+//! `skein append`: appends to a value.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `skein bench`: how fast, and was it right.
+//! `skein bench`: throughput, latency, and a check of the answers.
 
 mod idle;
 pub(super) mod measure;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Whether the replicas that it measures are its own, and end when it is done.
+    /// Whether it measures replicas that it starts itself and that end with it.
     pub(super) fn runs_replicas_of_its_own(&self) -> bool {
         matches!(self.what, What::Multicast(_) | What::MulticastNode(_))
     }
@@ -149,7 +149,7 @@ struct Bank {
     run: Run,
 }
 
-/// What all benchmarks take.
+/// Options of all benchmarks.
 #[derive(clap::Args)]
 struct Run {
     /// How long to measure
@@ -203,7 +203,7 @@ pub(super) fn clients(text: &str) -> Result<usize, String> {
     between(text, 1, CLIENTS_MAX)
 }
 
-/// Operations, or messages, a second.
+/// Parses a rate in operations or messages a second.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
     rate.ok_or_else(|| "give how many a second are due, such as 50000".to_owned())
@@ -312,12 +312,12 @@ impl From<Popularity> for Distribution {
 /// One of several runs of a benchmark.
 struct Round {
     terms: Terms,
-    /// None before it has put any records.
+    /// Whether this is the first run, before which no records were put.
     first: bool,
 }
 
 impl Run {
-    /// Measures at each rate that was asked for, and says what came of each.
+    /// Measures at each requested rate, and prints each result.
     fn each(
         &self,
         dir: &Path,

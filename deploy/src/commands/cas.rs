@@ -1,4 +1,4 @@
-//! `skein cas`: sets a value if it is the expected one.
+//! `skein cas`: compare and set.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

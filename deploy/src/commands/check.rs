@@ -1,4 +1,4 @@
-//! `skein check`: whether a recorded history is one that a right cluster can have.
+//! `skein check`: whether a recorded history is one that a correct cluster can produce.
 
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write as _};
@@ -35,19 +35,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is said of a history.
+/// The report on a history.
 #[derive(Serialize)]
 struct Report {
     history: PathBuf,
     workload: String,
     skein: String,
     good: bool,
-    /// How long it took to read and to check it.
+    /// Time to read and check the history.
     took_s: f64,
-    /// Every key by itself, the replicas, and the money.
-    verdict: Judgement,
-    /// All transactions together.
-    order: OrderReport,
+    /// Verdict on single keys, replicas and bank sums.
+    verdict: Verdict,
+    /// Verdict on all transactions together.
+    order: Order,
 }
 
 impl Args {

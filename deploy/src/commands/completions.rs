@@ -1,4 +1,4 @@
-//! `skein completions`: what a shell needs to complete command lines.
+//! `skein completions`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};

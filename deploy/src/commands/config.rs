@@ -1,4 +1,4 @@
-//! `skein config`: what can be set, and what is.
+//! `skein config`: the entries of the configuration and their values.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `skein del`: removes the value of a key.
+//! `skein del`: removes a key and its value.
 
 use std::ffi::OsString;
 

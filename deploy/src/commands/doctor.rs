@@ -1,4 +1,4 @@
-//! `skein doctor`: what this machine offers, what works on it, and what to do about the rest.
+//! `skein doctor`: what this machine supports, and how to fix what it does not.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,9 +16,9 @@ use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
 use crate::args::Global;
 use crate::exit::Exit;
 
-/// Below this many descriptors a node with many sessions runs out of them.
+/// With fewer descriptors, a node with many sessions runs out of them.
 const FILES_MIN: u64 = 1_024;
-/// What Linux allows by default, and a node with a thousand sessions can reach.
+/// Default of Linux, which a node with a thousand sessions can reach.
 const MAPS_MIN: u64 = 65_530;
 
 /// Looks at this machine: what works here, and what to do about the rest
@@ -33,12 +33,11 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Grade {
-    /// As it should be.
+enum Verdict {
     Ok,
-    /// Works, but something is slower or smaller than it could be, or not there.
+    /// Works, but something is slower, smaller or missing.
     Note,
-    /// A default cluster does not work.
+    /// A cluster with the default configuration does not work.
     Problem,
 }
 
@@ -125,7 +124,7 @@ fn kernel() -> Finding {
     let found = Finding::ok("kernel", format!("{} {release}", about.sysname().to_string_lossy()));
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let version = (numbers.next().and_then(Result::ok), numbers.next().and_then(Result::ok));
-    // Handles on processes, by which nodes are stopped, came with it.
+    // Linux 5.3 introduced pidfds, by which nodes are stopped.
     if version < (Some(5), Some(3)) {
         return found.problem("skein needs Linux 5.3 or later");
     }
@@ -191,7 +190,7 @@ fn locked_memory() -> Finding {
     let limit = limit(Resource::Memlock);
     let shown = limit.map_or("unlimited".to_owned(), show_bytes);
     let found = Finding::ok("locked memory", format!("limit {shown}; only verbs need it"));
-    // What RDMA devices reach is locked: all that is shared, and no less than at the start.
+    // All shared memory that RDMA devices access is locked, at least its size at the start.
     let config = ClusterConfig::default();
     let needed = Footprint::of(&config).at_start() / u64::from(config.topology.nodes);
     if !adapters().is_empty() && limit.is_some_and(|limit| limit < needed) {
@@ -203,7 +202,7 @@ fn locked_memory() -> Finding {
     found
 }
 
-/// What logs on a network, and on cards, lie in, if there are any.
+/// Huge pages, which hold the logs of clusters on networks and RDMA cards if there are any.
 fn huge_pages() -> Finding {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let kept = |what: &str| {
@@ -211,7 +210,7 @@ fn huge_pages() -> Finding {
         read(&format!("{of_2m}/{what}_hugepages")).trim().parse().unwrap_or(0_u64)
     };
     let (kept, free) = (kept("nr"), kept("free"));
-    // The one in force is in brackets.
+    // The policy in force is in brackets.
     let policy = read("/sys/kernel/mm/transparent_hugepage/enabled");
     let policy = policy.split(['[', ']']).nth(1).unwrap_or("never");
     let found = format!("{free} of {kept} kept ones are free; others are made: {policy}");
@@ -237,7 +236,7 @@ fn open_files() -> Finding {
     }
 }
 
-/// The limit in force; none if there is none.
+/// The limit in force; `None` if there is none.
 fn limit(resource: Resource) -> Option<u64> {
     getrlimit(resource).current
 }
@@ -284,7 +283,8 @@ fn rdma() -> Finding {
     }
 }
 
-/// The cluster in the directory, if there is one: whether its nodes run, and who sees to it.
+/// The cluster in the directory, if there is one: whether its nodes run, and which process
+/// supervises them.
 fn cluster(global: &Global) -> Finding {
     let found = |what: String| Finding::ok("cluster", what);
     let manifest = Directory::at(&global.dir())

@@ -1,4 +1,4 @@
-//! `skein down`: stops a cluster and removes everything of it.
+//! `skein down`: stops a cluster and removes all its files and memory.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::output::tell;
 const POLL: Duration = Duration::from_millis(10);
 /// How long an `up` may take to end by itself, beyond the time that its nodes have.
 const UP_WITHIN: Duration = Duration::from_secs(10);
-/// How long nodes may take to make anew what is gone of their directory.
+/// How long nodes may take to restore missing files of their directory.
 const RESTORED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Stops a cluster and removes everything of it, its data too
@@ -49,8 +49,8 @@ impl Args {
 }
 
 impl Args {
-    /// The manifest. If there is none, or a damaged one, nodes that run are given the time to write
-    /// it; none if they do not.
+    /// The manifest. If it is missing or damaged, waits for running nodes to restore it; `None` if
+    /// they do not.
     fn manifest(directory: &Directory) -> anyhow::Result<Option<Manifest>> {
         let deadline = Instant::now() + RESTORED_WITHIN;
         loop {
@@ -66,7 +66,7 @@ impl Args {
         }
     }
 
-    /// Stops a cluster whose directory is gone, or whose manifest is damaged, and stays so.
+    /// Stops a cluster whose directory is gone or whose manifest stays damaged.
     fn stop_without_manifest(&self, directory: &Directory) -> anyhow::Result<Exit> {
         let processes = match directory.find() {
             Err(DirectoryError::Removed { holders, .. }) => {
@@ -102,7 +102,7 @@ impl Args {
     }
 }
 
-/// Ends the processes whose directory was removed: first the one that would start others.
+/// Ends the processes whose directory was removed: first the supervisor, which would start others.
 fn end_strays(directory: &Directory) -> anyhow::Result<()> {
     let deadline = Instant::now() + UP_WITHIN;
     loop {
@@ -124,19 +124,19 @@ fn end_strays(directory: &Directory) -> anyhow::Result<()> {
     }
 }
 
-/// How many nodes run.
+/// Number of running nodes.
 fn alive(directory: &Directory, manifest: &Manifest) -> usize {
     (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count()
 }
 
-/// What would be lost, if anything would.
+/// What would be lost, if anything.
 fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
     let statuses = nodes::statuses(directory, manifest.nodes);
     let keys = nodes::keys(statuses.iter().flatten());
     let answers = statuses.iter().flatten().count();
-    // Counted afterwards: one that did not answer may have died.
+    // Counted afterwards, because a node that did not answer may have died.
     let alive = alive(directory, manifest);
-    // What only dead nodes held is lost already.
+    // The data of dead nodes is lost already.
     if keys == 0 && (alive == 0 || answers == usize::from(manifest.nodes)) {
         return None;
     }
@@ -148,7 +148,7 @@ fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
     Some(format!("{keys} {plural} only in the memory of this cluster{silent}"))
 }
 
-/// Asks whether what is at stake may be lost.
+/// Asks for consent to the loss.
 fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
     let Some(warning) = at_stake else { return Ok(true) };
     if !io::stdin().is_terminal() {
@@ -163,7 +163,7 @@ fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
     Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
-/// Stops what is running and removes what is there.
+/// Stops what runs and removes what exists.
 fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     let within =
         directory.config().map_or(Duration::ZERO, |c| Duration::from_millis(c.stop_within_ms));
@@ -179,12 +179,13 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     }
     claim.stopping()?;
     nodes::stop(directory, manifest.nodes, within, &mut || false)?;
-    // Nodes of a directory that was removed a moment ago, which are not found by its files yet.
+    // Nodes of a directory that was removed a moment ago are not found by its files.
     end_strays(directory)?;
     Ok(claim.clear()?)
 }
 
-/// Ends who keeps the nodes running and takes the directory; none if the cluster goes meanwhile.
+/// Ends the process that supervises the nodes and claims the directory; `None` if the cluster
+/// disappears meanwhile.
 fn claim(
     directory: &Directory,
     within: Duration,
@@ -195,8 +196,8 @@ fn claim(
     nodes::await_end(stray.as_slice());
     let keeper = || directory.keeper_or_dying();
     let supervisor = || keeper().filter(|keeper| keeper.role != "down").map(|keeper| keeper.pid);
-    // An `up` that is there stops its cluster itself, and says so where it runs. A supervisor in the
-    // background ends, and leaves the nodes to us.
+    // An `up` in the foreground stops its cluster itself and reports that on its terminal. A
+    // supervisor in the background ends and leaves the nodes to this process.
     let ending = nodes::signal_holder(supervisor, Signal::TERM)?;
     let deadline = Instant::now() + within + UP_WITHIN;
     while let Some(by) = keeper() {
@@ -211,10 +212,10 @@ fn claim(
     loop {
         match take(directory) {
             Ok(claim) => return Ok(Some(claim)),
-            // It was removed while we waited, which is what we wanted.
+            // The directory was removed meanwhile, which is the goal.
             Err(DirectoryError::NoCluster { .. }) => return Ok(None),
             Err(DirectoryError::InUse { .. }) if Instant::now() < deadline + UP_WITHIN => {
-                // Another may have begun to supervise in the meantime.
+                // Another process may have begun to supervise meanwhile.
                 nodes::signal_holder(supervisor, Signal::TERM)?;
                 std::thread::sleep(POLL);
             }

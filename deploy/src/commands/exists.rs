@@ -1,4 +1,4 @@
-//! `skein exists`: whether a key has a value.
+//! `skein exists`: prints whether a key has a value.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `skein get`: the value of a key.
+//! `skein get`: prints the value of a key.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `skein incr`: counts.
+//! `skein incr`: adds to a number.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! `skein init`: makes a host ready to run nodes of a cluster that has several hosts.
+//! `skein init`: prepares a host to run nodes of a cluster on several hosts.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! One file per command: a `clap::Args` struct named `Args`, and what it does in `Args::run`.
+//! One file per command: a `clap::Args` struct named `Args`, and its execution in `Args::run`.
 
 use clap::Subcommand;
 
@@ -73,7 +73,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// For whom it logs.
+    /// The audience of its log.
     pub(crate) fn audience(&self) -> Audience {
         match self {
             Self::Up(up::Args { background: true, .. })

@@ -1,4 +1,4 @@
-//! `skein node`: one node, in this process.
+//! `skein node`: runs one node in this process.
 
 use std::os::unix::net::UnixStream;
 
@@ -37,7 +37,7 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         if let Some(parent) = self.with_parent {
             set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow `up`")?;
-            // It may have ended before it could be followed.
+            // The parent may have ended before the death signal was set.
             if getppid() != Pid::from_raw(parent) {
                 bail!("`up`, process {parent}, has ended");
             }

@@ -21,12 +21,13 @@ use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
 
-/// The authority's key. Whoever has it can let anybody into the cluster.
+/// The authority's key. Its holder can admit anyone to the cluster.
 const AUTHORITY_KEY: &str = "authority.key";
-/// Clocks of hosts that differ by less than this do not matter.
+/// Certificates are valid from this long before their creation, which tolerates differences between
+/// the clocks of hosts.
 const EARLIER: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
-/// How long an authority is good for, in days.
+/// Validity of an authority in days.
 const AUTHORITY_DAYS: u64 = 3_650;
 
 /// Makes the certificates of a cluster on several hosts
@@ -99,8 +100,8 @@ impl Args {
     }
 }
 
-/// Refuses a node that the cluster does not have, as far as the command line says which cluster it is.
-/// Returns a warning if the number is out of turn.
+/// Refuses a node number that the cluster does not have, if the command line names the cluster.
+/// Returns a warning if the number is not the next one.
 fn check_number(node: u16, out: &Path, global: &Global) -> anyhow::Result<Option<String>> {
     let named = global.dir_if_named();
     if let Some((nodes, place)) = named.as_deref().and_then(|dir| Some((nodes_of(dir)?, dir))) {
@@ -129,7 +130,7 @@ fn check_number(node: u16, out: &Path, global: &Global) -> anyhow::Result<Option
     }))
 }
 
-/// How many nodes the cluster has whose directory or shared file that is.
+/// Number of nodes of the cluster with this directory or shared file.
 fn nodes_of(place: &Path) -> Option<u16> {
     if place.is_file() {
         return Some(Draft::read(place).ok()?.finish().ok()?.topology.nodes);
@@ -143,7 +144,7 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
-/// An authority, and what it makes certificates with.
+/// An authority, and the issuer of its certificates.
 pub(super) fn authority() -> anyhow::Result<(Pair, Issuer<'static, KeyPair>)> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "authority of a Skein cluster");
@@ -155,7 +156,7 @@ pub(super) fn authority() -> anyhow::Result<(Pair, Issuer<'static, KeyPair>)> {
     Ok((Pair { certificate, key: key.serialize_pem() }, Issuer::new(params, key)))
 }
 
-/// A certificate for whoever goes by that name.
+/// A certificate for `name`.
 pub(super) fn certificate(
     name: &str,
     issuer: &Issuer<'_, KeyPair>,
@@ -179,7 +180,7 @@ fn init(out: &Path) -> anyhow::Result<String> {
         .with_context(|| format!("cannot make {}", out.display()))?;
     let (Pair { certificate, key }, _) = authority()?;
     let (pem, key_path) = (out.join(AUTHORITY), out.join(AUTHORITY_KEY));
-    // The key first: an authority without one is of no use.
+    // The key first: a certificate without its key is useless.
     write_new(&key_path, &key, 0o600)?;
     write_new(&pem, &certificate, 0o644).inspect_err(|_| _ = fs::remove_file(&key_path))?;
     Ok(format!("{} goes to every host; {} stays where it is\n", pem.display(), key_path.display()))
@@ -222,7 +223,7 @@ fn be_good_for(params: &mut CertificateParams, days: u64) {
     params.not_after = (now + DAY * days as u32).into();
 }
 
-/// An authority that is replaced shuts everybody out who has a certificate of it.
+/// Creates a file, which must not exist: replacing an authority invalidates all its certificates.
 fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     match write_whole(path, text, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(usage(format!(
@@ -235,13 +236,13 @@ fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
 
 fn replace(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let early = path.with_extension("new");
-    // Of an earlier attempt, if there is one.
+    // Left by an earlier attempt.
     let _ = fs::remove_file(&early);
     let written = write_whole(&early, text, mode).and_then(|()| fs::rename(&early, path));
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes a file, which must not be there. If there is no room for all of it, none of it stays.
+/// Creates a file, which must not exist. If there is no room for all of it, the file is removed.
 fn write_whole(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(mode).open(path)?;

@@ -1,4 +1,4 @@
-//! Benchmarks that are recorded: what everybody asks for, and what stands there at the end.
+//! Recorded benchmarks: the history of all operations, and the final values.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,16 +12,16 @@ use skein_workloads::chaos::state::Survey;
 use skein_workloads::generator::{self, Settings};
 use skein_workloads::recorded::Recorded;
 
-/// Many at a time, for it is not measured.
+/// Many operations in flight, because these reads are not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);
 
-/// What a history says of its workload.
+/// What a history's header says of its workload.
 pub(super) struct About {
     pub(super) workload: String,
     pub(super) seed: u64,
     pub(super) bank: Option<BankHeader>,
     pub(super) record: Option<RecordHeader>,
-    /// Whether keys may have values from before.
+    /// Whether keys may have values from before the history.
     pub(super) before: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Begins a history at `path`, which must not exist yet.
+    /// Begins a history at `path`, which must not exist.
     pub(super) fn begin(path: &Path, cluster: &Cluster, about: About) -> anyhow::Result<Self> {
         let About { workload, seed, bank, record, before } = about;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Recording {
         Ok(Self { recorder, path: path.to_owned(), record })
     }
 
-    /// Sessions that are recorded.
+    /// Sessions whose operations are recorded.
     pub(super) fn of<'a>(
         &self,
         driver: &'a mut Driver<AnyFabric>,
@@ -63,7 +63,7 @@ impl Recording {
         Recorded::new(driver, self.recorder.scribe(), self.record)
     }
 
-    /// Reads what stands at every key that anybody has asked for, and ends the history.
+    /// Reads the final value of every key in the history, and ends the history.
     pub(super) fn end(
         self,
         driver: &mut Driver<AnyFabric>,

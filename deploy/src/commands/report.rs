@@ -1,4 +1,4 @@
-//! `skein report`: what was measured, as a page.
+//! `skein report`: a page of the measured results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Args {
     }
 }
 
-/// The files that may be reports, by name, and what is in them.
+/// Names and contents of the files that may be reports, sorted by name.
 fn reports(dir: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let entries = fs::read_dir(dir)
         .map_err(|error| usage(format!("cannot read the directory {}: {error}", dir.display())))?;
@@ -67,7 +67,7 @@ fn reports(dir: &Path) -> anyhow::Result<Vec<(String, String)>> {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // What is not text is no report, and is left out as such.
+        // A file that is not text is not a report, and is rejected as such later.
         files.push((name, String::from_utf8_lossy(&bytes).into_owned()));
     }
     files.sort();

@@ -1,4 +1,4 @@
-//! `skein scan`: keys in order.
+//! `skein scan`: prints keys and values in order.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ use crate::data::{Form, Reading, failed};
 use crate::exit::{Exit, usage};
 use crate::output::say_if_heard;
 
-/// Pairs asked for at once.
+/// Pairs per request.
 const PAGE: u32 = 1_000;
 
 /// Prints keys and values in the order of the keys' bytes, over all shards
@@ -57,7 +57,7 @@ impl Args {
             )));
         }
         while let Some(range) = rest.take().filter(|_| left > 0) {
-            // A page holds keys of all groups: to find those of one, whole pages are read.
+            // A page holds keys of all groups, so whole pages are read to find those of one group.
             let limit = if self.group.is_some() { PAGE } else { left.min(PAGE.into()) as u32 };
             let page = client.scan(&range, limit).map_err(failed(global))?;
             let slots = &client.shape().slots;
@@ -92,7 +92,7 @@ impl Args {
         let form = &self.form;
         let text = |bytes: &[u8]| {
             let quoted = form.quoted(bytes);
-            // A tab and the line's end are what separates here, and both are escaped.
+            // Tabs and line ends separate the output, so both are escaped in keys and values.
             if form.hex { quoted } else { quoted[1..quoted.len() - 1].to_owned() }
         };
         match (form.json, self.keys_only) {

@@ -1,5 +1,5 @@
-//! A terminal that shows one picture after the other. Each overwrites the one before in a single
-//! write, so that nothing flickers; the terminal is given back as it was.
+//! Full-screen display of a sequence of pictures. Each picture is written over the last in a single
+//! write, so that nothing flickers. The terminal is restored at the end.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 const OPEN: &str = "\x1b[?1049h\x1b[?25l";
 const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What was pressed.
+/// An input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// q, Ctrl-C, or another way of saying that it is enough.
+    /// q, Ctrl-C, or another request to end.
     End,
 }
 
@@ -42,9 +42,9 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows `text`, as much of it as there is room for.
+    /// Shows as much of `text` as fits.
     pub(super) fn show(&mut self, text: &str) -> io::Result<()> {
-        // A terminal may not know its size, or say that it has none.
+        // A terminal may report no size, or a size of zero.
         let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_row.min(size.ws_col) > 0);
         let (rows, columns) =
             size.map_or((24, 80), |size| (usize::from(size.ws_row), usize::from(size.ws_col)));
@@ -68,7 +68,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Waits for a key that means something, at most for `longest`.
+    /// Waits for an input, at most for `longest`.
     pub(super) fn wait(&mut self, longest: Duration) -> io::Result<Option<Key>> {
         let deadline = Instant::now() + longest;
         loop {

@@ -1,4 +1,4 @@
-//! `skein status`: what the nodes say of themselves, for people, for programs, again and again.
+//! `skein status`: the reports of the nodes, for people and programs, once or repeatedly.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -25,7 +25,7 @@ use crate::args::Global;
 use crate::exit::Exit;
 use crate::signals;
 
-/// How often --watch looks.
+/// Interval of --watch.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Shows what a cluster is doing
@@ -46,20 +46,20 @@ pub(crate) struct Args {
     wide: bool,
 }
 
-/// A cluster at one moment. What --json prints.
+/// The state of a cluster at one moment. --json prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct Snapshot {
     pub(super) cluster: String,
     pub(super) dir: PathBuf,
     pub(super) build: Build,
-    /// Who keeps the nodes running, or looks on; none if nobody does.
+    /// The process that supervises or observes the nodes; `None` if there is none.
     pub(super) supervisor: Option<Supervisor>,
-    /// Where the shared memory is, and how much of it is reserved now.
+    /// Directory of the shared memory, and the bytes reserved now.
     pub(super) regions: PathBuf,
     pub(super) regions_bytes: u64,
     /// Keys in all groups whose nodes answer.
     pub(super) keys: u64,
-    /// Why no file can be made in the directory.
+    /// Why no file can be created in the directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
     pub(super) nodes: Vec<NodeView>,
@@ -69,13 +69,13 @@ pub(super) struct Snapshot {
 #[derive(Debug, Serialize)]
 pub(super) struct NodeView {
     pub(super) node: u16,
-    /// Its process; none if it is not running.
+    /// Its process; `None` if it does not run.
     pub(super) pid: Option<u32>,
-    /// How often it has been started again, in this cluster; none if that cannot be told.
+    /// Number of restarts in this cluster; `None` if it is not known.
     pub(super) incarnation: Option<u32>,
     /// `incarnation` under its former name, for one version.
     pub(super) life: Option<u32>,
-    /// How long it has been dead, at least; none if it is not, or nobody has noticed yet.
+    /// Lower bound of the time since its death; `None` if it is not dead, or no node has noticed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_for_ms: Option<u64>,
     /// Why it does not answer.
@@ -91,10 +91,10 @@ pub(super) struct NodeSummary {
     pub(super) ready: bool,
     pub(super) draining: bool,
     pub(super) resident_bytes: u64,
-    /// Lines that its log lacks: not written, or left out because there were too many alike.
+    /// Lines missing from its log: not written, or suppressed because there were too many alike.
     pub(super) log_lines_lost: u64,
     pub(super) log_lines_left_out: u64,
-    /// What keeps it from making files of its directory anew that are gone.
+    /// Why it cannot restore missing files of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
     /// The nodes that it refuses, because their configurations differ.
@@ -105,22 +105,22 @@ pub(super) struct NodeSummary {
 #[derive(Debug, Serialize)]
 pub(super) struct GroupView {
     pub(super) group: u16,
-    /// The slot of its leader; while none leads, of the one that most of its replicas follow.
+    /// Slot of its leader; without a leader, the slot that most of its replicas follow.
     pub(super) leader: Option<u8>,
-    /// Whether it answers: it has a leader, and a quorum.
+    /// Whether it has a leader with a quorum.
     pub(super) available: bool,
     /// Whether some of its nodes are on other hosts, and not asked here.
     pub(super) elsewhere: bool,
-    /// Whether more of its memories are lost than it tolerates.
+    /// Whether more of its replicas have lost their state than it tolerates.
     pub(super) lost: bool,
-    /// Replicas that a quorum takes.
     pub(super) quorum: usize,
-    /// Its members by slot, as its leader has them, or whoever knows most.
+    /// Its members by slot, as its leader reports them, or else the replica with the highest
+    /// ballot.
     pub(super) view: Vec<MemberStatus>,
-    /// Those that are being brought up to date.
+    /// The replicas that receive the state.
     pub(super) learners: Vec<LearnerStatus>,
     pub(super) last_failover: Option<FailoverStatus>,
-    /// The multi-group message that has waited for longest.
+    /// The multi-group message that has waited longest.
     pub(super) stuck: Option<StuckStatus>,
     pub(super) keys: u64,
     pub(super) replicas: Vec<Replica>,
@@ -176,12 +176,12 @@ impl Args {
     }
 }
 
-/// The cluster in `dir` as it is now, for people.
+/// The current status of the cluster in `dir`, for people.
 pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
     Ok(status_table::text(&take(dir)?, false))
 }
 
-/// What is said of a node that another host runs.
+/// The problem of a node that another host runs.
 const ELSEWHERE: &str = "on another host";
 
 impl NodeView {
@@ -198,7 +198,8 @@ impl Snapshot {
 
     fn exit(&self) -> Exit {
         let answer = self.nodes.iter().all(|node| node.status.is_some() || node.is_elsewhere());
-        // Whether a group of several hosts serves may be known elsewhere; that it is lost is known here.
+        // Whether a group on several hosts serves may be known only elsewhere; that it is lost is
+        // known here.
         let serve =
             self.groups.iter().all(|group| group.available || group.elsewhere && !group.lost);
         let refuses =
@@ -220,7 +221,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     let answers = nodes::statuses(&directory, running.manifest.nodes);
     let keys = nodes::keys(answers.iter().flatten());
     let mut groups = groups(&running.config, answers.iter().flatten());
-    // Where hosts make themselves ready on their own, a node that never lived here lives elsewhere.
+    // If each host prepares its own directory, a node that never ran here runs on another host.
     let several = running.config.network.fabric.is_network() && directory.keeper().is_none();
     let gone: Vec<GoneNode> = answers.iter().flatten().flat_map(|s| s.gone.clone()).collect();
     let nodes = (0..).zip(answers).map(|(node, answer)| {
@@ -244,7 +245,8 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             }
             Err(error) => (None, Some(format!("does not answer: {error}"))),
         };
-        // Each tells since when it has noticed; the first one who did is the nearest to the truth.
+        // Each node reports the time since it noticed the death; the earliest notice is closest to
+        // the truth.
         let seen =
             gone.iter().filter(|gone| gone.node == node && Some(gone.incarnation) == incarnation);
         let dead_for_ms = seen.map(|gone| gone.for_ms).max().filter(|_| pid.is_none());
@@ -299,7 +301,7 @@ fn groups<'a>(
         let leads = |order: &&ReplicaStatus| order.role == Role::Leader;
         let leader =
             all().filter(leads).max_by_key(|order| (order.available, order.ballot_counter));
-        // A learner may know nothing yet.
+        // A learner may have no state yet.
         let knows_most =
             |order: &&ReplicaStatus| (order.role != Role::Learner, order.ballot_counter);
         let view = leader.or_else(|| all().max_by_key(knows_most)).map(|order| order.view.clone());
@@ -321,7 +323,7 @@ fn groups<'a>(
     (0..config.topology.groups).map(of).collect()
 }
 
-/// The leader that most replicas follow, if they follow any.
+/// The leader that most replicas follow, if any.
 fn most_followed<'a>(replicas: impl Iterator<Item = &'a ReplicaStatus>) -> Option<u8> {
     let mut votes = BTreeMap::<u8, usize>::new();
     for leader in replicas.filter_map(|order| order.leader) {
@@ -330,7 +332,8 @@ fn most_followed<'a>(replicas: impl Iterator<Item = &'a ReplicaStatus>) -> Optio
     votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(slot, _)| slot)
 }
 
-/// All learners: as the leader sees those that it teaches, others as they see themselves.
+/// All learners: as the leader reports those that receive the state from it, and as the others
+/// report themselves.
 fn learners<'a>(
     leader: Option<&ReplicaStatus>,
     replicas: impl Iterator<Item = &'a ReplicaStatus>,

@@ -10,10 +10,10 @@ use skein_multicast::operate::{
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
-/// Columns of a terminal that everything fits into unless asked for more.
+/// Width of the tables unless `wide` is given.
 const WIDTH: usize = 80;
 
-/// The whole of it; `wide` if all columns are to be shown.
+/// The whole status. `wide` shows all columns.
 pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -69,7 +69,7 @@ fn nodes(snapshot: &Snapshot) -> Table {
     Table { rows, left: &[5], spare: &[4, 2] }
 }
 
-/// What a node is up to, or what its replicas wait for.
+/// The state of a node, or what its replicas wait for.
 fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     let Some(status) = &node.status else {
         let problem = node.problem.as_deref().unwrap_or("does not answer");
@@ -112,7 +112,7 @@ fn groups(snapshot: &Snapshot, wide: bool) -> Table {
             group.last_failover.as_ref().map_or("-".to_owned(), |last| failover(last, wide)),
         ]);
     }
-    // The column of leaders may go: the table of replicas shows them too.
+    // The column of leaders may be dropped: the table of replicas shows them too.
     Table { rows, left: &[0, 1, 2, 3, 4], spare: &[4, 2] }
 }
 
@@ -174,7 +174,7 @@ fn replicas(snapshot: &Snapshot) -> Table {
     for group in &snapshot.groups {
         rows.extend(group.replicas.iter().map(|replica| replica_row(replica, group)));
     }
-    // Of the last to be left out, first the sizes, then what the others tell.
+    // Dropped last: the sizes, then the columns that other tables repeat.
     Table { rows, left: &[0, 2, 3], spare: &[12, 11, 10, 5, 8, 4, 9] }
 }
 
@@ -211,13 +211,13 @@ fn role(order: &ReplicaStatus, group: &GroupView) -> String {
     }
 }
 
-/// Whether the replica says of itself that it has diverged.
+/// Whether the replica reports its own divergence.
 fn says_so(view: &GroupView, slot: u8) -> bool {
     let orders = view.replicas.iter().map(|replica| &replica.report.order);
     orders.filter(|order| order.slot == slot).any(|order| order.divergence.is_some())
 }
 
-/// What somebody should know, or do, in words.
+/// Notes and advice, in words.
 fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     let tolerated = |group: &GroupView| group.quorum - 1;
@@ -255,7 +255,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                     "{names} on n{node} diverged at position {position}, {ago} ago: it answers nobody, \
                      and takes the state anew."
                 )),
-                // Those of whom it is said say it too, if they run.
+                // Replicas that another reports as diverged report it themselves, if they run.
                 (Diverged::Others, _) if slots.iter().any(|slot| !says_so(view, *slot)) => notes
                     .push(format!("{names} diverged at position {position}, {ago} ago, says n{node}.")),
                 _ => {}
@@ -320,17 +320,17 @@ fn time(ms: u64) -> String {
 
 /// Rows in columns.
 struct Table {
-    /// The first is the head.
+    /// The first row is the head.
     rows: Vec<Vec<String>>,
-    /// Columns that are aligned to the left.
+    /// Left-aligned columns.
     left: &'static [usize],
-    /// Columns that are left out where there is no room, the first of these first.
+    /// Columns that are dropped if there is no room, in this order.
     spare: &'static [usize],
 }
 
 impl Table {
-    /// Prints the columns that fit into `width`, with the last one wrapped if need be. Returns whether
-    /// some were left out.
+    /// Prints the columns that fit into `width`, with the last one wrapped if necessary. Returns
+    /// whether columns were dropped.
     fn print(&self, text: &mut String, width: usize) -> bool {
         let columns = self.rows.first().map_or(0, Vec::len);
         let cells = |column: usize| self.rows.iter().map(move |row| row[column].chars().count());
@@ -366,7 +366,7 @@ impl Table {
     }
 }
 
-/// Prints `words` behind `first`, and goes on behind `next` in as many lines as it takes.
+/// Prints `words` behind `first`, wrapped to lines that begin with `next`.
 fn wrap(text: &mut String, words: &str, first: &str, next: &str, width: usize) {
     let mut line = first.to_owned();
     let mut begun = false;

@@ -1,4 +1,4 @@
-//! `skein supervise`: keeps the nodes of a cluster running that others have started.
+//! `skein supervise`: supervises the nodes of a cluster that another process started.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -92,14 +92,14 @@ impl Args {
     }
 }
 
-/// Says something of a cluster that runs, whether or not anybody can hear it.
+/// Prints a message about a running cluster. A failure to print is not an error.
 pub(super) fn say_of_cluster(text: &str) {
     if let Err(error) = crate::output::say(text) {
         tell(error);
     }
 }
 
-/// Keeps the nodes running until told to end, and says what becomes of them. The nodes stay.
+/// Supervises the nodes until told to end, and reports restarts. The nodes keep running.
 pub(super) fn stay(
     mut claim: Claim,
     supervisor: Supervisor,
@@ -108,7 +108,7 @@ pub(super) fn stay(
 ) -> anyhow::Result<Exit> {
     let note = |what: String| {
         if background {
-            // With the time, as everything in that file.
+            // With the time, like all lines of that file.
             tracing::warn!("{what}");
         } else {
             tell(what);
@@ -124,7 +124,7 @@ pub(super) fn stay(
                 ));
                 break;
             }
-            // Nobody is asked anything here.
+            // No question is asked here.
             Happened::Event(Event::Answer(_)) => {}
             Happened::Event(Event::Node(Ok(ended))) => note(ended.to_string()),
             Happened::Event(Event::Node(Err(error))) => note(format!("{error:#}")),
@@ -137,16 +137,16 @@ pub(super) fn stay(
     Ok(Exit::Ok)
 }
 
-/// What ends the wait of who stays with a cluster.
+/// Why the wait of a supervising process ended.
 pub(super) enum Happened {
     Event(Event),
-    /// Another process has the cluster's directory.
+    /// Another process has claimed the cluster's directory.
     Taken,
-    /// Nobody is left who could tell anything.
+    /// All senders of events are gone.
     Nobody,
 }
 
-/// Care for the directory of a running cluster, by the process that stays with it.
+/// Maintenance of the directory of a running cluster, by the process that supervises it.
 #[derive(Default)]
 pub(super) struct Upkeep {
     again: Option<Instant>,
@@ -154,10 +154,10 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// How often it looks after the files.
+    /// Interval of checks of the files.
     const EVERY: Duration = Duration::from_secs(1);
 
-    /// Waits for the next event and looks after the cluster's files meanwhile.
+    /// Waits for the next event, and maintains the cluster's files meanwhile.
     pub(super) fn next(
         &mut self,
         claim: &mut Claim,
@@ -181,7 +181,7 @@ impl Upkeep {
         }
     }
 
-    /// Whether the directory is another process's by now.
+    /// Checks the files. Returns whether another process has claimed the directory.
     fn look(&mut self, claim: &mut Claim, note: &dyn Fn(String)) -> bool {
         let dir = claim.directory().path().display().to_string();
         let problem = match claim.keep() {

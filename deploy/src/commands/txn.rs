@@ -1,4 +1,4 @@
-//! `skein txn`: a transaction from its JSON form.
+//! `skein txn`: executes a transaction given as JSON.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     form: Form,
 }
 
-/// More than any transaction has, whatever the limits.
+/// No transaction is longer, whatever the limits.
 const FILE_MAX: u64 = 1 << 30;
 
 impl Args {

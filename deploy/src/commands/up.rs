@@ -1,4 +1,4 @@
-//! `skein up`: lays a cluster out, starts its nodes, and stays with them unless told otherwise.
+//! `skein up`: creates a cluster, starts its nodes, and supervises them unless told otherwise.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,11 +21,11 @@ use crate::output::tell;
 use crate::shape::Shape;
 use crate::{background, logging, ports, signals};
 
-/// How long the nodes may take to become ready. They have memory to reserve, and the machine may be
+/// How long the nodes may take to become ready. They have to reserve memory, and the machine may be
 /// slow.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(20);
-/// The end of a failed node's log that is shown.
+/// Lines shown of the end of a failed node's log.
 const LOG_LINES_MAX: usize = 10;
 
 /// Starts a cluster on this machine
@@ -50,12 +50,12 @@ pub(crate) struct Args {
     pub(super) background: bool,
 }
 
-/// What happens while the cluster runs.
+/// An event while the cluster runs.
 pub(super) enum Event {
     Signal(i32),
-    /// What somebody at the terminal has answered.
+    /// A line from the terminal.
     Answer(String),
-    /// A node has ended, or could not be started.
+    /// A node has ended or could not be started.
     Node(anyhow::Result<Ended>),
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Lays a cluster out in `directory`, and starts its nodes; they end when this process does
-    /// unless they are `detached`. Returns when they are ready. Signals to stop are caught from now
-    /// on: while the nodes start, one ends that. A node that dies stays dead until
+    /// Creates a cluster in `directory` and starts its nodes, which end with this process unless
+    /// they are `detached`. Returns when they are ready. Signals to stop are caught from now on,
+    /// and one that arrives during the start ends it. A node that dies stays dead until
     /// [`restart`](Self::restart).
     pub(crate) fn start(
         directory: Directory,
@@ -117,23 +117,23 @@ impl Started {
         }
     }
 
-    /// From now on a node that has died is started again.
+    /// From now on a dead node is restarted.
     pub(crate) fn restart(&self) {
         self.supervisor.restart();
     }
 
-    /// What its files and its memory belong to.
+    /// The manifest.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The processes of the nodes that are running.
+    /// The processes of the running nodes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let pid = |node| Some(self.directory.node(node)?.pid);
         (0..self.manifest.nodes).filter_map(pid).collect()
     }
 
-    /// Waits until every node says that it is ready.
+    /// Waits until every node reports that it is ready.
     fn wait_ready(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         let mut waiting: Vec<u16> = (0..self.manifest.nodes).collect();
@@ -145,7 +145,8 @@ impl Started {
                     bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
-                // Nobody is asked anything yet, and we hold a sender: it can only have been too early.
+                // No question was asked yet, so an answer is ignored. This process holds a sender,
+                // so an error is a timeout.
                 Ok(Event::Answer(_)) | Err(_) => {}
             }
             let ready =
@@ -161,7 +162,7 @@ impl Started {
         Ok(())
     }
 
-    /// Stays until told to stop, or until no node is left.
+    /// Waits until told to stop, or until no node is left.
     fn stay(&mut self) -> Stayed {
         let mut upkeep = Upkeep::default();
         let mut asked = false;
@@ -209,13 +210,13 @@ impl Started {
         }
     }
 
-    /// How many keys the nodes hold that answer.
+    /// Number of keys on the nodes that answer.
     fn keys(&self) -> u64 {
         let statuses = nodes::statuses(&self.directory, self.manifest.nodes);
         nodes::keys(statuses.iter().flatten())
     }
 
-    /// Has the next line of the terminal be an event.
+    /// Turns the next line from the terminal into an event.
     fn hear_answer(&self) {
         let sender = self.sender.clone();
         std::thread::spawn(move || {
@@ -225,11 +226,11 @@ impl Started {
         });
     }
 
-    /// Stops the nodes and removes everything. A signal to stop makes it hurry: it does not wait for
-    /// what is under way.
+    /// Stops the nodes and removes everything. A further signal to stop skips the wait for
+    /// operations in flight.
     pub(crate) fn stop(self) -> anyhow::Result<()> {
         let Self { directory, config, mut claim, manifest, supervisor, events, .. } = self;
-        // Before we look for nodes: one that has begun by now, and that we do not find, sees it.
+        // Before the search for nodes: a node that is starting and is not found sees this mark.
         claim.stopping()?;
         supervisor.hold();
         let within = Duration::from_millis(config.stop_within_ms);
@@ -244,22 +245,22 @@ impl Started {
     }
 }
 
-/// How a foreground `up` has come to its end.
+/// How a foreground `up` ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stayed {
     ToldToStop,
     /// No node is left.
     Alone,
-    /// Another process has the directory, and stops the cluster.
+    /// Another process has claimed the directory, and stops the cluster.
     Replaced,
 }
 
-/// Passes on what a supervisor tells.
+/// Forwards the reports of a supervisor.
 pub(super) fn tell_of_nodes(
     sender: Sender<Event>,
 ) -> impl Fn(Result<Ended, SuperviseError>) + Send + 'static {
     move |ended| {
-        // Nobody listens any more only while everything ends.
+        // The receiver is gone only while the process ends.
         let _ = sender.send(Event::Node(ended.map_err(Into::into)));
     }
 }
@@ -295,7 +296,7 @@ impl Args {
         }
         let stayed = cluster.stay();
         if stayed == Stayed::Replaced {
-            // The nodes end with us, and the files are the other's to remove.
+            // The nodes end with this process, and the other process removes the files.
             return Ok(Exit::Ok);
         }
         cluster.stop()?;
@@ -367,7 +368,7 @@ fn plural(count: u16) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-/// A line on a terminal, gone when it is dropped.
+/// A progress line on a terminal, removed on drop.
 struct Progress {
     nodes: usize,
     shown: Option<usize>,
@@ -395,7 +396,7 @@ impl Drop for Progress {
     }
 }
 
-/// What a node said last, a line each, if it said anything.
+/// The last lines of a node's log, indented, each on a line of its own.
 fn log_end(directory: &Directory, node: u16) -> String {
     let text = std::fs::read(directory.log(node)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

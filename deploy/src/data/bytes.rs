@@ -28,7 +28,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Text if they are, and `{"hex": "00ff"}` if they are not or `hex` is wanted.
+/// A string if the bytes are valid UTF-8 and `hex` is false, else `{"hex": "00ff"}`.
 pub(crate) fn to_json(bytes: &[u8], hex: bool) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if !hex => Value::from(text),
@@ -36,8 +36,8 @@ pub(crate) fn to_json(bytes: &[u8], hex: bool) -> Value {
     }
 }
 
-/// Bytes as text without control characters: `\n`, `\t`, `\r`, `\"`, `\\`, and `\x00` for all that
-/// is neither these nor text.
+/// Bytes as text without control characters: `\n`, `\t`, `\r`, `\"`, `\\`, and `\x00` for other
+/// control characters and invalid UTF-8.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -64,7 +64,7 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// What a terminal can show of a value: text as it is, everything else escaped.
+/// A value as a terminal can show it: unchanged if all is printable, else escaped.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     let shown = |char: char| !char.is_control() || matches!(char, '\n' | '\t');
     match std::str::from_utf8(bytes) {

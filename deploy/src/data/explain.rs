@@ -1,5 +1,5 @@
-//! Why groups did not answer, as the nodes see it: what `skein get` and its like say besides the
-//! client's own error.
+//! Why groups did not answer, as the nodes report it: added by `skein get` and similar commands to
+//! the client's error.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use skein_node::status::ReplicaReport;
 
 use crate::args::Global;
 
-/// The error, and beneath it a line for each group that has something to do with it.
+/// The error, followed by a line for each group concerned.
 pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
     let groups = match &error {
         Error::UnknownOutcome { silent: groups, .. }
@@ -32,16 +32,17 @@ pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
-/// What the nodes say.
+/// The reports of the nodes.
 struct Seen {
     topology: Topology,
     replicas: Vec<ReplicaReport>,
-    /// Nodes that say nothing, and why.
+    /// Nodes that do not answer, and why.
     mute: Vec<(u16, String)>,
 }
 
 impl Seen {
-    /// What they say now. `None` if the cluster is not there any more, which is said elsewhere.
+    /// The current reports; `None` if the cluster does not exist any more, which is reported
+    /// elsewhere.
     fn now(global: &Global) -> Option<Self> {
         let directory = Directory::at(&global.dir()).ok()?;
         let config = directory.config().ok()?;
@@ -184,7 +185,7 @@ mod tests {
         whole.replicas[1].order.stuck = Some(stuck);
         assert!(whole.lines(both)[0].contains("g0 waits for g1"));
 
-        // Group 1 has lost node 1 and node 2, where its first two slots are.
+        // Group 1 has lost node 1 and node 2, which run its first two slots.
         whole.replicas.truncate(3);
         whole.mute = vec![(1, "it does not run".into()), (2, "process 7 is paused".into())];
         let line = &whole.lines(GroupSet::single(GroupId(1)))[0];

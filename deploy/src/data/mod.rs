@@ -1,4 +1,4 @@
-//! What the commands on keys and values share: how bytes are written, and how they reach the
+//! Shared by the commands on keys and values: the text form of bytes, and the connection to the
 //! cluster.
 
 pub(crate) mod bytes;
@@ -21,7 +21,7 @@ use skein_client::{Client, Error, ReadMode, Refusal};
 use crate::args::Global;
 use crate::exit::usage;
 
-/// What every command on data takes.
+/// Options of every command on data.
 #[derive(clap::Args)]
 pub(crate) struct Form {
     /// Keys and values are hexadecimal: those given here and those printed
@@ -37,7 +37,7 @@ pub(crate) struct Form {
     timeout: Duration,
 }
 
-/// A value, as commands that write one take it.
+/// A value to write.
 #[derive(clap::Args)]
 pub(crate) struct Given {
     /// The value; - reads it from standard input, as it is
@@ -49,13 +49,13 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// The bytes of it; no more are read than the cluster of `client` takes.
+    /// The bytes of the value. No more are read than the cluster of `client` accepts.
     pub(crate) fn bytes(&self, form: &Form, client: &Client) -> anyhow::Result<Vec<u8>> {
         form.value(client, self.value.as_deref(), self.file.as_deref())
     }
 }
 
-/// What commands take that read.
+/// Options of commands that read.
 #[derive(clap::Args)]
 pub(crate) struct Reading {
     /// How what only reads is done
@@ -91,7 +91,7 @@ impl Reading {
         self.read_mode.mode()
     }
 
-    /// A client of the cluster that reads so.
+    /// A client of the cluster with this read mode.
     pub(crate) fn connect(&self, form: &Form, global: &Global) -> anyhow::Result<Client> {
         let mut client = form.connect(global)?;
         client.set_read_mode(self.mode());
@@ -112,7 +112,7 @@ impl Form {
         self.bytes("the key", text)
     }
 
-    /// The bytes given as `text`: what they are is said if they are no hexadecimal.
+    /// The bytes given as `text`. An error about bad hexadecimal names them as `what`.
     pub(crate) fn bytes(&self, what: &str, text: &OsStr) -> anyhow::Result<Vec<u8>> {
         if self.hex {
             return bytes::from_hex(text.as_bytes()).map_err(|why| {
@@ -122,7 +122,7 @@ impl Form {
         Ok(text.as_bytes().to_vec())
     }
 
-    /// The value given as `text`, with `-` for standard input, or in a file.
+    /// The value given as `text`, from standard input if `text` is `-`, or from a file.
     pub(crate) fn value(
         &self,
         client: &Client,
@@ -148,13 +148,13 @@ impl Form {
         bytes::to_json(bytes, self.hex)
     }
 
-    /// Bytes on a line of their own for people, without a doubt about what they are.
+    /// Bytes for people, in an unambiguous form.
     pub(crate) fn quoted(&self, bytes: &[u8]) -> String {
         if self.hex { bytes::to_hex(bytes) } else { format!("\"{}\"", bytes::escaped(bytes)) }
     }
 }
 
-/// All that `from` has, but no more than a value may have.
+/// All bytes of `from`, at most as many as a value may have.
 fn whole(name: &str, from: impl Read, max: usize) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max as u64 + 1)
@@ -168,8 +168,8 @@ fn whole(name: &str, from: impl Read, max: usize) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a failed operation means for the exit code: those that cannot succeed unless the caller
-/// asks for something else are bad usage. Why a group did not answer is looked up.
+/// Maps a failed operation to the exit code: one that cannot succeed unchanged is bad usage. For a
+/// group that did not answer, the reason is looked up.
 pub(crate) fn failed(global: &Global) -> impl FnOnce(Error) -> anyhow::Error {
     move |error| match error {
         Error::TooLarge { .. }
@@ -184,18 +184,18 @@ pub(crate) fn failed(global: &Global) -> impl FnOnce(Error) -> anyhow::Error {
     }
 }
 
-/// Whether standard output is looked at by a person.
+/// Whether standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// A JSON value on a line of its own.
+/// Prints a JSON value on a line of its own.
 pub(crate) fn say_json(value: &serde_json::Value) -> io::Result<()> {
     crate::output::say(format!("{value}\n"))
 }
 
-/// Says what a write came to. `done` is what an error says, if that cannot be written: the write was
-/// done all the same, and who repeats it does it twice.
+/// Prints the result of a write. If it cannot be printed, the error contains `done`: the write has
+/// taken effect, and repeating it would apply it twice.
 pub(crate) fn say_done(done: impl Display, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     crate::output::say(text)
         .with_context(|| format!("{done}; only the output could not be written"))

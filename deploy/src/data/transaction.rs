@@ -1,7 +1,7 @@
 //! The JSON form of a transaction: docs/txn.md.
 //!
-//! What is wrong is said with its place, as in `then[1].by: …`, and nothing is guessed: unknown,
-//! missing and repeated fields are errors.
+//! Errors name their place, as in `then[1].by: …`. The parser is strict: unknown, missing and
+//! repeated fields are errors.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use skein_client::{Compare, Guard, KeyRange, Operation, Test, Transaction};
 
 use super::bytes::from_hex;
 
-/// Pairs in a scan that names no limit.
+/// Limit of a scan that names none.
 const SCAN_LIMIT: u32 = 1_000;
 
-/// A transaction from its JSON form, or what is wrong and where.
+/// A transaction from its JSON form, or the error and its place.
 pub(crate) fn parse(text: &str) -> Result<Transaction, String> {
     let node: Node = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut fields = Fields::of("the transaction", String::new(), node)?;
@@ -113,7 +113,7 @@ fn scan(at: String, node: Node) -> Result<Operation, String> {
     Ok(Operation::Scan { start: range.start, end: range.end, limit })
 }
 
-/// The fields of an object that are not taken yet.
+/// The fields of an object that are not yet consumed.
 struct Fields {
     at: String,
     fields: Vec<(String, Node)>,
@@ -141,7 +141,7 @@ impl Fields {
         Some((self.place(name), self.fields.swap_remove(at).1))
     }
 
-    /// The one field of those named that is there.
+    /// The one field of `names` that is present.
     fn only_one(&self, what: &str, names: &[&'static str]) -> Result<&'static str, String> {
         let mut there = names.iter().filter(|name| self.has(name));
         match (there.next(), there.next()) {
@@ -235,7 +235,7 @@ fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
-/// JSON in which no field is repeated and every number is whole.
+/// JSON in which no field is repeated and every number is an integer.
 enum Node {
     Null,
     Truth(bool),

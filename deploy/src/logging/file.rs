@@ -1,4 +1,4 @@
-//! A log file that does not grow beyond a bound, and comes back when its directory does.
+//! A log file of bounded size that is recreated with its directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,24 +6,25 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A file of this size becomes FILE.1, in place of the one before: a log takes twice as much.
+/// A file of this size is renamed to FILE.1 and replaces the one before, so a log takes up to twice
+/// this.
 pub(crate) const BYTES_MAX: u64 = 8 << 20;
-/// How long nothing is tried after opening the file has failed.
+/// How long no attempt is made after opening the file has failed.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// The file, which need not be there.
+/// The file. It need not exist.
 pub(super) struct LogFile {
     path: PathBuf,
     bytes_max: u64,
     open: Option<Open>,
-    /// When opening it failed last, and with what.
+    /// Time and error of the last failure to open it.
     failed: Option<(Instant, io::ErrorKind)>,
 }
 
 struct Open {
     file: File,
     len: u64,
-    /// A line was begun and not finished, for instance because the disk was full.
+    /// The last line is incomplete, for instance because the disk was full.
     torn: bool,
 }
 
@@ -32,7 +33,7 @@ impl LogFile {
         Self { path, bytes_max: BYTES_MAX, open: None, failed: None }
     }
 
-    /// Appends `line`, whole or with an error.
+    /// Appends `line` as a whole, or returns an error.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let gone = |open: &Open| open.file.metadata().is_ok_and(|about| about.nlink() == 0);
         if self.open.as_ref().is_some_and(gone) {
@@ -76,7 +77,7 @@ impl LogFile {
         Ok(self.open.as_mut().expect("just opened"))
     }
 
-    /// Makes room: the file gets another name; where that cannot be, it is emptied.
+    /// Makes room: renames the file, or truncates it if that fails.
     fn rotate(&mut self) -> io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(".1");
@@ -117,7 +118,7 @@ mod tests {
         assert!(now.len() <= 100 && before.len() <= 100);
         assert!(now.ends_with("line 999\n"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
-        // What a node finds when it starts counts too.
+        // The length of a file that exists at the start counts too.
         let mut again = LogFile { bytes_max: 100, ..LogFile::at(dir.path().join("node0.log")) };
         for _ in 0..20 {
             again.write(b"another\n").unwrap();

@@ -1,4 +1,4 @@
-//! Limits on how many lines are logged, for each place in the code and for all together.
+//! Rate limits of log lines, per call site and in total.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -14,11 +14,11 @@ use tracing_subscriber::layer::Context;
 use super::OWN;
 use super::outlet::Outlet;
 
-/// Lines of one place in the code, and of all together, in a window of time.
+/// Most lines per call site, and in total, in a window of time.
 const LINES_MAX: u32 = 20;
 const LINES_MAX_OF_ALL: u32 = 200;
 
-/// Counts lines. Those that somebody asked for with `-vv` are neither counted nor limited.
+/// Counts lines. Debug and trace lines, requested with `-vv`, are neither counted nor limited.
 #[derive(Default)]
 pub(super) struct Limiter(Mutex<State>);
 
@@ -26,7 +26,7 @@ pub(super) struct Limiter(Mutex<State>);
 struct State {
     since: Option<Instant>,
     lines: u32,
-    /// By place in the code: there are not many.
+    /// By call site, of which there are few.
     places: HashMap<Identifier, CallSite>,
 }
 
@@ -34,20 +34,20 @@ struct CallSite {
     metadata: &'static Metadata<'static>,
     lines: u32,
     left_out: u64,
-    /// What the first line that was left out says.
+    /// Message of the first suppressed line.
     says: String,
 }
 
 impl Limiter {
-    /// After this time the count begins anew.
+    /// Window of the counts.
     pub(super) const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Nothing below this lock can be left half done.
+    /// A panic under this lock leaves no inconsistent state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more line from `metadata`'s place is to be logged at `now`.
+    /// Whether another line of `metadata`'s call site may be logged at `now`.
     fn admits(
         &self,
         metadata: &'static Metadata<'static>,
@@ -73,7 +73,7 @@ impl Limiter {
         false
     }
 
-    /// Takes what was left out since the last call: how many lines, from where, and what they say.
+    /// Takes the suppressed lines since the last call: number, call site, and message of the first.
     fn take_left_out(&self) -> Vec<(u64, &'static Metadata<'static>, String)> {
         let mut state = self.state();
         let places = state.places.values_mut().filter(|place| place.left_out > 0);
@@ -84,7 +84,7 @@ impl Limiter {
         places.map(take).collect()
     }
 
-    /// Logs a line for each place whose lines were left out.
+    /// Logs one line for each call site with suppressed lines.
     pub(super) fn tell_left_out(&self) {
         for (lines, metadata, like) in self.take_left_out() {
             let (place, level) = (metadata.target(), metadata.level().as_str());

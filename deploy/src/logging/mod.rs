@@ -1,9 +1,9 @@
-//! Logs: quiet unless asked; JSON from nodes and supervisors, plain lines from all other commands.
+//! Logs: quiet by default; JSON from nodes and supervisors, plain lines from all other commands.
 //!
-//! **Invariant.** Logging never ends a process and never keeps a thread waiting. A line goes into a
-//! bounded queue ([`outlet`]) that one thread writes out; a line that finds the queue full or cannot
-//! be written is counted and dropped. Lines of one place in the code are limited in number
-//! ([`limit`]), and a log file in size ([`mod@file`]).
+//! **Invariant.** Logging never ends a process and never blocks a thread. A line goes into a
+//! bounded queue ([`outlet`]) that one thread writes; a line that finds the queue full or cannot be
+//! written is counted and dropped. Lines per call site are limited ([`limit`]), and so is the size
+//! of a log file ([`mod@file`]).
 
 mod file;
 mod limit;
@@ -27,27 +27,29 @@ use tracing_subscriber::{EnvFilter, Layer};
 use crate::exit::usage;
 
 const VARIABLE: &str = "SKEIN_LOG";
-/// Target of lines about the log itself and about panics: they are not counted against any limit.
+/// Target of lines about the log itself and about panics. They are exempt from the limits.
 const OWN: &str = "skein::log";
-/// How long a command waits until its line is written. A pipe that nobody reads takes for ever.
+/// How long a command waits until its line is written. A write to a pipe without a reader takes
+/// forever.
 const TOLD_WITHIN: Duration = Duration::from_millis(200);
 /// How long a process waits at its end until its log is written.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// For whom a process logs.
+/// The audience of a process's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Nodes and supervisors: warnings are worth a line, as JSON unless standard error is a terminal.
+    /// Nodes and supervisors: warnings, as JSON unless standard error is a terminal.
     Service,
-    /// The supervisor in the background: its lines go to a file in the end.
+    /// The supervisor in the background, which logs to a file once it is ready.
     File,
     /// Commands: warnings, as plain lines.
     Person,
-    /// Commands that run clusters of their own, which are killed on purpose: errors alone.
+    /// Commands that run clusters of their own and kill them on purpose: errors only.
     Experiment,
-    /// The simulator: the same, but for nodes that are refused, since it spoils their counts of starts itself.
+    /// The simulator: the same without refused nodes, because it corrupts their start counts
+    /// itself.
     Simulation,
-    /// Clients: their error says what is wrong, so that nothing is logged unless asked for.
+    /// Clients: nothing by default, because the error of the command says what is wrong.
     Client,
 }
 
@@ -70,7 +72,7 @@ impl Audience {
     }
 }
 
-/// Starts logging as `-v` and `SKEIN_LOG` say.
+/// Starts logging according to `-v` and `SKEIN_LOG`.
 pub(crate) fn start(verbose: u8, audience: Audience) -> anyhow::Result<()> {
     let filter = match std::env::var(VARIABLE) {
         Ok(filter) if !filter.is_empty() => filter,
@@ -86,7 +88,7 @@ pub(crate) fn start(verbose: u8, audience: Audience) -> anyhow::Result<()> {
         .add_directive(format!("{OWN}=warn").parse::<Directive>().expect("a constant"));
     let limiter = Arc::new(Limiter::default());
     if outlet::start(Arc::clone(&limiter)).is_err() {
-        // Without a thread that writes there is no log. The command itself can still do its work.
+        // Without the writing thread there is no log. The command can still do its work.
         return Ok(());
     }
     let json = audience.is_json();
@@ -109,13 +111,13 @@ pub(crate) fn to_file(path: &Path) {
     }
 }
 
-/// Lines that were lost or left out so far.
+/// Lines that were lost or suppressed so far.
 pub(crate) fn losses() -> Arc<LogLosses> {
     Outlet::get().map(Outlet::losses).unwrap_or_default()
 }
 
-/// Writes a line to where the log goes, in order with it. Returns when it is written, or after a
-/// fifth of a second.
+/// Writes a line to the log's destination, in order with the log. Returns when it is written, or
+/// after [`TOLD_WITHIN`].
 pub(crate) fn tell(line: &str) {
     match Outlet::get() {
         Some(outlet) => {
@@ -126,15 +128,15 @@ pub(crate) fn tell(line: &str) {
     }
 }
 
-/// Waits until everything is written, for at most a second.
+/// Waits until everything is written, at most [`FLUSHED_WITHIN`].
 pub(crate) fn flush() {
     if let Some(outlet) = Outlet::get() {
         outlet.flush(FLUSHED_WITHIN);
     }
 }
 
-/// The standard hook writes to standard error itself, and would wait for a pipe that nobody reads
-/// before the thread can end.
+/// Replaces the standard panic hook, which writes to standard error itself and could block the
+/// thread on a pipe without a reader.
 fn told_of_panic(info: &PanicHookInfo<'_>, json: bool) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed").to_owned();
@@ -148,7 +150,7 @@ fn told_of_panic(info: &PanicHookInfo<'_>, json: bool) {
     flush();
 }
 
-/// Where the formatting layer writes to, a whole line at a time.
+/// The formatting layer's writer. It receives a whole line at a time.
 struct ToOutlet;
 
 impl<'a> MakeWriter<'a> for ToOutlet {

@@ -1,4 +1,4 @@
-//! The queue between the threads that log and the one that writes.
+//! The queue between the threads that log and the thread that writes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::OWN;
 use super::file::LogFile;
 use super::limit::Limiter;
 
-/// Lines that may wait to be written, and their bytes.
+/// Most lines in the queue, and their bytes.
 const LINES_MAX: usize = 1_024;
 const BYTES_MAX: usize = 4 << 20;
-/// How often a queue that is full is tried again by a thread that may wait.
+/// Interval of retries on a full queue by a thread that may wait.
 const POLL: Duration = Duration::from_millis(2);
 
 static OUTLET: OnceLock<Outlet> = OnceLock::new();
@@ -25,13 +25,13 @@ static OUTLET: OnceLock<Outlet> = OnceLock::new();
 enum Message {
     Line(Vec<u8>),
     File(PathBuf),
-    /// Told when everything before is written.
+    /// Answered when everything before it is written.
     Flush(SyncSender<()>),
-    /// Lines are being left out: say how many in a while.
+    /// Lines are being suppressed: log their number later.
     LeftOut,
 }
 
-/// The sending side. Sending neither waits nor fails.
+/// The sending side. Sending never blocks and never fails.
 pub(super) struct Outlet {
     queue: SyncSender<Message>,
     shared: Arc<Shared>,
@@ -43,7 +43,7 @@ struct Shared {
     losses: Arc<LogLosses>,
 }
 
-/// Starts the thread that writes.
+/// Starts the writing thread.
 pub(super) fn start(limiter: Arc<Limiter>) -> io::Result<()> {
     let (queue, messages) = sync_channel(LINES_MAX);
     let shared = Arc::<Shared>::default();
@@ -67,7 +67,7 @@ impl Outlet {
         Arc::clone(&self.shared.losses)
     }
 
-    /// Has `line` written, or counts it as lost.
+    /// Queues `line`, or counts it as lost.
     pub(super) fn send(&self, line: Vec<u8>) {
         let len = line.len();
         let queued = self.shared.bytes_queued.fetch_add(len, Ordering::Relaxed);
@@ -77,10 +77,10 @@ impl Outlet {
         }
     }
 
-    /// Has a summary written of what the limiter leaves out.
+    /// Requests a summary of suppressed lines.
     pub(super) fn left_out(&self) {
         self.shared.losses.left_out.fetch_add(1, Ordering::Relaxed);
-        // If the queue is full, the next line that is left out asks again.
+        // If the queue is full, the next suppressed line requests it again.
         let _ = self.queue.try_send(Message::LeftOut);
     }
 
@@ -88,7 +88,7 @@ impl Outlet {
         let _ = self.queue.send(Message::File(path.to_owned()));
     }
 
-    /// Waits until what was sent before is written, no longer than `within`.
+    /// Waits until all lines sent before are written, at most `within`.
     pub(super) fn flush(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let (done, flushed) = sync_channel(1);
@@ -104,13 +104,13 @@ impl Outlet {
     }
 }
 
-/// The thread that writes.
+/// The writing thread.
 struct Writer {
-    /// Standard error if there is none.
+    /// `None` is standard error.
     file: Option<LogFile>,
     shared: Arc<Shared>,
     limiter: Arc<Limiter>,
-    /// Of the lines lost, those that a line has told of.
+    /// Lost lines that were already reported. `told_lost <= lost`.
     told_lost: u64,
     why_lost: String,
 }

@@ -1,4 +1,4 @@
-//! The admin interface, and those who do not keep to it.
+//! The admin interface, and clients that violate its protocol.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -80,7 +80,7 @@ fn silent_connections_are_in_nobodys_way() {
     sandbox.expect(0, &["up", "--detach", "--nodes", "1", "--replicas", "1"]);
     let silent: Vec<_> = (0..200).map(|_| sandbox.admin(0)).collect();
     for stream in silent.iter().step_by(3) {
-        // Those that were closed for newer ones cannot be written.
+        // Connections that the node closed in favour of newer ones cannot be written.
         let _ = (&*stream).write_all(b"{\"v\":1,");
     }
     sandbox.expect(0, &["status"]);

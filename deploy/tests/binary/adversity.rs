@@ -1,7 +1,7 @@
-//! Disks that are full or cannot be written, logs that nobody reads, directories that are removed and
-//! admin sockets that fail: none of it ends a node or costs data.
+//! Full and read-only disks, logs without a reader, removed directories and failing admin sockets:
+//! none of these ends a node or loses data.
 //!
-//! Where file systems may not be mounted, the tests that need one say so and check nothing.
+//! If file systems may not be mounted, the tests that need one print so and check nothing.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
@@ -15,11 +15,11 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::support::{Ended, Sandbox, is_running, kill, until};
 
-/// A mounted file system, gone when this is dropped.
+/// A mounted file system, unmounted on drop.
 struct Mount(PathBuf);
 
 impl Mount {
-    /// Calls `mount` with these arguments and the directory; none if that may not be.
+    /// Calls `mount` with these arguments and the directory; `None` if mounting is not permitted.
     fn at(path: &Path, arguments: &[&str]) -> Option<Self> {
         let mounted = Command::new("mount").args(arguments).arg(path).output();
         match mounted {
@@ -69,7 +69,7 @@ fn check(sandbox: &Sandbox) {
     }
 }
 
-/// Writes into a file until there is no room for more.
+/// Writes to a file until the disk is full.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     for chunk in [1 << 16, 1 << 10, 1] {
@@ -87,7 +87,7 @@ fn lines_lost(sandbox: &Sandbox, node: usize) -> u64 {
     sandbox.status()["nodes"][node]["status"]["log_lines_lost"].as_u64().unwrap_or(0)
 }
 
-/// Ends the cluster and looks for what is left of it.
+/// Stops the cluster and checks that nothing is left.
 #[track_caller]
 fn end(sandbox: &Sandbox, more: &[i32]) {
     let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
@@ -97,8 +97,8 @@ fn end(sandbox: &Sandbox, more: &[i32]) {
     sandbox.check_clean(&regions, &pids);
 }
 
-/// The disk of the cluster's directory is full, and nodes die: the others warn of it in logs that
-/// cannot be written, and a new incarnation cannot be begun in a new file.
+/// The disk of the cluster's directory is full, and nodes die: the others warn in logs that cannot
+/// be written, and the count of a new incarnation cannot be written to a new file.
 #[test]
 fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
     let Some((sandbox, _disk)) = on_a_small_disk() else { return };
@@ -119,7 +119,7 @@ fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
     let shown = sandbox.expect(0, &["status", "--wide"]).out;
     assert!(shown.contains("of its log could not be written"), "{shown}");
     assert!(sandbox.supervisor().is_some());
-    // With room again the logs go on, and say what they lack.
+    // When there is room again, the logs continue and report the lines that they lack.
     fs::remove_file(filler).unwrap();
     kill(sandbox.pid(0).unwrap(), Signal::KILL);
     until("a log says what it lacks", || {
@@ -131,7 +131,7 @@ fn a_full_disk_ends_no_node_and_keeps_none_from_starting() {
     end(&sandbox, &[]);
 }
 
-/// Nothing is half made where there is no room for it, and what has failed can be done again.
+/// A file that does not fit is not created in part, and a failed command can be repeated.
 #[test]
 fn a_full_disk_keeps_nothing_of_what_it_has_no_room_for() {
     let sandbox = Sandbox::with_dir("disk/cluster");
@@ -169,14 +169,14 @@ fn an_answer_that_nothing_takes_is_said_to_be_one() {
     assert_eq!(sandbox.expect(0, &["get", "count"]).out.trim(), "1");
 }
 
-/// The directory becomes read-only: whoever dies stays dead, for it could not begin an incarnation of its own,
-/// and comes back by itself when the directory can be written.
+/// The directory becomes read-only: a node that dies stays dead, because it cannot record its new
+/// incarnation, and returns by itself when the directory is writable again.
 #[test]
 fn a_read_only_directory_ends_no_node() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);
     write(&sandbox);
-    // The supervisor opens its log, which it can write from then on.
+    // The supervisor opens its log, to which it can write from then on.
     kill(sandbox.pid(0).unwrap(), Signal::KILL);
     until("node 0 is back", || sandbox.incarnations(0) == 2 && all_ready(&sandbox));
     let dir = sandbox.dir.to_str().unwrap().to_owned();
@@ -210,7 +210,7 @@ fn a_read_only_directory_ends_no_node() {
     end(&sandbox, &pids);
 }
 
-/// Starts node 2 by hand, with all that it can say on a pipe.
+/// Starts node 2 by hand, with its output in a pipe.
 fn node_2_by_hand(sandbox: &Sandbox) -> Child {
     let before = sandbox.pid(2).unwrap();
     kill(before, Signal::KILL);
@@ -219,7 +219,7 @@ fn node_2_by_hand(sandbox: &Sandbox) -> Child {
     node.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// A pipe without room for a byte, whose writer would have to wait.
+/// A pipe without room for a byte. A blocking writer would wait.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let flags = fcntl_getfl(&writer).unwrap();
@@ -230,7 +230,7 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
     (reader, writer)
 }
 
-/// As in `skein node … 2>&1 | head -1`; and one that nobody reads, which fills up.
+/// A closed pipe, as in `skein node … 2>&1 | head -1`; and a pipe without a reader, which fills up.
 #[test]
 fn a_log_on_a_pipe_that_is_closed_or_full_stops_nothing() {
     let sandbox = Sandbox::new();
@@ -245,7 +245,7 @@ fn a_log_on_a_pipe_that_is_closed_or_full_stops_nothing() {
     write(&sandbox);
     assert!(node.try_wait().unwrap().is_none());
 
-    // An orderly end, which it has much to say of.
+    // An orderly end, which is logged with many lines.
     kill(node.id().cast_signed(), Signal::TERM);
     assert_eq!(node.wait().unwrap().code(), Some(0));
     let (unread, full) = full_pipe();
@@ -261,7 +261,7 @@ fn a_log_on_a_pipe_that_is_closed_or_full_stops_nothing() {
     sandbox.expect(0, &["down", "--yes"]);
 }
 
-/// Removes a directory in which files may be made at the same time.
+/// Removes a directory in which files may be created concurrently.
 fn remove(dir: &Path) {
     until("it can be removed", || fs::remove_dir_all(dir).is_ok());
 }
@@ -273,7 +273,7 @@ fn a_cluster_survives_the_loss_of_its_directory_and_can_be_stopped() {
     write(&sandbox);
     let (pids, supervisor) = (sandbox.pids(), sandbox.supervisor().unwrap());
     remove(&sandbox.dir);
-    // Whether it is found by its files or without them, nobody starts another one here.
+    // Whether the cluster is found by its files or without them, no other can be started here.
     let refused = sandbox.expect(3, &["up", "--detach"]);
     for pid in &pids {
         assert!(refused.err.contains(&pid.to_string()), "process {pid}: {}", refused.err);
@@ -282,7 +282,7 @@ fn a_cluster_survives_the_loss_of_its_directory_and_can_be_stopped() {
         sandbox.supervisor() == Some(supervisor) && sandbox.pids() == pids && all_ready(&sandbox)
     });
     check(&sandbox);
-    // One that dies is started again, in an incarnation that nobody has lived.
+    // A node that dies is restarted in a new incarnation.
     remove(&sandbox.dir);
     kill(pids[0], Signal::KILL);
     until("it is started again", || sandbox.pids().len() == 3 && all_ready(&sandbox));
@@ -310,7 +310,7 @@ fn a_manifest_that_is_cut_off_is_made_whole_while_nodes_run() {
     end(&sandbox, &[]);
 }
 
-/// How much time a process has spent, in ticks of the clock.
+/// Processor time of a process, in clock ticks.
 fn ticks(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -328,7 +328,7 @@ fn an_admin_socket_that_fails_ends_no_node() {
     }
     until("they are there again", || all_ready(&sandbox));
 
-    // Many who come, some of whom say something, and stay.
+    // Many connections, some of which send something, that stay open.
     let socket = sandbox.dir.join("node1.sock");
     let mut all = Vec::new();
     for round in 0..2_000 {
@@ -350,27 +350,27 @@ fn an_admin_socket_that_fails_ends_no_node() {
     end(&sandbox, &[]);
 }
 
-/// Sets how many descriptors a process of ours may have. Returns how many it might have before.
+/// Sets the limit of descriptors of a child process. Returns the former limit.
 fn limit_descriptors(pid: i32, most: Option<u64>) -> rustix::io::Result<Option<u64>> {
     let limit = Rlimit { current: most, ..getrlimit(Resource::Nofile) };
     prlimit(Pid::from_raw(pid), Resource::Nofile, limit).map(|before| before.current)
 }
 
-/// What happens to the others while a node has no descriptors.
+/// What happens to the other nodes while a node has no descriptors.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     Nothing,
-    /// This one stands still.
+    /// This node is paused.
     Stops(usize),
-    /// This one is killed, and started again.
+    /// This node is killed and restarted.
     Dies(usize),
-    /// The node itself is asked to lead.
+    /// The node without descriptors is asked to lead.
     IsToLead,
 }
 
-/// Without a descriptor a node cannot ask whether its peers live, read their mail, open their memory
-/// or be asked by administrators. It takes nobody for dead, and when it has descriptors again it goes
-/// on as if nothing had been.
+/// Without free descriptors a node cannot check whether its peers are alive, receive their
+/// introductions, map their memory or answer administrators. It takes no peer for dead, and it
+/// continues normally when it has descriptors again.
 #[test]
 fn a_node_without_descriptors_serves_again_when_it_has_some() {
     use Meanwhile::{Dies, IsToLead, Nothing, Stops};
@@ -429,7 +429,7 @@ fn a_node_without_descriptors_serves_again_when_it_has_some() {
     end(&sandbox, &[]);
 }
 
-/// Nobody is left who could make the manifest whole, or find the cluster without it.
+/// No process is left that could restore the manifest, or find the cluster without it.
 #[test]
 fn what_a_damaged_manifest_leaves_can_be_removed() {
     let sandbox = Sandbox::new();
@@ -451,7 +451,7 @@ fn what_a_damaged_manifest_leaves_can_be_removed() {
     let _ = fs::remove_dir_all(regions);
 }
 
-/// However soon `down` comes after the directory has gone, nothing comes back.
+/// However soon `down` follows the removal of the directory, nothing is restored.
 #[test]
 fn down_stops_a_cluster_whose_directory_was_removed() {
     for wait_ms in [0, 300, 900] {

@@ -1,4 +1,4 @@
-//! Faults under a recorded load: `bench chaos`, and the demo's dead leader.
+//! Faults under a recorded load: `bench chaos`, and the leader killed by the demo.
 
 use std::fs;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).expect("one JSON object")
 }
 
-/// What stands in a history, by the kind of record.
+/// Number of records of a kind in a history.
 fn count(history: &str, kind: &str) -> usize {
     let begins = format!("{{\"{kind}\":");
     history.lines().filter(|line| line.starts_with(&begins)).count()

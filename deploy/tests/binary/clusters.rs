@@ -1,4 +1,4 @@
-//! Clusters from `up` to `down`, with real processes, and whatever may go wrong in between.
+//! Clusters from `up` to `down`, with real processes and with failures in between.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,7 +38,7 @@ fn a_cluster_starts_says_what_it_does_and_leaves_nothing() {
     let refused = sandbox.expect(2, &["down"]);
     assert!(refused.err.contains("1 key") && refused.err.contains("--yes"), "{}", refused.err);
     sandbox.expect(0, &["del", "key"]);
-    // Without any data there is nothing to ask about.
+    // Without data there is no question.
     sandbox.expect(0, &["down"]);
     sandbox.check_clean(&regions, &pids);
     assert!(sandbox.expect(3, &["status"]).err.contains("no cluster in"));
@@ -61,7 +61,7 @@ fn what_was_killed_is_recognised_and_removed() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);
     let first = sandbox.regions();
-    // The system takes a moment to take back what killed processes held; they count as dead at once.
+    // The system takes a moment to release what killed processes held. They count as dead at once.
     sandbox.kill();
     assert!(sandbox.expect(3, &["status"]).err.contains("not running any more"));
 
@@ -71,7 +71,7 @@ fn what_was_killed_is_recognised_and_removed() {
     sandbox.expect(0, &["up", "--detach"]);
     let (second, pids) = (sandbox.regions(), sandbox.pids());
     sandbox.kill();
-    // Nothing can be lost any more, so nobody need be asked.
+    // Nothing can be lost any more, so there is no question.
     sandbox.expect(0, &["down"]);
     sandbox.check_clean(&second, &pids);
 }
@@ -249,7 +249,7 @@ fn a_directory_that_cannot_be_made_is_a_clear_error() {
 #[test]
 fn a_node_that_cannot_start_shows_why_and_nothing_is_left() {
     let sandbox = Sandbox::new();
-    // Room for the small files that `up` writes, and for no log.
+    // Room for the small files that `up` writes, but not for a log.
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 64; exec \"$0\" up --detach", env!("CARGO_BIN_EXE_skein")]);
     let output = limited.env("SKEIN_DIR", &sandbox.dir).stdin(Stdio::null()).output().unwrap();
@@ -320,7 +320,7 @@ fn clients_that_came_and_went_hold_no_memory() {
         maps.lines().filter(|line| line.ends_with(" (deleted)")).count()
     };
     until("no node maps what is gone", || pids.iter().map(mapped).sum::<usize>() == 0);
-    // Each new leader writes logs that are made anew for it.
+    // Each new leader writes to logs that are newly created for it.
     for _ in 0..10 {
         sandbox.expect(0, &["admin", "transfer-leader", "0"]);
     }

@@ -1,4 +1,4 @@
-//! Flags and files that cannot work, and how that is said.
+//! Flags and files that cannot work, and their error messages.
 
 use std::fs;
 use std::path::Path;
@@ -145,7 +145,7 @@ fn the_doctor_says_what_is_here() {
     }
 }
 
-/// A small file system in memory, if we may mount one.
+/// A small file system in memory, if mounting is permitted.
 struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {

@@ -1,4 +1,4 @@
-//! Nodes whose configurations differ refuse each other, and say which entry it is.
+//! Nodes with different configurations refuse each other and name the entry that differs.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The commands on keys and values, and the library over the same cluster.
+//! The commands on keys and values, and the library on the same cluster.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +13,7 @@ use skein_client::{Client, ConnectError, Error, Unavailability};
 
 use crate::support::{Sandbox, halt, kill, until};
 
-/// For a command that is to fail at once and not by a time-out, on a machine that is busy.
+/// Bound for a command that must fail at once and not by a timeout, on a busy machine.
 const SOON: Duration = Duration::from_secs(4);
 
 fn up(groups: &str) -> Sandbox {
@@ -28,7 +28,7 @@ fn feed(sandbox: &Sandbox, code: i32, arguments: &[&str], input: &[u8]) -> Outpu
     let mut command = sandbox.command(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
-    // It need not read all of what it refuses.
+    // A command that refuses its input need not read all of it.
     let _ = child.stdin.take().expect("piped").write_all(input);
     let output = child.wait_with_output().expect("our child");
     let err = String::from_utf8_lossy(&output.stderr);
@@ -137,7 +137,7 @@ fn transactions_come_from_json() {
     assert!(sandbox.expect(2, &["txn", "nowhere.json"]).err.contains("nowhere.json"));
 }
 
-/// Every transaction of docs/txn.md can be done.
+/// Every transaction of docs/txn.md can be executed.
 #[test]
 fn the_documented_transactions_work() {
     let sandbox = up("2");
@@ -232,7 +232,7 @@ fn asynchronous_clients_find_the_cluster_that_runs_now() {
     });
 }
 
-/// Nodes that stand still make time-outs; what was sent takes effect when they go on, once.
+/// Paused nodes cause timeouts. What was sent takes effect when they continue, once.
 #[test]
 fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
     let sandbox = up("2");
@@ -253,7 +253,8 @@ fn what_timed_out_takes_effect_once_when_the_cluster_goes_on() {
             other => panic!("{other:?}"),
         }
     }
-    // What has no reply stays in the window: it must not be forgotten while it is on its way.
+    // An operation without a reply stays in the window: it must not be forgotten while it is in
+    // flight.
     assert_eq!((unknown, not_sent), (window, 20));
     for pid in &pids {
         kill(*pid, Signal::CONT);

@@ -1,4 +1,4 @@
-//! Nodes that die, pause and come back while the cluster is used, and operators who see to it.
+//! Nodes that die, pause and return while the cluster is used, and the commands of operators.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -19,7 +19,7 @@ fn group(status: &Value, group: usize) -> Value {
     status["groups"][group].clone()
 }
 
-/// What a node answers to a request on its admin socket.
+/// The answer of a node to a request on its admin socket.
 fn ask(sandbox: &Sandbox, node: u16, request: &str) -> Value {
     let stream = sandbox.admin(node);
     (&stream).write_all(format!("{request}\n").as_bytes()).unwrap();
@@ -28,7 +28,7 @@ fn ask(sandbox: &Sandbox, node: u16, request: &str) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// How many keys that node's replica of group 0 has.
+/// Number of keys of the node's replica of group 0.
 fn keys(sandbox: &Sandbox, node: u16) -> Value {
     let status = ask(sandbox, node, "{\"v\":1,\"do\":\"status\"}");
     status["ok"]["replicas"][0]["keys"].clone()
@@ -56,8 +56,8 @@ fn kill_node(sandbox: &Sandbox, node: u16) {
     until("it is started again", || sandbox.incarnations(node) > incarnations);
 }
 
-/// Puts keys that the groups share, one after the other, while `during` happens. Every put that was
-/// acknowledged must be there afterwards.
+/// Puts keys of several groups one after the other while `during` runs. Every acknowledged put must
+/// be present afterwards.
 fn under_load(sandbox: &Sandbox, during: impl FnOnce()) {
     let enough = AtomicBool::new(false);
     let acknowledged = thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn a_leader_and_a_follower_die_under_load_and_come_back() {
         .sum();
     assert_eq!(restarts, 4, "{status}");
     let failovers = status["groups"].as_array().unwrap().iter();
-    // Leadership may have gone back to where it was by now.
+    // Leadership may have returned to its former replica by now.
     let moved = |group: &&Value| {
         ["death", "handed-over"].map(Value::from).contains(&group["last_failover"]["cause"])
     };
@@ -200,7 +200,7 @@ fn version_of(sandbox: &Sandbox, key: &str) -> u64 {
     got["version"].as_u64().unwrap()
 }
 
-/// The group serves nothing by itself any more, says so, and is begun anew only on purpose.
+/// The group no longer serves by itself, reports so, and is recreated only on command.
 #[test]
 fn a_lost_group_says_so_and_is_recreated_on_purpose() {
     let sandbox = Sandbox::new();
@@ -209,7 +209,7 @@ fn a_lost_group_says_so_and_is_recreated_on_purpose() {
         sandbox.expect(0, &["put", "greeting", "hello"]);
     }
     let before = version_of(&sandbox, "greeting");
-    // All but the follower that is left.
+    // All but the remaining follower.
     for node in [0, 1] {
         kill(sandbox.pid(node).unwrap(), Signal::KILL);
     }
@@ -233,18 +233,18 @@ fn a_lost_group_says_so_and_is_recreated_on_purpose() {
     assert_eq!(sandbox.expect(1, &["get", "greeting"]).out, "");
     sandbox.expect(0, &["put", "greeting", "hello again"]);
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello again");
-    // A guard by a version of before can never hold on a value of after.
+    // A guard on a version from before can never hold on a value from after.
     let after = version_of(&sandbox, "greeting");
     assert!(after > before, "version {after} after version {before}");
     let kept = sandbox.expect(3, &["admin", "recreate", "0", "--accept-data-loss"]);
     assert!(kept.err.contains("is not lost"), "{}", kept.err);
-    // And it tolerates a death as before.
+    // The group tolerates a death again.
     kill_node(&sandbox, leader(&sandbox, 0).expect("one leads"));
     until_all_is_well(&sandbox);
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello again");
 }
 
-/// What is refused changes nothing: whoever holds the group's state still does.
+/// A refused recreation changes nothing: the holders of the group's state keep it.
 #[test]
 fn a_refused_recreation_erases_nothing() {
     let sandbox = Sandbox::new();
@@ -253,15 +253,16 @@ fn a_refused_recreation_erases_nothing() {
         &["up", "--detach", "--no-restart", "--groups", "1", "--nodes", "5", "--replicas", "5"],
     );
     sandbox.expect(0, &["put", "greeting", "hello"]);
-    // One that has not heard that it is committed when the others die executes it when the group goes on, not before.
+    // A replica that has not received the commit when the others die executes the put only when the
+    // group continues.
     until("both survivors have executed it", || [0, 1].iter().all(|it| keys(&sandbox, *it) == 1));
     let dead = [2, 3, 4];
     for node in dead {
         kill(sandbox.pid(node).unwrap(), Signal::KILL);
     }
     until("they are gone", || dead.iter().all(|node| !sandbox.runs(*node)));
-    // Until a survivor has noticed a death, what it writes into the dead one's memory counts, and it may let in one after
-    // the other: then nothing is lost, and the group goes on.
+    // Until a survivor has noticed a death, its writes into the dead replica's memory count, and it
+    // may admit the replicas one after the other: then nothing is lost, and the group continues.
     until("both survivors know it", || {
         [0, 1].iter().all(|node| {
             let status = ask(&sandbox, *node, "{\"v\":1,\"do\":\"status\"}");
@@ -279,7 +280,7 @@ fn a_refused_recreation_erases_nothing() {
         let lost = replicas.as_array().unwrap().iter().filter(|it| it["lost"] == true);
         lost.filter(|it| it["slot"].as_u64() < Some(2)).count() == 2
     });
-    // Nothing is done without having been prepared, and what is out of date is not prepared.
+    // A commit without a preparation is refused, and so is a preparation that is out of date.
     let commit = "{\"v\":1,\"do\":\"commit_recreate\",\"group\":0,\"token\":7}";
     assert_eq!(ask(&sandbox, 0, commit)["error"]["kind"], "not_prepared");
     let prepare = "{\"v\":1,\"do\":\"prepare_recreate\",\"group\":0,\"token\":7,\"plan\":\
@@ -287,7 +288,7 @@ fn a_refused_recreation_erases_nothing() {
                    \"settled_clock\":9}}";
     assert_eq!(ask(&sandbox, 0, prepare)["error"]["kind"], "outdated");
     assert_eq!(ask(&sandbox, 0, commit)["error"]["kind"], "not_prepared");
-    // One that does not answer keeps everybody from beginning.
+    // A replica that does not answer keeps all others from beginning.
     let paused = sandbox.pid(3).unwrap();
     halt(paused);
     let unknown = sandbox.expect(3, &["admin", "recreate", "0", "--from", "n3"]);
@@ -316,8 +317,8 @@ fn a_refused_recreation_erases_nothing() {
     }
 }
 
-/// A put is committed when it is in the logs of a quorum, though no follower runs. One that has it in its log alone, and
-/// does not know that it is committed, goes on with it.
+/// A put is committed when it is in the logs of a quorum, even if no follower runs. A replica that
+/// has it only in its log, without knowing that it is committed, continues with it.
 #[test]
 fn what_a_survivor_has_not_executed_is_not_lost() {
     let sandbox = Sandbox::new();
@@ -412,7 +413,8 @@ fn a_cluster_can_be_stopped_while_its_nodes_come_back() {
     }
 }
 
-/// A follower that is left, of a group that shares transactions with another, has what it held.
+/// A remaining follower of a group that shares transactions with another group has all that the
+/// group held.
 #[test]
 fn a_group_goes_on_from_the_follower_that_is_left() {
     let sandbox = Sandbox::new();
@@ -445,7 +447,8 @@ fn a_group_goes_on_from_the_follower_that_is_left() {
     }
 }
 
-/// A leader may not know that others led after it, and that those who followed them have died.
+/// A former leader may not have noticed that others led after it and that their followers have
+/// died.
 #[test]
 fn a_group_whose_leader_alone_remembers_is_lost() {
     let sandbox = Sandbox::new();
@@ -465,13 +468,13 @@ fn a_group_whose_leader_alone_remembers_is_lost() {
     assert!(done.out.contains("with what node 0 held"), "{}", done.out);
     until_all_is_well(&sandbox);
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
-    // What it went on from, the others have, too.
+    // The others have the state that the leader continued from.
     under_load(&sandbox, || kill_node(&sandbox, 0));
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
 }
 
-/// Until most replicas have the state that a recreated group goes on from, one that held it before can
-/// still give it: the command is run again, from another survivor.
+/// Until most replicas have the state that a recreated group continues from, a replica that held it
+/// before can still be used: the command is repeated with another survivor.
 #[test]
 fn a_survivor_that_dies_while_a_group_goes_on_from_it_is_not_the_last() {
     let sandbox = Sandbox::new();
@@ -480,7 +483,7 @@ fn a_survivor_that_dies_while_a_group_goes_on_from_it_is_not_the_last() {
     for key in 0..20 {
         sandbox.expect(0, &["put", &format!("key{key}"), &value]);
     }
-    // Nodes 0, 2 and 3 are a quorum: node 1 may still lack values that were acknowledged.
+    // Nodes 0, 2 and 3 are a quorum, so node 1 may still lack acknowledged values.
     until("node 1 holds all of it", || keys(&sandbox, 1) == 20);
     for node in [2, 3, 4] {
         kill(sandbox.pid(node).unwrap(), Signal::KILL);

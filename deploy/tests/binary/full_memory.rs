@@ -1,6 +1,6 @@
-//! Shared memory that is full: on a small file system of its own.
+//! Full shared memory, on a small file system of its own.
 //!
-//! Where none may be mounted, this test says so and checks nothing.
+//! If mounting is not permitted, this test prints so and checks nothing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Sandbox, until};
 
-/// Three nodes take 32 MiB at the start, and nothing more fits when the rest is filled.
+/// Three nodes take 32 MiB at the start. Nothing more fits when the rest is filled.
 const SIZE: &str = "size=34m,mode=700";
-/// How long the cluster may take to go on when there is room again, on a busy machine.
+/// How long the cluster may take to continue when there is room again, on a busy machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
 
 struct SmallMemory(PathBuf);
 
 impl SmallMemory {
-    /// Mounts one, if that is allowed.
+    /// Mounts a file system, if that is permitted.
     fn mount(at: &Path) -> Option<Self> {
         fs::create_dir(at).expect("the temporary directory can be written");
         let mut mount = Command::new("mount");
@@ -32,7 +32,7 @@ impl SmallMemory {
         None
     }
 
-    /// Leaves no page free. Returns what takes the room.
+    /// Fills all free pages. Returns the file that takes the room.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("fill");
         let mut file = File::create(&path).expect("there is room for its name");
@@ -47,7 +47,7 @@ impl Drop for SmallMemory {
     }
 }
 
-/// The slot that leads group 0, with a quorum.
+/// The slot that leads group 0 with a quorum.
 fn leader(sandbox: &Sandbox) -> Option<u64> {
     let status = sandbox.status();
     let group = &status["groups"][0];
@@ -63,7 +63,7 @@ fn a_leader_that_dies_while_memory_is_full_is_replaced_as_soon_as_there_is_room(
     sandbox.expect(0, &["up", "--detach", "--no-restart", "--config", &config]);
     sandbox.expect(0, &["put", "before", "1"]);
     let filled = memory.fill();
-    // The two that are left have never had anything to tell each other about this group.
+    // The two remaining nodes have not written to each other for this group before.
     sandbox.expect(0, &["admin", "kill", "n0"]);
     until("the death is noticed", || leader(&sandbox) != Some(0));
     fs::remove_file(filled).expect("it is there");

@@ -1,4 +1,4 @@
-//! A node's lives: counted from the cluster's start, each begun once.
+//! A node's incarnations: counted from the cluster's start, each used once.
 
 use std::fs;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ fn what_cannot_be_a_node_is_refused() {
     assert_eq!([0, 1, 2].map(|node| sandbox.incarnations(node)), [1, 1, 1], "nothing has begun");
 }
 
-/// A restarted node that is killed at any moment of its start leaves a higher number, or has not
+/// A restarted node that is killed at any moment of its start either has a higher number or has not
 /// begun: no two processes that joined have the same incarnation.
 #[test]
 fn no_life_is_lived_twice_however_its_start_ends() {

@@ -1,4 +1,4 @@
-//! The binary, as its users run it.
+//! The binary as its users run it.
 
 mod administration;
 mod adversity;

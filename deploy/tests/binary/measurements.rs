@@ -1,4 +1,4 @@
-//! `bench` and `demo`, when all goes well and when it does not.
+//! `bench` and `demo`, successful and failing.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -15,7 +15,7 @@ const BANK: [&str; 5] = ["bench", "bank", "--warmup", "0.1", "--json"];
 
 fn start(sandbox: &Sandbox, arguments: &[&str]) -> Child {
     let mut command = sandbox.command(arguments);
-    // Where a demo makes its directory.
+    // Where a demo creates its directory.
     command.env("TMPDIR", sandbox.dir.parent().expect("a directory in another"));
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
@@ -104,7 +104,7 @@ fn an_interrupted_benchmark_and_one_whose_cluster_stops_report_what_they_have() 
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     let report = json(&ended.out);
     assert!(report["errors_by_kind"]["unavailable"].as_u64() > Some(0), "{report}");
-    // Nodes end one after the other, and a client may look when the first has.
+    // Nodes end one after the other, and a client may notice after the first.
     let why = report["ended_early"].as_str().unwrap_or_default();
     assert!(why.contains("stopped") || why.contains("not running"), "{report}");
 }
@@ -181,7 +181,7 @@ fn the_multicast_is_measured_wherever_its_replicas_run() {
     let sandbox = Sandbox::new();
     let multicast =
         ["bench", "multicast", "--runs", "2", "--warmup", "0.1", "--json", "--duration"];
-    // A machine that is busy elsewhere may need longer until there is something to measure.
+    // A busy machine may need longer until there is something to measure.
     let measure = |arguments: &[&str]| {
         let mut tries = ["0.2", "2", "20"].into_iter().map(|duration| {
             let ended = sandbox.run(&[&multicast[..], &[duration], arguments].concat());
@@ -223,8 +223,8 @@ fn the_multicast_is_simulated_on_hardware_that_is_not_here() {
         [&report["p50_us"], &report["messages_per_s"]].map(|it| it["median"].as_f64().unwrap())
     };
     let [one, four] = ["1", "4"].map(|groups| measure(&["--groups", groups]));
-    // Three writes one after the other, to the leader, to a follower and back, each of 1.7 µs, and what comes with them;
-    // and more where groups must agree.
+    // Three sequential writes, to the leader, to a follower and back, of 1.7 µs each, plus
+    // overhead; more if groups must agree.
     assert!((5.1..20.0).contains(&one[0]) && four[0] > one[0], "{one:?}, {four:?}");
     assert!(measure(&["--clients", "16"])[1] > 2.0 * one[1]);
     sandbox.expect(2, &["bench", "multicast", "--simulated", "--threads"]);
@@ -354,7 +354,7 @@ fn clients_killed_with_hundreds_of_sessions_hold_nobody_up() {
     });
 }
 
-/// The neighbours that process started, with the policies by which they are scheduled and their sessions.
+/// The neighbours that the process `parent` started, with their scheduling policies and sessions.
 fn neighbours_of(parent: u32) -> Vec<(i32, u32, i32)> {
     let all = fs::read_dir("/proc").expect("a list of processes").flatten();
     let neighbour = |pid: i32| {
@@ -364,7 +364,7 @@ fn neighbours_of(parent: u32) -> Vec<(i32, u32, i32)> {
             words[0] == "neighbour" && words[1] == "--with-parent" && words[2] == parent.to_string()
         });
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok().filter(|_| ours)?;
-        // From the state on, behind the name in parentheses.
+        // From the state on, which follows the name in parentheses.
         let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         Some((pid, fields[38].parse().ok()?, fields[3].parse().ok()?))
     };

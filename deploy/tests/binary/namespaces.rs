@@ -1,6 +1,7 @@
-//! Hosts that are network namespaces, joined by a switch: their links are cut, and made deaf one way.
+//! Hosts that are network namespaces, joined by a switch. Their links are cut in both directions or
+//! in one.
 //!
-//! Where namespaces may not be made, these tests say so and check nothing.
+//! If namespaces cannot be created, these tests print so and check nothing.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,11 +11,11 @@ use std::time::Duration;
 
 use crate::support::until;
 
-/// The hosts of the nodes, and one more for the clients.
+/// Hosts of the nodes. The last host runs the clients.
 const NODES: usize = 3;
 const CLIENT: usize = NODES;
 
-/// A few namespaces, a switch between them, and a cluster.
+/// Namespaces, a switch between them, and a cluster.
 struct Site {
     root: tempfile::TempDir,
     nodes: Vec<Child>,
@@ -30,7 +31,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Site {
-    /// Hosts without a cluster; none if that may not be.
+    /// Hosts without a cluster; `None` if namespaces cannot be created.
     fn new() -> Option<Self> {
         let site = Self { root: tempfile::tempdir().unwrap(), nodes: Vec::new() };
         match Self::join_hosts() {
@@ -71,7 +72,7 @@ impl Site {
         format!("10.77.0.{}", host + 1)
     }
 
-    /// Nothing passes the host's link.
+    /// Cuts the host's link.
     fn cut(host: usize) {
         ip(&format!("-n {} link set p{host} down", Self::name("switch"))).unwrap();
     }
@@ -80,7 +81,7 @@ impl Site {
         ip(&format!("-n {} link set p{host} up", Self::name("switch"))).unwrap();
     }
 
-    /// Nothing that `from` says reaches `to`, which is still heard.
+    /// Drops what `from` sends to `to`, in this direction only.
     fn mute(from: usize, to: usize) {
         let (host, address) = (Self::host(from), Self::address(to));
         ip(&format!("-n {host} route add blackhole {address}/32")).unwrap();
@@ -91,7 +92,7 @@ impl Site {
         ip(&format!("-n {host} route del blackhole {address}/32")).unwrap();
     }
 
-    /// What a host sends takes a while longer; false if this kernel cannot do that.
+    /// Delays what a host sends; returns `false` if this kernel does not support that.
     fn delay(host: usize) -> bool {
         let host = Self::host(host);
         let add = ["netns", "exec", &host, "tc", "qdisc", "add", "dev", "e0", "root"];
@@ -100,13 +101,14 @@ impl Site {
         output.status.success()
     }
 
-    /// All of a host's connections to nodes end, on both sides; false if this kernel cannot do that.
+    /// Resets all connections between a host and nodes, on both sides; returns `false` if this
+    /// kernel does not support that.
     fn reset(host: usize) -> bool {
         let host = Self::host(host);
         let kill = ["netns", "exec", &host, "ss", "--kill", "--tcp", "--no-header"];
         let which = ["state", "established", "( sport = :7400 or dport = :7400 )"];
         let output = Command::new("ip").args(kill).args(which).output().unwrap();
-        // What is not ended is not listed.
+        // Connections that are not reset are not listed.
         output.status.success() && !output.stdout.is_empty()
     }
 
@@ -127,7 +129,8 @@ impl Site {
         Self::command(host, dir, arguments).output().unwrap()
     }
 
-    /// A node on each host. They share a file system, and so a directory: who measures can ask all.
+    /// Starts a node on each host. The hosts share a file system and hence a directory, so any of
+    /// them can ask all nodes.
     fn start(&mut self) -> (String, String) {
         let (pki, config) = (self.path("pki"), self.path("skein.toml"));
         let (pki, config) = (pki.to_str().unwrap(), config.to_str().unwrap());
@@ -164,7 +167,7 @@ impl Drop for Site {
             let _ = node.wait();
         }
         for host in (0..=CLIENT).map(Self::host).chain([Self::name("switch")]) {
-            // It may never have been made.
+            // It may never have been created.
             let _ = ip(&format!("netns del {host}"));
         }
     }
@@ -174,8 +177,9 @@ fn nap(ms: u64) {
     thread::sleep(Duration::from_millis(ms));
 }
 
-/// Clients work, and are killed, while one host after the other is cut off, and while one does not
-/// hear another, and while connections are reset again and again; in the end nothing is lost, twice, or out of order, and everybody serves again.
+/// Clients work and are killed while hosts are cut off one after the other, while one host does not
+/// receive from another, and while connections are reset repeatedly. In the end nothing is lost,
+/// twice or out of order, and all nodes serve again.
 #[test]
 fn histories_hold_while_links_are_cut_and_deaf() {
     let Some(mut site) = Site::new() else { return };
@@ -190,7 +194,7 @@ fn histories_hold_while_links_are_cut_and_deaf() {
     for host in 0..NODES {
         nap(1_500);
         Site::cut(host);
-        // Shorter than a connection lives without an answer, and longer.
+        // Shorter than the timeout of a connection, and longer.
         nap(if host == 1 { 5_000 } else { 800 });
         Site::mend(host);
         nap(1_200);
@@ -213,7 +217,7 @@ fn histories_hold_while_links_are_cut_and_deaf() {
     println!("{out}\n{err}");
     assert!(ended.status.success(), "{out}\n{err}");
     assert!(out.contains("nothing lost, nothing twice, nothing out of order"), "{out}");
-    // Its own sessions came back each time: a cut is not the end of a session.
+    // The client's own sessions recovered each time: a cut does not end a session.
     assert!(out.contains(" 0 failed"), "{out}");
     until("all nodes are ready", || {
         let output = Site::run(CLIENT, &dir, &["status", "--json"]);
@@ -221,7 +225,7 @@ fn histories_hold_while_links_are_cut_and_deaf() {
         (0..NODES).all(|node| status["nodes"][node]["status"]["ready"] == true)
     });
 
-    // With one host cut off, the others go on; what it missed it is told when it is back.
+    // While one host is cut off, the others continue. It catches up when it is back.
     for host in 0..NODES {
         Site::cut(host);
         until("the others go on", || {

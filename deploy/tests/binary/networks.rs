@@ -1,4 +1,4 @@
-//! Clusters whose nodes reach each other by connections: on one host, and as on several.
+//! Clusters whose nodes are connected by TCP: on one host, and as on several hosts.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// Numbers that look random, and are the same each time.
+/// Pseudorandom numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -24,8 +24,8 @@ impl Numbers {
     }
 }
 
-/// Noise on every port, again and again: some of it begins as a greeting does, some as TLS does, and
-/// some who come say nothing. `meanwhile` is called now and then.
+/// Repeated noise on every port: some of it begins like a handshake, some like TLS, and some
+/// connections stay silent. `meanwhile` is called now and then.
 fn make_noise(addresses: &[String], numbers: &mut Numbers, mut meanwhile: impl FnMut(usize)) {
     let mut silent = Vec::new();
     for round in 0..60 {
@@ -39,7 +39,7 @@ fn make_noise(addresses: &[String], numbers: &mut Numbers, mut meanwhile: impl F
                 _ => Vec::new(),
             };
             noise.splice(0..0, beginning);
-            // It may have been sent away by now.
+            // The node may have closed the connection by now.
             let _ = stranger.write_all(&noise);
             silent.push(TcpStream::connect(address).unwrap());
         }
@@ -72,7 +72,7 @@ fn a_cluster_on_a_network_serves_survives_a_kill_and_leaves_nothing() {
         sandbox.incarnations(0) == 2
             && (0..3).all(|node| status["nodes"][node]["status"]["ready"] == true)
     });
-    // It holds what was written while it was away: the others need not be there.
+    // It holds what was written while it was away: the others need not run.
     kill(sandbox.pid(1).unwrap(), Signal::KILL);
     for i in 0..20 {
         assert_eq!(sandbox.expect(0, &["get", &format!("key{i}")]).out, "after");
@@ -81,8 +81,8 @@ fn a_cluster_on_a_network_serves_survives_a_kill_and_leaves_nothing() {
     sandbox.check_clean(&regions, &pids);
 }
 
-/// Noise on every port, some of it in the form of a greeting; many who come and say nothing; clients
-/// that are killed at whatever they are doing. Whoever means it is served all the while.
+/// Noise on every port, some of it like a handshake; many silent connections; clients killed at any
+/// moment. Correct clients are served throughout.
 #[test]
 fn strangers_and_clients_that_vanish_harm_nobody_else() {
     let sandbox = Sandbox::new();
@@ -124,7 +124,7 @@ fn strangers_and_clients_that_vanish_harm_nobody_else() {
     sandbox.check_clean(&regions, &pids);
 }
 
-/// Three hosts, as far as files go: each has its own directory, and its own certificate.
+/// Three hosts as far as files are concerned: each has a directory and a certificate of its own.
 struct Hosts {
     sandbox: Sandbox,
     addresses: Vec<String>,
@@ -142,7 +142,7 @@ impl Hosts {
         self.sandbox.dir.with_file_name(host)
     }
 
-    /// The directory of certificates of a host: the authority's certificate, and one of its own.
+    /// The certificates of a host: the authority's certificate, and one of its own.
     fn certify(&self, host: &str, authority: &str, arguments: &[&str]) -> PathBuf {
         let (made, own) = (self.dir(authority), self.dir(&format!("{host}.pki")));
         std::fs::create_dir_all(&own).unwrap();
@@ -158,7 +158,7 @@ impl Hosts {
         own
     }
 
-    /// Gives a host another certificate for `name`, that is good from one time to another.
+    /// Gives a host another certificate for `name`, valid from `from` until `to`.
     fn certify_for(&self, host: &str, name: &str, from: SystemTime, to: SystemTime) {
         let (made, own) = (self.dir("ours"), self.dir(&format!("{host}.pki")));
         let read = |file: &str| std::fs::read_to_string(made.join(file)).unwrap();
@@ -174,7 +174,7 @@ impl Hosts {
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Starts all three, and waits until they serve. Returns how a client reaches them.
+    /// Starts all three nodes, and waits until they serve. Returns the configuration of a client.
     fn serve(&mut self) -> String {
         for node in 0..3 {
             let host = format!("node{node}");
@@ -194,12 +194,12 @@ impl Hosts {
         assert_eq!(code, Some(0), "{out}");
     }
 
-    /// What the node of a host has said so far.
+    /// The log of a host's node so far.
     fn said(&self, host: &str) -> String {
         std::fs::read_to_string(self.dir(&format!("{host}.log"))).unwrap()
     }
 
-    /// The file that all hosts share, but for where each has its certificates.
+    /// The file that all hosts share, except for the path of each host's certificates.
     fn config(&self, host: &str, cluster: &str) -> String {
         let path = self.dir(&format!("{host}.toml"));
         let text = format!(
@@ -224,7 +224,7 @@ impl Hosts {
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
-    /// How often the node of a host counts as started.
+    /// The start count of a host's node.
     fn incarnations(&self, node: usize) -> String {
         let file = self.dir(&format!("node{node}")).join(format!("node{node}.incarnation"));
         std::fs::read_to_string(file).unwrap().trim().to_owned()
@@ -235,7 +235,7 @@ impl Hosts {
         self.nodes[at].wait().unwrap().code()
     }
 
-    /// Whether the node of a host is ready, as it says itself.
+    /// Whether the node of a host reports that it is ready.
     fn is_ready(&self, node: usize) -> bool {
         let dir = self.dir(&format!("node{node}"));
         let (_, out) = self.run(dir.to_str().unwrap(), &["status", "--json"]);
@@ -274,21 +274,21 @@ impl Drop for Hosts {
 fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     let mut hosts = Hosts::new();
     let config = hosts.serve();
-    // Not made twice: what the node has promised in its lives would be forgotten.
+    // Not created twice: the promises of the node's incarnations would be forgotten.
     let (dir, made) = (hosts.dir("node0"), hosts.dir("node0.toml"));
     let again = ["init", "--config", made.to_str().unwrap()];
     let (code, out) = hosts.run(dir.to_str().unwrap(), &again);
     assert!(code == Some(2) && out.contains("already"), "{out}");
     assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
 
-    // A client whose certificate is of another authority, of a node's name, or not there.
+    // A client whose certificate is of another authority, has a node's name, or is missing.
     hosts.certify("client", "theirs", &["client"]);
     let (code, out) = hosts.run(&config, &["get", "a"]);
     assert!(code == Some(3) && out.contains("of another authority"), "{out}");
     std::fs::remove_file(hosts.dir("client.pki").join("client.key")).unwrap();
     let (code, out) = hosts.run(&config, &["get", "a"]);
     assert!(code == Some(3) && out.contains("client.key") && out.contains("skein pki"), "{out}");
-    // One that takes it for another cluster.
+    // A client that expects another cluster.
     hosts.certify("client", "ours", &["client"]);
     let other = hosts.config("client", "ducks");
     let (code, out) = hosts.run(&other, &["get", "a"]);
@@ -296,11 +296,11 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     assert!(out.contains("belongs to cluster ducks"), "{out}");
     let config = hosts.config("client", "geese");
 
-    // A node dies and comes back, as a service manager would start it.
+    // A node dies and returns, as a service manager would restart it.
     hosts.nodes[0].kill().unwrap();
     hosts.nodes[0].wait().unwrap();
     assert_eq!(hosts.run(&config, &["incr", "count"]).0, Some(0));
-    // Nobody is told to remove the directory, by which the others know the node.
+    // The error does not advise to remove the directory, which identifies the node to the others.
     let dir = hosts.dir("node0");
     let (code, out) = hosts.run(dir.to_str().unwrap(), &["admin", "evict", "g0", "1"]);
     assert!(code == Some(3) && out.contains("starts the one of this host"), "{out}");
@@ -310,7 +310,7 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     hosts.start(0);
     until("it is ready again", || {
         let (code, out) = hosts.run(dir.to_str().unwrap(), &["status", "--json"]);
-        // One host knows of its own node alone, and does not take the others for dead.
+        // A host sees only its own node, and does not take the others for dead.
         let here = out.lines().find(|line| line.starts_with('{')).unwrap_or_default();
         let status: serde_json::Value = serde_json::from_str(here).unwrap_or_default();
         let elsewhere = status["nodes"][1]["problem"] == "on another host";
@@ -319,12 +319,12 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
 }
 
-/// What an operator on one of several hosts asks for that is another host's: refused, with what to do,
-/// and nothing is written down by which a node would look like one of this host.
+/// An operation on a node of another host is refused with advice, and writes nothing that would
+/// make the node look like one of this host.
 #[test]
 fn what_belongs_to_another_host_is_not_done_here() {
     let mut hosts = Hosts::new();
-    // For documentation only: no address of any host.
+    // Addresses reserved for documentation: no host has them.
     hosts.addresses[1] = "203.0.113.1:7400".to_owned();
     hosts.addresses[2] = "203.0.113.2:7400".to_owned();
     let certificates = hosts.certify("node0", "ours", &["node", "0"]);
@@ -359,7 +359,7 @@ fn what_belongs_to_another_host_is_not_done_here() {
     assert!(code == Some(2) && out.contains("does not belong on this host"), "{out}");
     assert!(out.contains("203.0.113.2:7400") && out.contains("nothing was changed"), "{out}");
 
-    // One who supervises starts its own host's node, and no other.
+    // A supervisor starts the node of its own host only.
     let (code, out) = hosts.run(&dir, &["supervise", "--detach"]);
     assert!(code == Some(0) && out.contains("n2 belongs to another host"), "{out}");
     let pid = |file: &str| -> Option<u32> {
@@ -385,7 +385,7 @@ fn what_belongs_to_another_host_is_not_done_here() {
     assert_eq!(code, Some(0), "{out}");
 }
 
-/// An administrator on one host reaches the nodes of the others by sockets that were forwarded there.
+/// An administrator on one host reaches the nodes of other hosts by forwarded sockets.
 #[test]
 fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
     let mut hosts = Hosts::new();
@@ -404,7 +404,7 @@ fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
     let (code, out) = admin(&hosts, &["transfer-leader", "g0", "--node", "1"]);
     assert!(code == Some(0) && out.contains("on node 1, leads it"), "{out}");
 
-    // All but node 0 lose their memory.
+    // All but node 0 lose their state.
     for node in [1, 2] {
         hosts.nodes[node].kill().unwrap();
         hosts.nodes[node].wait().unwrap();
@@ -430,8 +430,8 @@ fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
     until("it serves", || hosts.run(&config, &["incr", "count"]).0 == Some(0));
 }
 
-/// Noise, certificates that are good no more or not yet, and nodes that belong elsewhere: all are told
-/// why they are not let in, and the cluster serves those who are.
+/// Noise, certificates that have expired or are not valid yet, and nodes of other clusters: all are
+/// refused with the reason, and the cluster serves its own.
 #[test]
 fn who_does_not_belong_to_an_encrypted_cluster_is_refused_and_harms_nobody() {
     let mut hosts = Hosts::new();
@@ -455,8 +455,8 @@ fn who_does_not_belong_to_an_encrypted_cluster_is_refused_and_harms_nobody() {
     hosts.certify("client", "ours", &["client"]);
     assert_eq!(hosts.run(&config, &["get", "key"]), (Some(0), "50".to_owned()));
 
-    // Node 0 dies, and others come for its place, at its address: of another cluster, of another
-    // authority, with another configuration, and with a certificate that is none of node 0's.
+    // Node 0 dies, and others try to take its place at its address: of another cluster, of another
+    // authority, with another configuration, and with a certificate that is not node 0's.
     hosts.nodes[0].kill().unwrap();
     hosts.nodes[0].wait().unwrap();
     let others = [
@@ -496,8 +496,8 @@ fn who_does_not_belong_to_an_encrypted_cluster_is_refused_and_harms_nobody() {
     assert_eq!(hosts.run(&config, &["get", "key"]), (Some(0), "50".to_owned()));
 }
 
-/// A start that fails for want of a certificate or a port has promised nothing: a cluster whose nodes
-/// fail at first serves when what was wrong is mended.
+/// A start that fails because of a certificate or a port has promised nothing: a cluster whose
+/// nodes fail at first serves when the cause is removed.
 #[test]
 fn first_starts_that_fail_cost_a_new_cluster_nothing() {
     let mut hosts = Hosts::new();
@@ -529,22 +529,22 @@ fn first_starts_that_fail_cost_a_new_cluster_nothing() {
     assert_eq!(hosts.run(&config, &["get", "a"]), (Some(0), "1".to_owned()));
 }
 
-/// A host whose directory was lost, and made anew, does not pass for the one that had promised to keep
-/// what was acknowledged: neither to those who have met it, nor to those who only hear of it. An
-/// operator makes it a new one, which is given the state.
+/// A host whose directory was lost and created anew is not taken for the old one, which had
+/// promised to keep what was acknowledged: neither by nodes that have met the old one, nor by nodes
+/// that have only heard of it. An operator makes it a new node, which receives the state.
 #[test]
 fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
     let mut hosts = Hosts::new();
     let config = hosts.serve();
     until("all are ready", || (0..3).all(|node| hosts.is_ready(node)));
-    // Node 2 is cut off, and what nodes 0 and 1 acknowledge it does not have.
+    // Node 2 is paused and does not have what nodes 0 and 1 acknowledge.
     halt(hosts.pid(2));
     until("x is acknowledged", || hosts.run(&config, &["put", "x", "1"]).0 == Some(0));
     hosts.nodes[1].kill().unwrap();
     hosts.nodes[1].wait().unwrap();
     std::fs::remove_dir_all(hosts.dir("node1")).unwrap();
     hosts.init("node1", &hosts.config("node1", "geese"));
-    // Now node 0 is, who has it, and node 2 is there again.
+    // Now node 0, which has it, is paused, and node 2 continues.
     halt(hosts.pid(0));
     kill(hosts.pid(2), Signal::CONT);
     hosts.start(1);
@@ -556,7 +556,7 @@ fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
     kill(hosts.pid(0), Signal::CONT);
     until("who has it says so", || hosts.run(&config, &["get", "x"]) == (Some(0), "1".to_owned()));
 
-    // Wrong counts, and the directory of another, fare alike.
+    // Wrong counts and the directory of another node are refused alike.
     let dir = hosts.dir("node1");
     let replace = ["admin", "replace", "n1"];
     let (code, out) = hosts.run(dir.to_str().unwrap(), &replace);
@@ -581,13 +581,13 @@ fn a_lost_directory_made_anew_does_not_pass_for_the_old_one() {
     assert_eq!(code, Some(0), "{out}");
     hosts.start(1);
     until("node 1 has the state again", || hosts.is_ready(1));
-    // It counts: node 0 need not be there.
+    // It counts: node 0 need not run.
     hosts.nodes[0].kill().unwrap();
     until("x is there", || hosts.run(&config, &["get", "x"]) == (Some(0), "1".to_owned()));
 }
 
-/// What says who a node is, or how often it was started, is missing or damaged: it does not start, and
-/// what it says to do makes it a new node, however far the old one had come.
+/// If the file of a node's identity or start count is missing or damaged, the node does not start.
+/// The commands that its error names make it a new node, however far the old one had come.
 #[test]
 fn a_node_that_has_lost_its_count_or_its_identity_comes_back_by_the_commands_that_are_named() {
     let mut hosts = Hosts::new();
@@ -631,7 +631,7 @@ fn a_node_that_has_lost_its_count_or_its_identity_comes_back_by_the_commands_tha
     hosts.start(1);
     until("node 1 has the state", || hosts.is_ready(1));
 
-    // It was replaced twice by now, which is in the file.
+    // It has been replaced twice by now, which is in the file.
     stop(&mut hosts);
     std::fs::write(dir.join("node1.identity"), b"\xff garbage").unwrap();
     refused(&mut hosts, &["node1.identity", "holds no identity", &literal]);
@@ -641,7 +641,7 @@ fn a_node_that_has_lost_its_count_or_its_identity_comes_back_by_the_commands_tha
     hosts.start(1);
     until("node 1 has the state again", || hosts.is_ready(1));
 
-    // What it remembers of the others is told to it again.
+    // The other nodes send it again what it remembered of them.
     stop(&mut hosts);
     std::fs::write(dir.join("node1.peers"), b"\xff garbage").unwrap();
     hosts.start(1);

@@ -1,4 +1,4 @@
-//! What operators ask for that cannot be done, or needs nobody's agreement.
+//! Requests of operators that cannot be fulfilled, or that need no quorum.
 
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ fn what_is_not_there_is_named() {
         (&["recreate", "0", "--from", "n9"],           "no node 9: this cluster has 3"),
     ];
     for (arguments, _) in cases {
-        // Without a cluster nothing is there at all.
+        // Without a cluster nothing exists at all.
         let refused = sandbox.run(&[&["admin"], arguments].concat());
         assert!([Some(2), Some(3)].contains(&refused.code), "{arguments:?}: {}", refused.err);
     }
@@ -51,7 +51,7 @@ fn a_cluster_that_does_not_run_does_nothing() {
     }
     sandbox.expect(0, &["up", "--detach"]);
     sandbox.kill_nodes();
-    // The last of their threads lets go of what they held.
+    // The last threads of the processes release what they held.
     until("it is seen", || sandbox.run(&["status", "--wide"]).err.contains("not running any more"));
     for command in commands {
         let refused = sandbox.expect(3, &[&["admin"], command].concat());

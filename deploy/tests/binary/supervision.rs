@@ -1,4 +1,4 @@
-//! Nodes that are started again, and those who do that.
+//! Nodes that are restarted, and their supervisors.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::{Ended, Sandbox, is_running, kill, until};
 
-/// One node without peers, so that it is about processes alone.
+/// One node without peers, so that only processes are tested.
 const SMALL: [&str; 4] = ["--nodes", "1", "--replicas", "1"];
 
 fn up_small(more: &[&str]) -> Sandbox {
@@ -80,17 +80,17 @@ fn a_node_told_to_stop_stays_stopped() {
     until("the supervisor has noticed", || log(&sandbox).contains("was told to stop"));
     assert!(!is_running(pid));
     assert_eq!((sandbox.incarnations(0), sandbox.pids().len()), (1, 0));
-    // And a supervisor that begins leaves it so.
+    // A supervisor that begins now leaves the node dead.
     kill(sandbox.supervisor().unwrap(), Signal::TERM);
     until("the supervisor has ended", || sandbox.supervisor().is_none());
     sandbox.expect(0, &["supervise", "--detach"]);
     assert_eq!((sandbox.incarnations(0), sandbox.pids().len()), (1, 0));
-    // Though no node holds the memory, it is not taken for abandoned.
+    // No node holds the memory, but it is not taken for abandoned.
     let other = Sandbox::new();
     other.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
     assert!(sandbox.regions().exists());
     other.expect(0, &["down", "--yes"]);
-    // Until it is started by hand; then it counts like any other.
+    // Until the node is started by hand; then it counts like any other.
     let mut node = sandbox.command(&["node", "--index", "0"]);
     let mut node = node.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     until("it runs", || {
@@ -100,8 +100,8 @@ fn a_node_told_to_stop_stays_stopped() {
     assert_eq!(node.wait().unwrap().code(), Some(0));
 }
 
-/// Nobody knows how often the node was started: the supervisor says so, with what to do, and goes on
-/// when that is done.
+/// The start count of a node is lost: the supervisor reports that with advice, and continues when
+/// the advice is followed.
 #[test]
 fn a_damaged_count_is_told_and_a_replacement_is_started() {
     let sandbox = Sandbox::new();
@@ -132,7 +132,7 @@ fn nodes_outlive_their_supervisor_and_another_takes_over() {
     let said = sandbox.expect(0, &["supervise", "--detach"]).out;
     let second = sandbox.supervisor().unwrap();
     assert!(said.contains(&format!("process {second} supervises cluster")), "{said}");
-    // It has not started this one, and follows it just so.
+    // It has not started this node, and supervises it nevertheless.
     kill_and_wait(&sandbox);
     until("it is told", || log(&sandbox).contains("as incarnation 1"));
     let (regions, mut pids) = (sandbox.regions(), sandbox.pids());
@@ -153,7 +153,7 @@ fn a_supervisor_starts_what_has_died_before_it_began() {
     until("the node is gone", || !is_running(node));
     sandbox.expect(0, &["supervise", "--detach"]);
     until("it runs again", || sandbox.pid(0).is_some_and(|pid| pid != node && is_running(pid)));
-    // Stopped with its nodes, it is killed in the end.
+    // Paused with its nodes, it is killed in the end.
     sandbox.expect(0, &["down", "--yes"]);
     assert!(sandbox.expect(3, &["supervise"]).err.contains("no cluster in"));
 }
@@ -176,7 +176,8 @@ fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
     assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
 }
 
-/// Who stops a cluster says so before it looks for nodes; a node looks after it can be found.
+/// A process that stops a cluster marks that before it searches for nodes; a node checks the mark
+/// after it can be found.
 #[test]
 fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
     let sandbox = Sandbox::new();
@@ -198,7 +199,7 @@ fn a_node_does_not_start_in_a_cluster_that_is_being_stopped() {
     drop(down);
 }
 
-/// However `down` and restarts fall together, nothing comes back and nothing is left.
+/// However `down` and restarts interleave, nothing is restarted and nothing is left.
 #[test]
 fn down_does_not_race_with_restarts() {
     let sandbox = Sandbox::new();
@@ -216,7 +217,7 @@ fn down_does_not_race_with_restarts() {
     }
 }
 
-/// The node that its dead supervisor had just started finds the cluster gone, or is found.
+/// A node whose supervisor died just after starting it either finds the cluster gone or is found.
 #[test]
 fn down_does_not_race_with_a_node_that_nobody_follows() {
     let sandbox = Sandbox::new();

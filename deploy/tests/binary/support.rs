@@ -1,5 +1,5 @@
-//! A directory for a test's cluster, and the binary that runs it. Whatever happens to the test,
-//! nothing of it is left.
+//! A directory for a test's cluster, and the binary that runs it. Nothing is left, whatever happens
+//! to the test.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use skein_node::admin::is_paused;
 
-/// For what takes milliseconds, on a machine that has much else to do.
+/// Timeout of what takes milliseconds, on a busy machine.
 const LONG_ENOUGH: Duration = Duration::from_mins(1);
 
 pub(crate) struct Sandbox {
@@ -32,7 +32,7 @@ impl Sandbox {
         Self::with_dir("cluster")
     }
 
-    /// The cluster's directory is at `path` in a temporary one. It is not made.
+    /// The cluster's directory is at `path` in a temporary one. It is not created.
     pub(crate) fn with_dir(path: impl AsRef<Path>) -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
         let dir = root.path().join(path);
@@ -50,7 +50,7 @@ impl Sandbox {
         self.command(arguments).output().expect("the binary runs").into()
     }
 
-    /// Runs a command that must end with `code`.
+    /// Runs a command that must exit with `code`.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> Ended {
         let ended = self.run(arguments);
@@ -59,22 +59,22 @@ impl Sandbox {
         ended
     }
 
-    /// Writes a configuration.
+    /// Writes a configuration file. Returns its path.
     pub(crate) fn config(&self, text: &str) -> String {
         let path = self.root.path().join("skein.toml");
         fs::write(&path, text).expect("the temporary directory can be written");
         path.to_str().expect("its name is text").to_owned()
     }
 
-    /// Writes a configuration by which the cluster's memory is not where other tests start clusters,
-    /// which remove what nobody holds.
+    /// Writes a configuration whose shared memory is separate from that of other tests, whose
+    /// clusters remove memory that no process holds.
     pub(crate) fn memory_apart(&self) -> String {
         let root = self.dir.with_file_name("memory");
         fs::create_dir(&root).expect("the temporary directory can be written");
         self.config(&format!("[node]\nregion_root = '{}'\n", root.display()))
     }
 
-    /// Starts `up` in the foreground and waits until it says that the cluster is ready.
+    /// Starts `up` in the foreground, and waits until it reports that the cluster is ready.
     pub(crate) fn up_in_foreground(&self, arguments: &[&str]) -> Child {
         let arguments = [&["up"], arguments].concat();
         let mut command = self.command(&arguments);
@@ -84,7 +84,7 @@ impl Sandbox {
         let mut out = BufReader::new(up.stdout.take().expect("piped"));
         out.read_line(&mut line).expect("text");
         assert!(line.contains("is ready"), "{line}");
-        // It has more to say, and would notice that nobody listens.
+        // It prints more, and would notice a closed pipe.
         std::thread::spawn(move || io::copy(&mut out, &mut io::sink()));
         up
     }
@@ -98,7 +98,7 @@ impl Sandbox {
         Some(serde_json::from_str(&text).expect("the manifest is JSON"))
     }
 
-    /// Where the cluster's shared memory is.
+    /// Directory of the cluster's shared memory.
     pub(crate) fn regions(&self) -> PathBuf {
         self.manifest().expect("a cluster")["regions"].as_str().expect("a path").into()
     }
@@ -117,31 +117,31 @@ impl Sandbox {
         socket
     }
 
-    /// The process of that node.
+    /// The process of a node.
     pub(crate) fn pid(&self, node: u16) -> Option<i32> {
         let text = fs::read_to_string(self.dir.join(format!("node{node}.lock"))).ok()?;
         text.trim().strip_prefix("node ")?.parse().ok()
     }
 
-    /// Whether the process of that node runs.
+    /// Whether the process of a node runs.
     pub(crate) fn runs(&self, node: u16) -> bool {
         self.pid(node).is_some_and(is_running)
     }
 
-    /// The process that keeps the nodes running, if one does.
+    /// The supervisor's process, if there is one.
     pub(crate) fn supervisor(&self) -> Option<i32> {
         let text = fs::read_to_string(self.dir.join("lock")).ok()?;
         let pid = text.trim().strip_prefix("supervisor ")?.parse().ok()?;
         is_running(pid).then_some(pid)
     }
 
-    /// How often that node has been started.
+    /// Start count of a node.
     pub(crate) fn incarnations(&self, node: u16) -> u32 {
         let text = fs::read_to_string(self.dir.join(format!("node{node}.incarnation")));
         text.expect("a cluster").trim().parse().expect("a number")
     }
 
-    /// The sum of what all replicas say of that, such as `sessions`; 0 while none says anything.
+    /// The sum of a field, such as `sessions`, over all replicas; 0 if none reports it.
     pub(crate) fn sum(&self, field: &str) -> u64 {
         let status = serde_json::from_str(&self.run(&["status", "--json"]).out);
         let status: Value = status.unwrap_or_default();
@@ -150,7 +150,7 @@ impl Sandbox {
         replicas.filter_map(|replica| replica[field].as_u64()).sum()
     }
 
-    /// Waits until a load that was just started is under way: until more was delivered than its
+    /// Waits until a load that was just started is in progress: until more was delivered than its
     /// records take, of which there may be 2000, at three replicas each.
     #[track_caller]
     pub(crate) fn until_under_way(&self) {
@@ -160,7 +160,7 @@ impl Sandbox {
         });
     }
 
-    /// Waits until no process is left that was started for the directory, whoever started it.
+    /// Waits until no process for the directory is left, whoever started it.
     #[track_caller]
     pub(crate) fn until_deserted(&self) {
         let dir = self.dir.to_str().expect("its name is text");
@@ -173,14 +173,14 @@ impl Sandbox {
         });
     }
 
-    /// Kills all nodes, and first what would start them again.
+    /// Kills all nodes, after the supervisor that would restart them.
     pub(crate) fn kill(&self) {
         for pid in self.supervisor().into_iter().chain(self.pids()) {
             kill(pid, Signal::KILL);
         }
     }
 
-    /// The same, and returns when they are gone.
+    /// The same. Returns when they are gone.
     pub(crate) fn kill_nodes(&self) {
         let mut pids = self.pids();
         pids.extend(self.supervisor());
@@ -223,19 +223,19 @@ impl From<Output> for Ended {
 }
 
 pub(crate) fn kill(pid: i32, signal: Signal) {
-    // One that has ended in the meantime is as good.
+    // The process may have ended meanwhile.
     let _ = kill_process(Pid::from_raw(pid).expect("a process number"), signal);
 }
 
-/// Stops a process and waits until all its threads stand still: the signal takes a moment to reach
-/// those that are running.
+/// Pauses a process and waits until all its threads have stopped: a signal takes a moment to reach
+/// running threads.
 pub(crate) fn halt(pid: i32) {
     kill(pid, Signal::STOP);
     until("a stopped process stands still", || is_paused(pid.cast_unsigned()));
 }
 
-/// Whether it is one of our processes, and not all of it is gone: while its first thread is a zombie,
-/// others may still hold its locks.
+/// Whether it is a process of this binary that has not ended completely: while its first thread is
+/// a zombie, other threads may still hold its locks.
 pub(crate) fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);

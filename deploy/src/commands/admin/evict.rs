@@ -45,7 +45,7 @@ impl Args {
         }
         let at = running.replica(group, leader.order.slot)?;
         let told = running.ask(running.topology.node_of(at), Action::Evict { group, slot })?;
-        // It is logged by now, and done once it is committed.
+        // The eviction is logged by now, and takes effect when it is committed.
         let logged = told.replicas.iter().find(|replica| replica.order.group == group);
         let logged = logged.map_or(0, |replica| replica.order.log_index);
         let evicted = running.wait(|view| {

@@ -14,7 +14,7 @@ use super::view::Running;
 use crate::args::Global;
 use crate::exit::Exit;
 
-/// How long the kernel may take to do what a signal says: a killed process has memory to give back.
+/// How long the kernel may take to act on a signal: a killed process has memory to return.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals a node's process, for drills: by default kills it
@@ -60,7 +60,7 @@ impl Args {
         };
         let process = signal_holder(holder, signal)?;
         let deadline = Instant::now() + GONE_WITHIN;
-        // The signal takes a moment to reach threads that are running.
+        // A signal takes a moment to reach running threads.
         let still = || holder().is_none_or(is_paused);
         while self.signal == What::Stop && !still() && Instant::now() < deadline {
             std::thread::sleep(POLL);

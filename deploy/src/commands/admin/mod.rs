@@ -1,4 +1,4 @@
-//! `skein admin`: what an operator asks of single nodes and groups of a running cluster.
+//! `skein admin`: operations on single nodes and groups of a running cluster.
 
 mod evict;
 mod kill;
@@ -14,9 +14,9 @@ use clap::Subcommand;
 use crate::args::Global;
 use crate::exit::Exit;
 
-/// How long what was asked for may take to be seen.
+/// How long an action may take to show an effect.
 const DONE_WITHIN: Duration = Duration::from_secs(10);
-/// How often we look for it.
+/// Interval of checks for the effect.
 const POLL: Duration = Duration::from_millis(10);
 /// How long a node may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
@@ -51,12 +51,12 @@ impl Args {
     }
 }
 
-/// Reads `0` or `g0`.
+/// Parses `0` or `g0`.
 pub(super) fn group(text: &str) -> Result<u16, String> {
     number(text, 'g', "a group, such as 0 or g0")
 }
 
-/// Reads `0` or `n0`.
+/// Parses `0` or `n0`.
 fn node(text: &str) -> Result<u16, String> {
     number(text, 'n', "a node, such as 0 or n0")
 }

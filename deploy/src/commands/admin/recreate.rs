@@ -15,7 +15,7 @@ use super::{DONE_WITHIN, POLL};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 
-/// How long the replicas of a group may take to agree that it is lost: each hears of the others'
+/// How long the replicas of a group may take to agree that it is lost. Each receives the others'
 /// new incarnations within a fraction of that.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -110,10 +110,11 @@ impl Args {
         Ok(Exit::Ok)
     }
 
-    /// Refuses what would throw away a state that is there, or that may still be.
+    /// Refuses to discard a state that exists or may exist.
     fn check(&self, running: &Running, view: &View) -> anyhow::Result<()> {
         let group = self.group;
-        // Nodes without a replica of the group are asked too: they may remember what its ballots had reached.
+        // Nodes without a replica of the group are asked too: they may remember the highest ballot
+        // of the group.
         for node in 0..running.topology.nodes {
             let Err(error) = &view.nodes[usize::from(node)] else { continue };
             if let Some(address) = running.host_of(node)
@@ -156,8 +157,9 @@ impl Args {
     }
 }
 
-/// Asks every replica of the group whether it agrees; one that does not is asked again for a while,
-/// since it may only now hear of those that have lost their memory. Nothing is changed yet.
+/// Asks every replica of the group to prepare. A replica that refuses is asked again for a while,
+/// because it may not have received the new incarnations of the others yet. Nothing changes in this
+/// phase.
 fn prepare_all(running: &Running, replicas: &[ReplicaId], prepare: &Action) -> anyhow::Result<()> {
     let deadline = Instant::now() + AGREE_WITHIN;
     for id in replicas {
@@ -172,8 +174,9 @@ fn prepare_all(running: &Running, replicas: &[ReplicaId], prepare: &Action) -> a
     Ok(())
 }
 
-/// Has every replica carry out what it has agreed to: the one from which the group goes on first,
-/// then others that hold a state, so that the rest, which could make a quorum, do not begin without them.
+/// Has every replica commit what it prepared: first the one whose state the group continues from,
+/// then others that hold a state, so that the rest, which may form a quorum, does not begin without
+/// them.
 fn commit_all(
     running: &Running,
     view: &View,
@@ -188,17 +191,17 @@ fn commit_all(
         .try_for_each(|id| running.ask(running.topology.node_of(id), commit.clone()).map(drop))
 }
 
-/// The time in microseconds since 1970. Versions in the recreated group begin there, above all that it gave
-/// before: what it had delivered in its former incarnation nobody may know any more, and it was not a million a
-/// second since then.
+/// Time in microseconds since 1970. Versions in the recreated group start there. This is above all
+/// versions of the group's former incarnation, of which the highest may be unknown, because it
+/// delivered fewer than a million messages a second.
 fn microseconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What every replica of the group must be told alike.
+/// The plan, which must be the same for every replica of the group.
 fn plan(running: &Running, view: &View, group: u16, from: Option<u8>) -> Recreation {
-    // A node that does not run comes back in another incarnation, as a learner.
+    // A node that does not run returns in another incarnation, as a learner.
     let incarnation = |id| view.replica(id).map_or(0, |report| report.order.incarnation);
     let all = || view.nodes.iter().flatten().flat_map(|status| &status.replicas);
     Recreation {

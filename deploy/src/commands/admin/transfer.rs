@@ -32,7 +32,7 @@ pub(crate) struct Args {
     node: Option<u16>,
 }
 
-/// What keeps a replica from leading, and what to do about it.
+/// Why a replica cannot lead, and what to do about it.
 fn obstacle(view: &View, to: ReplicaId) -> &'static str {
     match view.replica(to).map(|replica| replica.order.role) {
         None => "its node does not answer; `skein status` shows what it does",

@@ -1,4 +1,4 @@
-//! A cluster as its nodes see it, and how to ask one of them for something.
+//! The state of a cluster as its nodes report it, and requests to single nodes.
 
 use std::time::Instant;
 
@@ -23,14 +23,14 @@ pub(super) struct Running {
     config: ClusterConfig,
 }
 
-/// What its nodes said when they were last asked.
+/// The latest answers of the nodes.
 pub(super) struct View {
     /// By node.
     pub(super) nodes: Vec<Result<NodeStatus, CallError>>,
 }
 
 impl Running {
-    /// The cluster that the command line names. It must have a node that runs.
+    /// Finds the cluster that the command line names. At least one of its nodes must run.
     pub(super) fn find(global: &Global) -> anyhow::Result<Self> {
         let directory = Directory::at(&global.dir())?;
         let manifest = directory.find()?;
@@ -42,7 +42,7 @@ impl Running {
         Ok(Self { directory, topology: config.topology, config })
     }
 
-    /// The same, and it must have that group.
+    /// The same for a cluster that must have `group`.
     pub(super) fn with_group(global: &Global, group: u16) -> anyhow::Result<Self> {
         let this = Self::find(global)?;
         let groups = this.topology.groups;
@@ -54,7 +54,7 @@ impl Running {
         Ok(this)
     }
 
-    /// That slot of a group, which must exist.
+    /// The replica in a slot of a group. The slot must exist.
     pub(super) fn replica(&self, group: u16, slot: u8) -> anyhow::Result<ReplicaId> {
         let slots = self.topology.replicas;
         if slot >= slots {
@@ -69,9 +69,9 @@ impl Running {
         View { nodes: nodes::statuses(&self.directory, self.topology.nodes) }
     }
 
-    /// Asks a node for something; what keeps it from being done is said with what to do next.
+    /// Sends an action to a node. An error says what to do next.
     pub(super) fn ask(&self, node: u16, action: Action) -> anyhow::Result<NodeStatus> {
-        // A node of another host has a socket here where somebody has forwarded it.
+        // The socket of a node of another host exists here if it was forwarded.
         let is_forwarded = || self.host_of(node).is_some() && self.directory.socket(node).exists();
         if self.directory.node(node).is_none() && !is_forwarded() {
             return Err(self.not_running(node));
@@ -80,7 +80,7 @@ impl Running {
             .map_err(|error| anyhow!("node {node}: {error}"))
     }
 
-    /// Why a node that does not run here cannot be asked for anything, and what to do.
+    /// Why a node that does not run here cannot be asked, and what to do.
     pub(super) fn not_running(&self, node: u16) -> anyhow::Error {
         match self.host_of(node) {
             Some(address) => anyhow!(
@@ -97,7 +97,7 @@ impl Running {
         self.directory.host_of(&self.config, node)
     }
 
-    /// The same node, which must exist.
+    /// Checks that the node exists, and returns it.
     pub(super) fn node(&self, node: u16) -> anyhow::Result<u16> {
         let nodes = self.topology.nodes;
         if node >= nodes {
@@ -108,7 +108,7 @@ impl Running {
         Ok(node)
     }
 
-    /// Why a node that was asked has not answered, and what to do.
+    /// Why a node did not answer, and what to do.
     pub(super) fn unanswered(&self, node: u16, error: &CallError) -> anyhow::Error {
         let socket = self.directory.socket(node);
         match self.host_of(node) {
@@ -129,7 +129,7 @@ impl Running {
         (0..self.topology.nodes).any(|node| self.host_of(node).is_some())
     }
 
-    /// Asks everybody again and again until `seen` finds what it looks for.
+    /// Polls all nodes until `seen` returns a value, or the deadline passes.
     pub(super) fn wait<T>(&self, mut seen: impl FnMut(&View) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + DONE_WITHIN;
         loop {
@@ -145,7 +145,7 @@ impl Running {
 }
 
 impl View {
-    /// What the replicas of `group` say that answer.
+    /// The reports on replicas of `group` by the nodes that answered.
     pub(super) fn replicas(&self, group: u16) -> impl Iterator<Item = &ReplicaReport> {
         let all = self.nodes.iter().flatten().flat_map(|status| &status.replicas);
         all.filter(move |replica| replica.order.group == group)
@@ -155,7 +155,7 @@ impl View {
         self.replicas(id.group.0).find(|replica| replica.order.slot == id.slot)
     }
 
-    /// The one that leads `group`, with a quorum behind it.
+    /// The leader of `group` with a quorum.
     pub(super) fn leader(&self, group: u16) -> Option<&ReplicaReport> {
         let leads = |replica: &&ReplicaReport| {
             replica.order.role == Role::Leader && replica.order.available

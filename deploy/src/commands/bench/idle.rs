@@ -1,8 +1,8 @@
-//! `skein bench idle`: what a cluster takes of the processors while nobody asks for anything.
+//! `skein bench idle`: the processor time that a cluster uses while its sessions are idle.
 //!
-//! What the kernel's scheduler says that each thread ran (`/proc/PID/task/*/schedstat`, in nanoseconds,
-//! system time included), of every process of the cluster on this host and of the one that holds the
-//! sessions: this one.
+//! Measured as the run time of each thread in the kernel's scheduler (`/proc/PID/task/*/schedstat`,
+//! in nanoseconds, system time included), over every process of the cluster on this host and this
+//! process, which holds the sessions.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,9 +25,9 @@ use super::{clients, seconds};
 use crate::exit::{Exit, usage};
 use crate::progress::{Bars, Interrupt};
 
-/// How long all sessions put, one after the other, before they fall silent.
+/// How long all sessions put, one after the other, before they become idle.
 const LOAD: Duration = Duration::from_secs(1);
-/// How often we look whether somebody wants us to end: seldom, for that costs time too.
+/// Interval of checks for an interrupt: long, because a check takes processor time too.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What a cluster takes of the processors while its sessions ask for nothing
@@ -50,12 +50,12 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What was counted.
+/// The result.
 #[derive(Serialize)]
 struct Report {
     workload: &'static str,
     sessions: usize,
-    /// Of one core, of all processes together.
+    /// Of one core, summed over all processes.
     percent_of_a_core: f64,
     processes: Vec<Process>,
     duration_s: f64,
@@ -69,12 +69,12 @@ struct Report {
     topology: Topology,
 }
 
-/// One of the processes.
+/// The result of one process.
 #[derive(Serialize)]
 struct Process {
     role: String,
     pid: u32,
-    /// For how long its threads ran.
+    /// Run time of its threads.
     ran_ms: f64,
     percent_of_a_core: f64,
 }
@@ -156,7 +156,7 @@ impl Args {
     }
 }
 
-/// Until it is over, or somebody wants us to end.
+/// Sleeps for `duration`, or until an interrupt.
 fn rest(duration: Duration, bars: &Bars) {
     let until = Instant::now() + duration;
     while let Some(left) = until.checked_duration_since(Instant::now()).filter(|_| !bars.asked()) {
@@ -164,13 +164,13 @@ fn rest(duration: Duration, bars: &Bars) {
     }
 }
 
-/// A process whose time counts.
+/// A process whose run time is counted.
 struct Member {
     role: String,
     pid: u32,
 }
 
-/// The nodes that run on this host, whoever looks after them, and ourselves.
+/// The nodes that run on this host, whoever supervises them, and this process.
 fn members(dir: &Path, topology: Topology) -> anyhow::Result<Vec<Member>> {
     let directory = Directory::at(dir)?;
     let node = |node| Some((format!("node {node}"), directory.node(node)?.pid));
@@ -185,7 +185,7 @@ fn members(dir: &Path, topology: Topology) -> anyhow::Result<Vec<Member>> {
 }
 
 impl Member {
-    /// For how long its threads have run.
+    /// Run time of its threads.
     fn ran(&self) -> anyhow::Result<Duration> {
         let Self { role, pid } = self;
         let gone = || format!("{role}, process {pid}, has ended: nothing was measured");
@@ -202,7 +202,7 @@ impl Member {
 }
 
 impl Report {
-    /// For people.
+    /// The report for people.
     fn table(&self, colour: bool) -> String {
         let Self { sessions, duration_s, warmup_s, .. } = self;
         let plural = if *sessions == 1 { "" } else { "s" };

@@ -1,4 +1,4 @@
-//! Running a workload on a cluster, recorded or not.
+//! Running a workload on a cluster, with or without a recorded history.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use skein_workloads::waiting;
 use super::super::recorded::{About, Recording};
 use crate::exit::usage;
 
-/// Measures the cluster in `dir` with YCSB, and records it at `history`.
+/// Measures the cluster in `dir` with YCSB, and records the history at `history`.
 pub(in super::super) fn ycsb(
     dir: &Path,
     plan: &YcsbPlan,
@@ -40,7 +40,7 @@ pub(in super::super) fn ycsb(
         seed: plan.terms.seed,
         bank: None,
         record: Some(RECORD),
-        // What earlier runs have inserted is there.
+        // Keys inserted by earlier runs exist.
         before: !plan.load || plan.mix.percent_of(Kind::Insert) > 0,
     };
     let recording = Recording::begin(path, &cluster, about)?;
@@ -49,7 +49,7 @@ pub(in super::super) fn ycsb(
     Ok(report)
 }
 
-/// Has customers of a bank in `dir` do business, and records it at `history`.
+/// Runs SmallBank on the cluster in `dir`, and records the history at `history`.
 pub(super) fn smallbank(
     dir: &Path,
     plan: &SmallBankPlan,
@@ -73,7 +73,7 @@ pub(super) fn smallbank(
     Ok(report)
 }
 
-/// Has users of a social network in `dir` write and read, and records it at `history`.
+/// Runs Retwis on the cluster in `dir`, and records the history at `history`.
 pub(super) fn retwis(
     dir: &Path,
     plan: &RetwisPlan,
@@ -103,7 +103,7 @@ pub(super) fn retwis(
     Ok(report)
 }
 
-/// Runs the bank on the cluster in `dir`, and records it at `history`.
+/// Runs the bank on the cluster in `dir`, and records the history at `history`.
 pub(in super::super) fn bank(
     dir: &Path,
     plan: &BankPlan,
@@ -146,7 +146,7 @@ pub(in super::super) fn bank(
     Ok(report)
 }
 
-/// For so many clients, on these terms.
+/// Connects sessions for `clients` clients on these terms.
 fn connect(
     dir: &Path,
     terms: Terms,
@@ -179,9 +179,9 @@ fn connect(
     Ok((driver, cluster, config))
 }
 
-/// What the running nodes of the cluster in `dir` hold undelivered, once they had time to deliver
-/// it; `None` if one does not say. The messages of others who use the cluster come and go: only those
-/// that stay are counted.
+/// Number of messages that the running nodes of the cluster in `dir` hold undelivered after a time
+/// for delivery; `None` if a node does not answer. Messages of other users of the cluster come and
+/// go: only those that stay are counted.
 fn pending(dir: &Path, topology: Topology) -> Option<u64> {
     let directory = Directory::at(dir).ok()?;
     let until = Instant::now() + DELIVERED_WITHIN;
@@ -190,7 +190,7 @@ fn pending(dir: &Path, topology: Topology) -> Option<u64> {
         let statuses = running.map(|node| admin::status(&directory, node).ok());
         let statuses: Option<Vec<NodeStatus>> = statuses.collect();
         let late = Instant::now() >= until;
-        // One that has only just been started again may not answer yet.
+        // A node that was just restarted may not answer yet.
         let Some(statuses) = statuses.filter(|statuses| !statuses.is_empty()) else {
             if late {
                 return None;

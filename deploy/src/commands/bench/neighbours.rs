@@ -1,4 +1,5 @@
-//! Processes that compute beside a benchmark: children of the one that measures, which end with it.
+//! Processes that compute beside a benchmark. They are children of the benchmark's process and end
+//! with it.
 
 use std::hint;
 use std::process::{Child, Command, Stdio};
@@ -9,11 +10,11 @@ use skein_workloads::neighbours::{Neighbours, Priority};
 
 use crate::exit::Exit;
 
-/// Neighbours that run, until this is dropped.
+/// Running neighbours. They end when this is dropped.
 pub(in super::super) struct Running(Vec<Child>);
 
 impl Running {
-    /// Starts them, if there shall be any.
+    /// Starts the neighbours, if any are requested.
     pub(in super::super) fn start(neighbours: Option<Neighbours>) -> anyhow::Result<Self> {
         let mut running = Self(Vec::new());
         let Some(Neighbours { count, priority, own_session }) = neighbours else {
@@ -41,7 +42,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Ends them. It is an error if one has ended before: what was measured had not all of them.
+    /// Ends the neighbours. It is an error if one has ended before, because then the measurement
+    /// was not made beside all of them.
     pub(in super::super) fn end(mut self) -> anyhow::Result<()> {
         for child in &mut self.0 {
             if let Some(status) = child.try_wait().context("cannot look after a neighbour")? {
@@ -57,7 +59,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended already needs no end.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -83,7 +85,7 @@ impl Args {
         let parent = self.with_parent;
         set_parent_process_death_signal(Some(Signal::KILL))
             .context("cannot follow the benchmark")?;
-        // It may have ended before it could be followed.
+        // The parent may have ended before the death signal was set.
         if getppid() != Pid::from_raw(parent) {
             bail!("the benchmark, process {parent}, has ended");
         }

@@ -1,4 +1,5 @@
-//! `skein bench chaos --acceptance`: the same on clusters of all kinds, and one table of what came of it.
+//! `skein bench chaos --acceptance`: runs chaos on clusters of all kinds, and prints one table of
+//! results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,16 +21,16 @@ use crate::output::{say, tell};
 use crate::progress::Interrupt;
 
 const CASES: usize = 2 * SHAPES.len() * 2;
-/// Nodes, groups, replicas: each node with as many replicas as any other, or not.
+/// Nodes, groups, replicas. Some shapes place equally many replicas on all nodes, others do not.
 const SHAPES: [(u16, u16, u8); 4] = [(3, 3, 3), (4, 2, 3), (5, 5, 5), (7, 3, 5)];
 
-/// What a node may hold where there is memory to spare, and where there is none.
+/// Memory limits of a node: with room to spare, and without.
 const AMPLE: u64 = 1 << 29;
 const TIGHT: u64 = 48 << 20;
-/// Of a group's ceiling, so much is taken by records before the first fault.
+/// Percentage of a group's limit that records take before the first fault.
 const TAKEN_PERCENT: u64 = 90;
 const RECORD_BYTES: usize = 1_000;
-/// What a record is counted at, at most: its value, its key and the store's overhead.
+/// Upper bound of what is accounted per record: value, key and the store's overhead.
 const RECORD_COUNTED: u64 = 1_150;
 
 /// A kind of cluster.
@@ -62,7 +63,7 @@ impl Case {
         Ok(config)
     }
 
-    /// So many records that the rest of the run comes to the ceiling.
+    /// Number of records after which the rest of the run reaches the limit.
     fn records(self, config: &ClusterConfig) -> u64 {
         if !self.tight {
             return 0;
@@ -79,7 +80,7 @@ impl Case {
     }
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Serialize)]
 struct Line {
     case: String,
@@ -97,7 +98,7 @@ struct Line {
     /// Replicas whose digests were compared.
     replicas: u64,
     duration_s: f64,
-    /// The longest time after a fault in which no client was answered, by kind of fault.
+    /// The longest time after a fault without an answer to any client, by kind of fault.
     silence_ms: BTreeMap<String, Silences>,
     history: Option<PathBuf>,
 }
@@ -124,7 +125,7 @@ impl Line {
         }
     }
 
-    /// A case that could not be run is no good one.
+    /// The result of a case that could not be run. It counts as bad.
     fn broken(case: Case, error: &anyhow::Error) -> Self {
         Self {
             case: case.name(),
@@ -146,14 +147,14 @@ impl Line {
     }
 }
 
-/// All cases.
+/// The results of all cases.
 #[derive(Serialize)]
 struct Acceptance {
-    /// Why networks were not parted, if they were not.
+    /// Why there were no network partitions, if so.
     partitions_not_run: Option<String>,
     workload: &'static str,
     good: bool,
-    /// Of each kind.
+    /// Number of faults by kind.
     faults: BTreeMap<&'static str, u64>,
     seed: u64,
     skein: String,
@@ -163,8 +164,7 @@ struct Acceptance {
     cases: Vec<Line>,
 }
 
-/// Runs every case, also after one that was no good. There are so many `faults` in all, the same number in each
-/// case.
+/// Runs every case, even after a bad one. The cases share `faults` equally.
 pub(super) fn run(plan: &Plan, faults: u32, verbose: u8, json: bool) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen_and_stay()?;
     let partitions_not_run =

@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// The command whose [`Args`] say what `task` does.
+/// The command line whose [`Args`] describe `task`.
 pub(super) fn command(dir: &Path, task: &Task) -> io::Result<Command> {
     let Task { run, began, seed, writer } = task;
     let mut command = Command::new(std::env::current_exe()?);

@@ -1,4 +1,4 @@
-//! `skein bench chaos`: faults in random order while a workload is recorded, and what it says.
+//! `skein bench chaos`: random faults during a recorded workload, and the verdict on its history.
 
 mod acceptance;
 pub(super) mod client;
@@ -24,11 +24,11 @@ use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
 use crate::shape::Shape;
 
-/// What the directories of its own clusters are called, in the temporary directory.
+/// Prefix of the directories of its own clusters in the temporary directory.
 const DIR_PREFIX: &str = "skein-chaos-";
-/// What a cluster must have room for besides the records: what the workload writes, and sessions.
+/// Memory that a cluster needs besides the records: for the workload's writes and for sessions.
 const ROOM_BYTES: u64 = 1 << 28;
-/// What a record takes besides its value.
+/// Overhead of a record besides its value.
 const RECORD_OVERHEAD: u64 = 160;
 
 /// Kills and stops nodes and clients under load, and checks that nothing is lost
@@ -122,7 +122,7 @@ fn stop_max(text: &str) -> Result<Duration, String> {
     known.then_some(time).ok_or_else(|| "give a number of seconds from 0.01 to 600".to_owned())
 }
 
-/// A run on a cluster that is started for it.
+/// Runs on a cluster that is started for the run.
 fn on_its_own(
     mut config: ClusterConfig,
     plan: Plan,
@@ -140,7 +140,8 @@ fn on_its_own(
     "chaos".clone_into(&mut config.network.cluster);
     config.network.addresses = hosts.addresses();
     config.network.encryption = Encryption::Never;
-    // Only a thread of its own can go to another host, with all that it starts.
+    // Entering a host affects a thread and the processes that it starts, so the run has a thread of
+    // its own.
     let run = || {
         hosts.enter()?;
         on_hosts(config, plan, interrupt, verbose, Some(&hosts))
@@ -148,7 +149,7 @@ fn on_its_own(
     thread::scope(|scope| scope.spawn(run).join()).expect("a run does not panic")
 }
 
-/// The same, where it is known on which hosts.
+/// The same on the given hosts.
 fn on_hosts(
     config: ClusterConfig,
     plan: Plan,
@@ -165,7 +166,7 @@ fn on_hosts(
     Ok(report.judged())
 }
 
-/// A run on the cluster in `dir`.
+/// Runs on the cluster in `dir`.
 fn drive(
     dir: &Path,
     plan: Plan,
@@ -180,7 +181,7 @@ fn drive(
     run.and_then(|run| run.drive(&mut Bars::new(interrupt))).map_err(explained)
 }
 
-/// The error, as bad usage if it is of what the caller has asked for.
+/// Converts the error, to bad usage if the caller's options caused it.
 fn explained(error: RunError) -> anyhow::Error {
     match error {
         RunError::TooFewReplicas { .. } => usage(format!("{error}: leave it out of --faults")),
@@ -262,7 +263,7 @@ impl Args {
         })
     }
 
-    /// The shape of a cluster that runs is what it is.
+    /// Refuses options of shape for a cluster that already runs.
     fn refuse_shape(&self) -> anyhow::Result<()> {
         if self.shape.is_given() {
             return Err(usage(

@@ -1,4 +1,5 @@
-//! A leader killed in the middle of the load: when, what clients noticed, and when all was well again.
+//! Kills a leader during a load, and measures the silence that clients noticed and the time to full
+//! recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,34 +17,34 @@ use skein_workloads::chaos::patient::{Incarnations, Patient};
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
 
-/// How long a node may take from its death to being a follower again.
+/// How long a node may take from its death until its replicas are followers again.
 const READMITTED_WITHIN: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
-/// What is shown around the kill.
+/// Period shown around the kill.
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER: Duration = Duration::from_secs(1);
 const WIDTH: usize = 75;
 
-/// What a kill came to.
+/// The result of a kill.
 #[derive(Debug, Serialize)]
 pub(super) struct Failover {
     /// The node that was killed.
     pub(super) node: u16,
     /// The groups that it led.
     pub(super) led: Vec<u16>,
-    /// When, since the load began.
+    /// Time of the kill since the load began.
     pub(super) killed_at_s: f64,
-    /// How long nothing returned after it, as far as the timeline can tell.
+    /// Time without any answer after the kill, at the resolution of the timeline.
     pub(super) silent_ms: u64,
-    /// How long it took until its replicas, in another process and without their memory, were
-    /// followers again.
+    /// Time until its replicas, in a new process that started without their state, were followers
+    /// again.
     pub(super) readmitted_s: Option<f64>,
 }
 
-/// Looks on while a load runs, and kills a leader when it has run for a while.
+/// Watches a load, and kills a leader some time after its start.
 pub(super) struct Killer<'a, W> {
     watch: &'a mut W,
-    /// Until it is somebody else's, who waits for the node to be well again.
+    /// Taken by the thread that waits for the node's recovery.
     patient: Option<Patient>,
     incarnations: Incarnations,
     victim: u16,
@@ -55,14 +56,14 @@ pub(super) struct Killer<'a, W> {
 }
 
 struct Killed {
-    /// When, since the load began.
+    /// Time since the load began.
     at: Duration,
-    /// How long the node took to be well again, if it did not take too long.
+    /// Returns the time to recovery, or `None` after a timeout.
     well_after: JoinHandle<Option<Duration>>,
 }
 
 impl<'a, W: Watch> Killer<'a, W> {
-    /// Will kill the node that leads group 0, when the load has run for so long.
+    /// Will kill the node that leads group 0, at `after` since the load's start.
     pub(super) fn new(
         dir: &Path,
         topology: Topology,
@@ -93,7 +94,7 @@ impl<'a, W: Watch> Killer<'a, W> {
         })
     }
 
-    /// Waits until the node is well again. Returns what came of the kill, and what is wrong.
+    /// Waits for the node's recovery. Returns the result of the kill, and the problems.
     pub(super) fn end(self, report: &Report) -> (Option<Failover>, Vec<String>) {
         let mut problems: Vec<String> = self.problem.into_iter().collect();
         let Some(Killed { at, well_after }) = self.killed else { return (None, problems) };
@@ -136,7 +137,7 @@ impl<W: Watch> Watch for Killer<'_, W> {
     }
 }
 
-/// Waits until the node, in another process, is well again. Returns how long that took.
+/// Waits until the node has recovered in another process. Returns the time that took.
 fn wait(patient: &Patient, node: u16, killed: u32) -> Option<Duration> {
     let since = Instant::now();
     while since.elapsed() < READMITTED_WITHIN {
@@ -150,7 +151,7 @@ fn wait(patient: &Patient, node: u16, killed: u32) -> Option<Duration> {
 }
 
 impl Failover {
-    /// Throughput around the kill, with a mark at it.
+    /// Throughput around the kill, with a mark at the kill.
     pub(super) fn picture(&self, timeline: &Timeline) -> String {
         let interval = timeline.interval_ms;
         let at = (chart::whole(self.killed_at_s * 1e3) / interval) as usize;
@@ -163,7 +164,7 @@ impl Failover {
     }
 }
 
-/// The longest time after `at` in which nothing returned, in milliseconds.
+/// The longest time after `at` without any answer, in milliseconds.
 fn silence(timeline: &Timeline, at: Duration) -> u64 {
     let from = (millis(at) / timeline.interval_ms) as usize;
     let to = from + (millis(AFTER) / timeline.interval_ms) as usize;
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn silence_is_the_longest_gap_after_the_kill() {
         let mut ops = vec![7; 400];
-        ops[100..110].fill(0); // Before.
+        ops[100..110].fill(0); // Before the kill.
         ops[202..205].fill(0);
         ops[207] = 0;
         let timeline = Timeline { interval_ms: 10, ops, worst_us: Vec::new() };

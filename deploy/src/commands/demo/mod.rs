@@ -1,5 +1,5 @@
-//! `skein demo`: a cluster from its start to its end, driven, bereft of a leader, and checked on the
-//! way.
+//! `skein demo`: starts a cluster, loads it, kills a leader, checks the results, and stops the
+//! cluster.
 
 mod failover;
 
@@ -23,13 +23,13 @@ use crate::exit::Exit;
 use crate::own::Own;
 use crate::progress::{Bars, Interrupt};
 
-/// What the directories of demos are called, in the temporary directory; a process id follows.
+/// Prefix of the directories of demos in the temporary directory. A process id follows.
 const DIR_PREFIX: &str = "skein-demo-";
 const RECORDS: u64 = 100_000;
 const CLIENTS: usize = 32;
 const YCSB_FOR: Duration = Duration::from_secs(10);
 const BANK_FOR: Duration = Duration::from_secs(5);
-/// The bank has been open for so long when a leader is killed.
+/// Time from the start of the bank workload to the kill of a leader.
 const KILL_AFTER: Duration = Duration::from_secs(2);
 const WARM_UP: Duration = Duration::from_secs(1);
 
@@ -46,25 +46,24 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What the demo found, for programs.
+/// The findings of the demo, for programs.
 #[derive(Default, Serialize)]
 struct Findings {
-    /// Whether all went well.
     good: bool,
-    /// Whether it was told to stop before its end.
+    /// Whether it was interrupted before its end.
     interrupted: bool,
-    /// What went wrong besides what the reports say.
+    /// Problems that are not in the reports.
     problems: Vec<String>,
-    /// From the first process started until all nodes were ready.
+    /// Time from the first process start until all nodes were ready.
     up_s: f64,
-    /// The load and workload a.
+    /// Load, and workload a.
     ycsb: Option<Report>,
     bank: Option<Report>,
-    /// What came of killing a leader while the bank was open.
+    /// Result of the kill of a leader during the bank workload.
     failover: Option<Failover>,
-    /// Until all nodes had ended and their files were gone.
+    /// Time until all nodes had ended and their files were removed.
     down_s: f64,
-    /// Everything together.
+    /// Total time.
     total_s: f64,
 }
 
@@ -83,7 +82,7 @@ impl Args {
         findings.up_s = seconds(clock);
         let (dir, nodes) = (cluster.dir().to_owned(), cluster.pids());
 
-        // From here on nothing returns before the cluster has been stopped.
+        // From here on nothing returns before the cluster is stopped.
         let mut bars = Bars::new(interrupt.clone());
         let driven = show
             .up(&nodes, findings.up_s)
@@ -108,7 +107,7 @@ impl Args {
     }
 }
 
-/// Everything between up and down.
+/// The steps between start and stop of the cluster.
 fn drive(
     dir: &Path,
     bars: &mut Bars,
@@ -186,7 +185,7 @@ fn seconds(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e3).round() / 1e3
 }
 
-/// The demo as it goes, for people.
+/// Progress of the demo, for people.
 struct Show {
     quiet: bool,
     paint: Paint,
@@ -200,7 +199,7 @@ impl Show {
         Ok(())
     }
 
-    /// One step: its name, and what came of it.
+    /// Prints one step: its name, and its result.
     fn step(&self, name: &str, what: &str) -> anyhow::Result<()> {
         let name = self.paint.strong(&format!("{name:<9}"));
         self.say(&format!("{name}{what}\n"))
@@ -229,7 +228,7 @@ impl Show {
     fn report(&self, name: &str, about: &str, report: &Report) -> anyhow::Result<()> {
         self.step(name, about)?;
         let table = report.table(self.paint.0);
-        // Its first line repeats what is said here.
+        // The first line of the table repeats what was just printed.
         let rest = table.split_once('\n').map_or("", |(_, rest)| rest);
         self.say(&format!("{rest}\n"))
     }

@@ -1,4 +1,4 @@
-//! The replicas of a run: processes, or threads of this one.
+//! The replicas of a run: processes, or threads of this process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -21,11 +21,11 @@ use super::{FabricName, Placement};
 use crate::commands::pki::{self, Pair};
 use crate::ports;
 
-/// Replicas that have met.
+/// Replicas that are connected to each other.
 pub(super) struct Running {
     ground: Ground,
     crew: Engines,
-    /// Removed after everybody has left.
+    /// Dropped last, after all users of the directory have ended.
     _scratch: Option<Scratch>,
 }
 
@@ -35,7 +35,7 @@ enum Engines {
 }
 
 impl Running {
-    /// Starts them, and returns when they have met.
+    /// Starts the replicas. Returns when they are connected.
     pub(super) fn start(placement: Placement, verbose: u8) -> anyhow::Result<Self> {
         let Placement { topology, tuning, fabric, threads, .. } = placement;
         let (place, scratch) = match fabric {
@@ -67,13 +67,12 @@ impl Running {
         self.ground.visit().context("cannot reach the replicas")
     }
 
-    /// Ends them, and returns how many things they did together. An error is of one that has not ended
-    /// as it should.
+    /// Stops the replicas and returns their batch statistics. It is an error if one has failed.
     pub(super) fn stop(mut self) -> anyhow::Result<Batches> {
         let mut batches = Batches::default();
         match &mut self.crew {
             Engines::Processes(children) => {
-                // They listen on their standard input for that.
+                // Closing its standard input asks a process to end.
                 for child in children.iter_mut() {
                     drop(child.stdin.take());
                 }
@@ -100,7 +99,7 @@ impl Running {
     }
 }
 
-/// Whoever gives up half-way leaves nobody behind.
+/// If a run is abandoned, its processes and threads end.
 impl Drop for Engines {
     fn drop(&mut self) {
         match self {
@@ -120,7 +119,7 @@ fn addresses(Topology { nodes, engines, .. }: Topology) -> anyhow::Result<Vec<St
     ports::loopback(nodes * engines, 1)
 }
 
-/// A certificate for all, of an authority that nobody else knows.
+/// A certificate for all nodes, of a temporary authority.
 fn papers() -> anyhow::Result<Papers> {
     let (authority, issuer) = pki::authority()?;
     let Pair { certificate, key } = pki::certificate(Papers::NAME, &issuer, 1)?;
@@ -155,7 +154,7 @@ fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow
     Ok(crew)
 }
 
-/// A thread for each engine number, which runs the engines of that number of all nodes.
+/// One thread per engine number, which runs the engines of that number on all nodes.
 fn start_threads(
     ground: &Ground,
     layout: &Layout,
@@ -169,7 +168,7 @@ fn start_threads(
     for number in 0..engines {
         let (ground, layout, sender) = (ground.clone(), layout.clone(), sender.clone());
         let stop = Arc::clone(&stop);
-        // The last core is the generator's.
+        // The last core is reserved for the generator.
         let core = cores[usize::from(number) % cores.len().saturating_sub(1).max(1)];
         let run = move || {
             cores::pin(core);

@@ -1,4 +1,4 @@
-//! `skein bench multicast`: the order alone, with nothing that is ordered.
+//! `skein bench multicast`: the ordering protocol alone, without a store.
 
 mod cluster;
 pub(super) mod node;
@@ -101,7 +101,7 @@ pub(crate) struct Args {
     csv: bool,
 }
 
-/// How long is measured, and not measured before, unless somebody says.
+/// Defaults of the measured time and of the warm-up.
 const REAL: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(500)];
 const SIMULATED: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(2)];
 
@@ -125,7 +125,7 @@ impl FabricName {
     }
 }
 
-/// How the replicas are run.
+/// How the replicas run.
 #[derive(Clone, Copy, Debug)]
 struct Placement {
     threads: bool,
@@ -236,7 +236,7 @@ impl Args {
     }
 }
 
-/// One run, on replicas of its own.
+/// One run on replicas of its own.
 fn measure(
     plan: &Plan,
     placement: Placement,
@@ -247,7 +247,7 @@ fn measure(
     let running = Running::start(placement, verbose)?;
     let Placement { topology, tuning, waiting, .. } = placement;
     let fabric = running.visit()?;
-    // Whoever sends at given times must not sleep through them.
+    // A generator that sends at given times must not sleep past them.
     let waiting = if plan.rate.is_some() { Waiting::Busy } else { waiting };
     bars.begin(Phase::Run(plan.warm_up + plan.duration));
     let measured = std::thread::scope(|scope| {
@@ -265,7 +265,7 @@ fn measure(
     Ok(Measured { batches: running.stop()?, ..measured })
 }
 
-/// The command line, as it was given.
+/// The command line as given.
 fn command() -> String {
     let arguments = std::env::args().skip(1);
     std::iter::once("skein".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! A node of an experiment: a process that ends when whoever started it closes its standard input.
+//! A node of an experiment: a process that ends when its parent closes its standard input.
 
 use std::io::{self, BufRead};
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl Args {
         let run = |number| {
             let ready = || {
                 if unready.fetch_sub(1, Ordering::Relaxed) == 1 {
-                    // Whoever does not listen any more closes our input, too.
+                    // A parent that no longer reads the output also closes the input, which ends
+                    // this process.
                     let _ = crate::output::say("ready\n");
                 }
             };
@@ -53,7 +54,7 @@ impl Args {
                 (0..numbers).map(|number| scope.spawn(move || run(number))).collect();
             let ended = threads.into_iter().map(|thread| {
                 let end = thread.join().expect("an engine does not panic");
-                // One cannot do without the others.
+                // If one engine ends, all must end.
                 stop.store(true, Ordering::Relaxed);
                 end
             });

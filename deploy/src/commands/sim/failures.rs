@@ -1,4 +1,5 @@
-//! A file of seeds that fail, to go on from: they are run first, and those that pass by now leave it.
+//! A file of failing seeds that persists over runs: its seeds are run first, and those that pass
+//! are removed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,10 +10,10 @@ use skein_multicast::simulate::kept_lines;
 
 use crate::exit::usage;
 
-/// The name that stands for the store in place of a profile's.
+/// Stands for the store in the place of a profile's name.
 pub(super) const STORE: &str = "store";
 
-/// Seeds that fail, as the file has them and as they are found.
+/// The failing seeds of the file, and those found by this run.
 pub(super) struct Failures {
     path: PathBuf,
     known: Vec<String>,
@@ -20,7 +21,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Reads the file, if there is one.
+    /// Reads the file, if it exists.
     pub(super) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -30,7 +31,7 @@ impl Failures {
         Ok(Self { path, known, found: Mutex::default() })
     }
 
-    /// What the file had: each line as `read` understands it, without those of `others`.
+    /// The lines of the file that `is_ours` selects, parsed by `read`.
     pub(super) fn known<T>(
         &self,
         is_ours: impl Fn(&str) -> bool,
@@ -46,7 +47,7 @@ impl Failures {
         .collect()
     }
 
-    /// Adds a failure, and writes the file at once, since the run may be killed.
+    /// Adds a failure, and writes the file at once, because the run may be killed.
     pub(super) fn add(&self, seed: u64, profile: &str, what: &str) -> anyhow::Result<()> {
         let what = what.lines().next().unwrap_or_default();
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +59,8 @@ impl Failures {
         self.write(&lines)
     }
 
-    /// The run is over, and ran whatever `is_ours`: what passes by now leaves the file.
+    /// Ends a run that has run all seeds that `is_ours` selects: those that pass now are removed
+    /// from the file.
     pub(super) fn close(self, is_ours: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let others = self.known.iter().filter(|line| !is_ours(line));
@@ -90,7 +92,7 @@ mod tests {
         first.add(7, "laps", "liveness\nand more").unwrap();
         first.add(8, "laps", "liveness").unwrap();
         first.add(9, STORE, "stale read").unwrap();
-        drop(first); // As if it were killed.
+        drop(first); // As if the run were killed.
         let second = Failures::open(path.clone()).unwrap();
         let read = |line: &str| line.split(' ').next()?.parse::<u64>().ok();
         assert_eq!(second.known(|line| !store(line), read).unwrap(), [7, 8]);

@@ -1,5 +1,5 @@
-//! Fingerprints of runs in a file: a later build that runs the same seeds shows by it that it does
-//! the same, to the byte.
+//! A file of fingerprints of runs: it shows whether a later build does the same on the same seeds,
+//! to the byte.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,21 +12,21 @@ use anyhow::Context as _;
 
 use crate::exit::usage;
 
-/// Differences that are named.
+/// Number of differences that are named.
 const SHOWN: usize = 10;
 
 type Of = BTreeMap<(String, u64), u64>;
 
-/// What the file says, and what the runs were.
+/// The fingerprints in the file, and those of this run.
 pub(super) struct Fingerprints {
     path: PathBuf,
-    /// Nothing if there was no file: it will be written.
+    /// `None` if there was no file: it will be written.
     recorded: Option<Of>,
     seen: Mutex<Of>,
 }
 
 impl Fingerprints {
-    /// Reads the file, if there is one.
+    /// Reads the file, if it exists.
     pub(super) fn open(path: PathBuf) -> anyhow::Result<Self> {
         let recorded = match fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -47,13 +47,14 @@ impl Fingerprints {
         Ok(Self { path, recorded, seen: Mutex::default() })
     }
 
-    /// A run came to its end.
+    /// Adds the fingerprint of a finished run.
     pub(super) fn add(&self, profile: &str, seed: u64, fingerprint: u64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.insert((profile.to_owned(), seed), fingerprint);
     }
 
-    /// Writes the file, or compares with it. Returns what to print, and whether all is the same.
+    /// Writes the file, or compares with it. Returns the text to print, and whether there is no
+    /// difference.
     pub(super) fn close(self) -> anyhow::Result<(String, bool)> {
         let Self { path, recorded, seen } = self;
         let (seen, file) =

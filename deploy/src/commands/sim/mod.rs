@@ -23,9 +23,9 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::progress::{Bars, Interrupt};
 
-/// How long a failure is made smaller.
+/// Time limit of the reduction of a failure.
 const MINIMISE_FOR: Duration = Duration::from_mins(1);
-/// One in so many seeds is run twice, and must be the same run.
+/// One in this many seeds is run twice, and both runs must be equal.
 const AGAIN_ONE_IN: u64 = 50;
 
 /// Runs the ordering protocol under faults drawn from seeds, and checks every run
@@ -99,7 +99,7 @@ fn profile(name: &str) -> Result<Profile, String> {
     })
 }
 
-/// What the files that were named keep of a run.
+/// The files that keep the results of a run.
 struct Files {
     failures: Option<Failures>,
     fingerprints: Option<Fingerprints>,
@@ -113,7 +113,8 @@ impl Files {
         })
     }
 
-    /// How many failures end a run: one that is not kept is shown.
+    /// Number of failures after which a run ends. Without a file of failures the first one is
+    /// shown.
     fn failures_max(&self) -> usize {
         if self.failures.is_some() { usize::MAX } else { 1 }
     }
@@ -128,8 +129,8 @@ impl Files {
         self.failures.as_ref().map_or(Ok(()), |file| file.add(seed, profile, what))
     }
 
-    /// Writes what is left to write. `whole` says that all seeds of the file of failures, of those that are
-    /// `ours`, were run. Returns what to print, and whether no fingerprint differs.
+    /// Writes the remaining results. `whole` says whether all seeds that `ours` selects from the
+    /// file of failures were run. Returns the text to print, and whether no fingerprint differs.
     fn close(self, whole: bool, ours: fn(&str) -> bool) -> anyhow::Result<(String, bool)> {
         if let Some(failures) = self.failures.filter(|_| whole) {
             failures.close(ours)?;
@@ -138,7 +139,7 @@ impl Files {
     }
 }
 
-/// Whether a line of a file of failures is one of the store.
+/// Whether a line of a file of failures is about the store.
 fn of_the_store(line: &str) -> bool {
     line.split(' ').nth(1) == Some(STORE)
 }
@@ -149,7 +150,7 @@ fn of_a_profile(line: &str) -> bool {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        // What a run panics with is told with its seed.
+        // The message of a panic is reported with its seed.
         keep_panics_quiet();
         if self.store {
             return store::simulate(&self);
@@ -161,7 +162,7 @@ impl Args {
         let files = Files::open(&self)?;
         let ordering = self.ordering;
         let mut kept = Kept::all();
-        // A seed was kept for the ordering that it failed with. Another ordering draws another scenario from it.
+        // A kept seed failed with one ordering. Another ordering draws another scenario from it.
         kept.retain(|it| it.profile.ordering == ordering);
         if let Some(failures) = &files.failures {
             let known = failures.known(of_a_profile, Kept::parse)?;
@@ -248,7 +249,7 @@ impl Args {
         self.jobs.map_or_else(cores, usize::from)
     }
 
-    /// Runs one seed and says everything that happens.
+    /// Runs one seed and prints all its events.
     fn replay(&self) -> anyhow::Result<Exit> {
         let seeds = self.seeds.range(self.from).map_err(usage)?;
         if seeds.end - seeds.start != 1 {

@@ -1,4 +1,4 @@
-//! What a campaign came to, as a table and as JSON.
+//! The result of a campaign, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use serde::Serialize;
 use skein_checker::chart::grouped;
 use skein_multicast::simulate::{Failure, Ordering, ProfileTally, Tally};
 
-/// Events that are shown of a failure.
+/// Events shown of a failure.
 const EVENTS_SHOWN: usize = 60;
-/// Failures that are shown in a line each; a file of failures has them all.
+/// Failures shown with a line each. A file of failures has all.
 const FAILURES_SHOWN: usize = 20;
 
-/// What was run and what came of it.
+/// The result of a campaign.
 #[derive(Serialize)]
 pub(super) struct Summary {
     profile: &'static str,
@@ -32,13 +32,13 @@ pub(super) struct Summary {
     profiles: BTreeMap<&'static str, OfProfile>,
     hit: BTreeMap<&'static str, u64>,
     never_hit: Vec<&'static str>,
-    /// All that failed, a line each.
+    /// All failures, a line each.
     failures: Vec<String>,
-    /// The first of them, made small.
+    /// The first failure, reduced.
     failure: Option<Failed>,
 }
 
-/// The seeds of one profile.
+/// The result of the seeds of one profile.
 #[derive(Serialize)]
 struct OfProfile {
     passed: u64,
@@ -55,7 +55,7 @@ struct Failed {
     evidence: String,
     faults: Vec<String>,
     messages: u64,
-    /// The command that shows it.
+    /// The command that replays it.
     replay: String,
     events: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl From<&Failure> for Failed {
 }
 
 impl Summary {
-    /// `failure` is the first one, made small.
+    /// `failure` is the first one, reduced.
     pub(super) fn of(
         (profile, ordering): (&'static str, Ordering),
         seeds: Range<u64>,
@@ -98,7 +98,7 @@ impl Summary {
             let what = failure.violation.to_string();
             format!("{seed} {profile} {:.160}", what.lines().next().unwrap_or_default())
         };
-        // A run that ended at a failure says nothing about what can be hit.
+        // A run that ended at a failure does not show which counters can be reached.
         let whole = failure.is_none() && ordering.reaches_all_counters();
         Self {
             profile,
@@ -172,7 +172,7 @@ fn last_events(failure: &Failure) -> &[String] {
     &failure.trace[failure.trace.len().saturating_sub(EVENTS_SHOWN)..]
 }
 
-/// Progress, in a line.
+/// Progress in one line.
 pub(super) fn how_far(tally: &Tally, took: Duration) -> String {
     let per_second = tally.seeds as f64 / took.as_secs_f64();
     let (seeds, changes) = (grouped(tally.seeds), grouped(tally.leader_changes));

@@ -1,18 +1,18 @@
-//! Which seeds: `A..B`, or a number of them from a place that is given or drawn.
+//! Ranges of seeds: `A..B`, or a number of seeds from a given or random start.
 
 use std::ops::Range;
 
-/// Random places lie above what the gate and the documentation name.
+/// Random starts lie above the seeds that the gate and the documentation name.
 const DRAWN: Range<u64> = 1_000_000..1_000_000_000;
 
-/// What `--seeds` says.
+/// The value of `--seeds`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seeds(Range<u64>);
 
-/// What `--from` says.
+/// The value of `--from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
-    /// A place that is drawn anew each time.
+    /// A random start.
     Random,
     At(u64),
 }
@@ -49,7 +49,7 @@ impl std::str::FromStr for From {
 }
 
 impl Seeds {
-    /// The seeds, moved to where `from` says.
+    /// The seeds, shifted by `from`.
     pub(super) fn range(&self, from: Option<From>) -> Result<Range<u64>, &'static str> {
         let by = match from {
             None => 0,

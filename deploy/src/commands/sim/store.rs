@@ -17,7 +17,7 @@ use crate::exit::{Exit, usage};
 use crate::output::say;
 use crate::progress::{Bars, Interrupt};
 
-/// What was run, and what came of it.
+/// The result of a campaign.
 #[derive(Default, Serialize)]
 struct Summary {
     from: u64,
@@ -29,10 +29,10 @@ struct Summary {
     unknown: u64,
     faults: u64,
     crashes: u64,
-    /// Which commands were asked for, and what became of them.
+    /// Command forms by outcome.
     #[serde(skip)]
     coverage: Coverage,
-    /// The first that failed.
+    /// The first failure.
     failure: Option<Failed>,
 }
 
@@ -42,8 +42,8 @@ struct Failed {
     what: String,
 }
 
-/// Runs seeds until one fails, or all of them if failures are kept in a file; keeps the history of the
-/// first that fails.
+/// Runs seeds until one fails, or all seeds if failures are kept in a file. Keeps the history of
+/// the first failure.
 pub(super) fn simulate(args: &Args) -> anyhow::Result<Exit> {
     let (begun, seeds) = (Instant::now(), args.seeds.range(args.from).map_err(usage)?);
     let until = args.until(begun);

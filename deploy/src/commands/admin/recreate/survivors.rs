@@ -1,4 +1,4 @@
-//! The survivors of a group that serves no more, and the report on them for an operator.
+//! The survivors of a group that no longer serves, and the report on them for an operator.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(super) fn is_lost(view: &View, group: u16) -> bool {
     view.replicas(group).any(|replica| replica.order.lost)
 }
 
-/// Whether no state is held by a quorum of the group's replicas, so that none of them can be trusted.
+/// Whether no state is held by a quorum of the group's replicas, so that none can be trusted.
 pub(super) fn has_stopped(view: &View, group: u16) -> bool {
     view.replicas(group).any(|replica| replica.order.is_stopped())
 }
@@ -40,7 +40,7 @@ fn survivors(topology: Topology, view: &View, group: u16) -> Vec<Survivor<'_>> {
     all
 }
 
-/// The slot of a node's replica from whose state the group is to go on.
+/// The slot of `node`'s replica, from whose state the group is to continue.
 pub(super) fn survivor(
     running: &Running,
     view: &View,
@@ -72,7 +72,7 @@ pub(super) fn survivor(
     }
 }
 
-/// The warning of what is lost if the group begins with nothing; none if nothing is there to lose.
+/// The warning about what is lost if the group begins empty; `None` if there is nothing to lose.
 pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<String> {
     let all = survivors(topology, view, group);
     let best = topology.node_of(all.first()?.id);
@@ -125,7 +125,7 @@ pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
     text
 }
 
-/// The list of survivors: the keys and the log of each, and the nodes that do not answer.
+/// The list of survivors: keys and log of each, and the nodes that do not answer.
 pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
     let replicas = topology.replicas;
     let quorum = topology.quorum();
@@ -187,7 +187,7 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
     text
 }
 
-/// How much of the store one group holds.
+/// The share of the store that one group holds.
 fn share(topology: Topology) -> String {
     match topology.groups {
         1 => "the whole store".to_owned(),
@@ -242,7 +242,8 @@ mod tests {
         }
     }
 
-    /// Three replicas with as many keys as their slots, that differ if `diverged`.
+    /// Three replicas with as many keys as their slot numbers. Their states have diverged if
+    /// `diverged`.
     fn view(diverged: bool, lost: bool) -> View {
         let one = |slot: u8| {
             let mut replica = example_replica(0, slot, Role::Follower);
