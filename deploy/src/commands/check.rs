@@ -44,10 +44,10 @@ struct Report {
     good: bool,
     /// Time to read and check the history.
     took_s: f64,
-    /// Verdict on single keys, replicas and bank sums.
-    verdict: Verdict,
-    /// Verdict on all transactions together.
-    order: Order,
+    /// Judgement on single keys, replicas and bank sums.
+    verdict: Judgement,
+    /// Judgement on all transactions together.
+    order: OrderReport,
 }
 
 impl Args {

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum Grade {
     Ok,
     /// Works, but something is slower, smaller or missing.
     Note,

@@ -43,30 +43,15 @@ pub enum Event<R, H> {
         last: bool,
     },
     /// A replica's acceptance word has changed in this replica's memory.
-    Acknowledged {
-        by: ReplicaId,
-        acceptance: Acceptance,
-    },
+    Acknowledged { by: ReplicaId, acceptance: Acceptance },
     /// As leader: the write of the log up to `index` to the follower in `slot` is complete.
-    Completed {
-        slot: u8,
-        index: u64,
-    },
+    Completed { slot: u8, index: u64 },
     /// This replica has read the heartbeat of the replica in `slot` of its group.
-    Heartbeat {
-        slot: u8,
-        pulse: Pulse,
-    },
+    Heartbeat { slot: u8, pulse: Pulse },
     /// All replicas of a group that count have applied what they deliver up to a rank.
-    Settled {
-        group: GroupId,
-        rank: Rank,
-    },
+    Settled { group: GroupId, rank: Rank },
     /// A follower, or this replica itself, has applied all deliveries up to a rank.
-    Applied {
-        slot: u8,
-        rank: Rank,
-    },
+    Applied { slot: u8, rank: Rank },
     /// The state machine waits for other groups' results about a delivered message.
     Waits {
         message: MessageId,
@@ -76,13 +61,9 @@ pub enum Event<R, H> {
     /// Nothing more can be delivered in this turn.
     AllDelivered,
     /// A session has ended. Its record is dropped after enough other sessions have ended.
-    SessionEnded {
-        session: SessionId,
-    },
+    SessionEnded { session: SessionId },
     /// A follower cannot deliver a message. If this leader has delivered it, it logs the message's final timestamp.
-    Lacked {
-        message: MessageId,
-    },
+    Lacked { message: MessageId },
     /// A write to a follower's log was denied: another replica may lead.
     Denied,
     /// An event that concerns our group alone.
@@ -115,10 +96,7 @@ pub enum Effect<R, T> {
     /// Send data that only this ordering sends.
     Tell(T),
     /// Write this replica's acceptance word to all other replicas of these groups, which include our own.
-    Acknowledge {
-        groups: GroupSet,
-        acceptance: Acceptance,
-    },
+    Acknowledge { groups: GroupSet, acceptance: Acceptance },
     /// Send to all replicas of `group` the rank up to which our group has applied what it delivers.
     Settle {
         /// May be our own group.
@@ -132,22 +110,13 @@ pub enum Effect<R, T> {
         to: GroupId,
     },
     /// Drop our state machine's results about a message: no group needs them any more.
-    DropResult {
-        message: MessageId,
-    },
+    DropResult { message: MessageId },
     /// Request a message whose payload is missing here.
-    Fetch {
-        message: MessageId,
-        from: ReplicaId,
-    },
+    Fetch { message: MessageId, from: ReplicaId },
     /// Drop the payload of a message: no replica can request it any more.
-    Forget {
-        message: MessageId,
-    },
+    Forget { message: MessageId },
     /// Repeat the reply to a message that was delivered before: its session may have missed it.
-    Repeat {
-        message: MessageId,
-    },
+    Repeat { message: MessageId },
 }
 
 /// Delivery of a message: its place in the order is final, and everything before it was delivered.

@@ -12,7 +12,7 @@ const HEADER: &str = r#"{"header":{"format":3,"workload":"projections","skein":"
 type Step = (&'static str, Option<&'static str>);
 
 /// Checks sequential transactions. The search for an order of the whole is cut off at once.
-fn judge(steps: &[Step], effort: Effort) -> Order {
+fn judge(steps: &[Step], effort: Effort) -> OrderReport {
     let mut text = format!("{HEADER}\n");
     for (number, (asked, told)) in steps.iter().enumerate() {
         let (p, t) = (number + 1, 10 * number);

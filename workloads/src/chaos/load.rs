@@ -382,7 +382,7 @@ mod tests {
     }
 
     /// Runs for a moment on a model that may be wrong. Returns the verdict on the history.
-    fn history_of(prepare: impl Fn(&mut Model)) -> (Verdict, Loaded) {
+    fn history_of(prepare: impl Fn(&mut Model)) -> (Judgement, Loaded) {
         let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
         let objects = Objects::new("test", &SlotMap::even(2), 2, now());
         let mut kept = Kept::default();

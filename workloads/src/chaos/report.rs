@@ -94,10 +94,10 @@ pub struct Report {
     pub timeline: Timeline,
     /// The first operation without an answer.
     pub first_error: Option<String>,
-    /// Verdict on single keys, replicas and bank sums.
-    pub verdict: Verdict,
-    /// Verdict on all transactions together.
-    pub order: Order,
+    /// Judgement on single keys, replicas and bank sums.
+    pub verdict: Judgement,
+    /// Judgement on all transactions together.
+    pub order: OrderReport,
     /// The history, if it was kept.
     pub history: Option<PathBuf>,
 }

@@ -155,10 +155,7 @@ pub enum RunError {
     Accounts(#[source] Error),
     /// The history cannot be written: name another file, or make room.
     #[error("cannot write {}", path.display())]
-    History {
-        path: PathBuf,
-        source: io::Error,
-    },
+    History { path: PathBuf, source: io::Error },
     /// The history cannot be read again.
     #[error(transparent)]
     Judgement(#[from] ReadError),

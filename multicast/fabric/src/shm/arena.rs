@@ -28,9 +28,9 @@ pub(super) struct Arenas {
     /// The arena from which the next place is taken if none is free.
     current: Option<u64>,
     /// Places for reuse, by size. Regions come in few sizes.
-    free: HashMap<usize, Vec<Place>>,
+    free: HashMap<usize, Vec<Allocation>>,
     /// Places to which some process may still be writing, by size.
-    retired: HashMap<usize, Vec<Place>>,
+    retired: HashMap<usize, Vec<Allocation>>,
     reserved: usize,
 }
 
@@ -79,7 +79,7 @@ impl Arenas {
     }
 
     /// Takes back the memory of a closed region.
-    pub(super) fn release(&mut self, place: Place, block: &Block, home: &Home) {
+    pub(super) fn release(&mut self, place: Allocation, block: &Block, home: &Home) {
         let arena = self.by_file.get_mut(&place.file).expect("places go with their arena");
         arena.live -= 1;
         if arena.live == 0 {

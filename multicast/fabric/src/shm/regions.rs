@@ -42,7 +42,7 @@ pub(super) struct RegionState {
 #[derive(Debug)]
 enum Kind {
     /// Shared, in an arena.
-    Small(Block, Place, Key),
+    Small(Block, Allocation, Key),
     /// Shared, in its own file.
     Large(Block, Key),
     /// Granted to no peer now: the bytes are in the file of the next grant, or in private memory.

@@ -110,7 +110,12 @@ impl<'a> Frame<'a> {
     }
 
     /// Appends a write of `len` bytes, still zero, and returns their offset.
-    pub(super) fn begin_write(out: &mut Vec<u8>, place: Place, asks: bool, len: usize) -> usize {
+    pub(super) fn begin_write(
+        out: &mut Vec<u8>,
+        place: RegionOffset,
+        asks: bool,
+        len: usize,
+    ) -> usize {
         Self::Write { place, asks, bytes: &[] }.encode(out);
         Self::lengthen(out, WRITE_HEAD, len)
     }

@@ -115,7 +115,7 @@ struct PeerState {
     /// The peer's side of the handshake.
     side: Side,
     /// Our connection; `None` if it has ended.
-    link: Option<Link>,
+    link: Option<TcpLink>,
     /// Whether the system takes no more bytes now: it was asked to report when it does.
     blocked: bool,
     /// Whether it is in `unsent`.

@@ -77,7 +77,7 @@ impl Key {
     }
 
     /// The place of a span of the region.
-    pub(super) fn place(&self, at: usize, len: usize) -> Result<Place, FabricError> {
+    pub(super) fn place(&self, at: usize, len: usize) -> Result<RegionOffset, FabricError> {
         check_remote_span(self.len as usize, at, len)?;
         Ok(RegionOffset { region: self.region, grant: self.grant, at: at as u64 })
     }
@@ -212,7 +212,11 @@ impl Regions {
     }
 
     /// The memory and offset that a peer may read, if it may.
-    pub(super) fn reach_to_read(&self, place: Place, len: usize) -> Option<(&Memory, usize)> {
+    pub(super) fn reach_to_read(
+        &self,
+        place: RegionOffset,
+        len: usize,
+    ) -> Option<(&Memory, usize)> {
         self.reach(place, len, |open| match open {
             Open::ToAll { grant } | Open::To { grant, .. } => grant == place.grant,
             Open::ToNobody => false,

@@ -44,7 +44,7 @@ const NUMBER_BITS: u32 = 40;
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct VerbsLink {
     // The pairs are dropped first, so that the device uses nothing of what follows any more.
     out: Pair,
     into: Pair,

@@ -67,7 +67,7 @@ pub struct Config {
 /// One process's, or thread's, end of the network. Dropping it ends all its connections.
 pub struct VerbsFabric {
     // The links are dropped first, and then what they are made of.
-    links: HashMap<u32, Link>,
+    links: HashMap<u32, VerbsLink>,
     /// For each queue pair's number: its peer, and whether it carries our requests.
     pairs: HashMap<u32, (u32, bool)>,
     regions: Regions,
@@ -220,7 +220,7 @@ impl VerbsFabric {
     }
 
     /// The link to a peer. Made if there is none.
-    fn link(&mut self, peer: u32) -> Result<&mut Link, FabricError> {
+    fn link(&mut self, peer: u32) -> Result<&mut VerbsLink, FabricError> {
         if !self.links.contains_key(&peer) {
             if !self.control.is_linked(Peer(peer)) {
                 return Err(FabricError::Gone);

@@ -244,9 +244,7 @@ pub enum GroupEvent {
         awaits_leader: bool,
     },
     /// A slot is not sent our state any more: we write its log, or the replica is gone.
-    StopsSending {
-        slot: u8,
-    },
+    StopsSending { slot: u8 },
     /// Our copy of another replica's state is dropped: it is malformed, or is a state that we may not take.
     StopsReceiving,
 }
@@ -308,9 +306,7 @@ pub enum GroupEffect {
         of: u8,
     },
     /// A replica lets us, its leader, write its log: begin to.
-    Admit {
-        slot: u8,
-    },
+    Admit { slot: u8 },
     /// Ask all others to promise us a lease.
     AskForLease {
         /// Number of the request.
@@ -376,10 +372,7 @@ pub enum GroupEffect {
     /// Ask all other replicas for a state, or to be admitted.
     AskForState(Ask),
     /// A replica that has caught up is a member of the committed view.
-    IsMember {
-        slot: u8,
-        incarnation: u32,
-    },
+    IsMember { slot: u8, incarnation: u32 },
 }
 
 impl<R: LogRecord> GroupLog<R> {

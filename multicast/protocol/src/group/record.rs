@@ -12,14 +12,9 @@ pub enum GroupRecord {
     /// A leader's first entry.
     NewBallot,
     /// The log no longer waits for this slot, until its next `Join`.
-    Evict {
-        slot: u8,
-    },
+    Evict { slot: u8 },
     /// From here on, this incarnation of the slot counts.
-    Join {
-        slot: u8,
-        incarnation: u32,
-    },
+    Join { slot: u8, incarnation: u32 },
 }
 
 impl GroupRecord {

@@ -45,7 +45,7 @@ const LEVELS: [(Reasons, Option<Why>); 9] = {
 };
 
 /// One cycle per strongly connected component, of the worst kind that occurs in it.
-pub(super) fn find(graph: &Graph) -> Vec<Vec<Link>> {
+pub(super) fn find(graph: &Graph) -> Vec<Vec<CycleEdge>> {
     let mut scratch = vec![NONE; graph.len()];
     let mut found = Vec::new();
     for mut nodes in components(graph, LEVELS[LEVELS.len() - 1].0) {
@@ -186,7 +186,7 @@ impl<'a> Search<'a> {
 
 /// The path over transactions and unknown writers, rotated to begin at one, without barriers and
 /// junctions.
-fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<Link> {
+fn links(graph: &Graph, nodes: &[u32], path: &Path) -> Vec<CycleEdge> {
     let solid = |node: u32| !matches!(graph.helper(node), Some(Helper::Barrier | Helper::Junction));
     let steps: Vec<(u32, Edge, u32)> = path
         .iter()
@@ -217,7 +217,7 @@ fn is_missed(why: Why) -> bool {
 }
 
 /// The anomaly of a cycle, and its class in the literature.
-fn name(words: &Words, cycle: &[Link]) -> (Anomaly, String) {
+fn name(words: &Words, cycle: &[CycleEdge]) -> (Anomaly, String) {
     let count = |why| cycle.iter().filter(|link| link.why == why).count();
     let (missed, read) = (count(Why::Rw) + count(Why::Late), count(Why::Wr));
     let next = |i: usize| cycle[(i + 1) % cycle.len()].why;
@@ -316,8 +316,15 @@ fn unknown(graph: &Graph, words: &Words, node: u32) -> String {
 }
 
 /// Why one transaction precedes the other, in words.
-fn reason(model: &Model, graph: &Graph, words: &Words, link: Link, from: &str, to: &str) -> String {
-    let Link { from: one, why, key, to: other } = link;
+fn reason(
+    model: &Model,
+    graph: &Graph,
+    words: &Words,
+    link: CycleEdge,
+    from: &str,
+    to: &str,
+) -> String {
+    let CycleEdge { from: one, why, key, to: other } = link;
     let wrote = |node: u32| match graph.helper(node) {
         None => words.wrote(node, key),
         Some(_) => format!("wrote {}", words.key(key)),

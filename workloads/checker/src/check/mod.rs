@@ -31,7 +31,7 @@
 //! on a few keys is an error of the whole history.
 //!
 //! **Complete** it is as far as the search is not cut off: its cost is bounded, and a history that
-//! is not decided within the bound is [reported as such](Order::decided). Then only the inference
+//! is not decided within the bound is [reported as such](OrderReport::decided). Then only the inference
 //! and the projections judge. Each pair of a stale scan is checked by itself, because each group
 //! answers from a state of its own time.
 //!
@@ -93,7 +93,7 @@ use crate::history::{Header, ReadError, Record};
 
 /// The result of the check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Order {
+pub struct OrderReport {
     /// Transactions, including those of unknown outcome.
     pub transactions: u64,
     /// Operations that were answered. If there is none, nothing can be judged.
@@ -121,7 +121,7 @@ pub struct Order {
     pub evidence: Vec<Evidence>,
 }
 
-impl Order {
+impl OrderReport {
     /// Whether an anomaly other than an incomplete or contradictory history was found.
     pub fn is_wrong(&self) -> bool {
         self.anomalies.keys().any(|name| *name != Anomaly::Contradiction.name())
@@ -205,12 +205,12 @@ impl Checker {
     }
 
     /// Checks the history with the default effort.
-    pub fn finish(self) -> Order {
+    pub fn finish(self) -> OrderReport {
         self.finish_within(Effort::default())
     }
 
     /// Checks the history with the given effort.
-    pub fn finish_within(mut self, effort: Effort) -> Order {
+    pub fn finish_within(mut self, effort: Effort) -> OrderReport {
         self.model.finish();
         look(&self.model, effort)
     }

@@ -12,7 +12,7 @@
 //!   range are.
 //! * *Scans* report for each key, up to the start of the next page, whether it was present. If that
 //!   start is left out, the scan ends there. A limit is kept: fewer pairs do not exceed it.
-//! * *Order.* The edges of the graph about the keys are kept.
+//! * *OrderReport.* The edges of the graph about the keys are kept.
 
 use super::graph::Graph;
 use super::model::{Model, NONE};

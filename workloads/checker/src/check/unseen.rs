@@ -1,4 +1,4 @@
-//! Order of the writes of a record's fields that were overwritten before they were read.
+//! OrderReport of the writes of a record's fields that were overwritten before they were read.
 //!
 //! An observed value of a field has one writer, and stood from that write until after the last read
 //! that observed it. So any other write of the field precedes that writer or follows those reads.

@@ -140,7 +140,7 @@ impl<'a> Bank<'a> {
     }
 
     /// Checks the final balances.
-    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Verdict) {
+    pub(super) fn finish(&self, keys: &[(String, Key)], verdict: &mut Judgement) {
         let Some(bank) = self.opened else { return };
         for (moment, sum) in self.wrong_sums.iter().filter(|_| !self.is_disturbed) {
             verdict.wrong("wrong_sum", || {
@@ -196,7 +196,7 @@ impl<'a> Bank<'a> {
 }
 
 /// Checks the final balance of an account that was opened once and then only incremented.
-fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Verdict) {
+fn account(name: &str, opening: i128, key: &Key, balance: Option<i128>, verdict: &mut Judgement) {
     let Some(balance) = balance else {
         verdict.wrong("lost", || format!("account {name} is missing or is no number"));
         return;

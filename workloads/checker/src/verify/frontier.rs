@@ -21,7 +21,7 @@ pub(super) struct Seen<'a> {
 }
 
 /// Reports the operations that observed less than had been left when they were invoked.
-pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Verdict) {
+pub(super) fn check(header: &Header, key: &str, seen: &[Seen<'_>], verdict: &mut Judgement) {
     // An operation invoked at the time of another's return may precede it, so invocations sort
     // first.
     let mut events: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * seen.len());

@@ -88,7 +88,7 @@ fn is_coded(text: &str) -> bool {
 
 /// Checks a list by what holds for any tokens. An element never moves, so all values are prefixes
 /// of the final one, and an append that returned a length left the prefix of that length.
-fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Verdict) {
+fn by_length(header: &Header, name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let of = |found: Option<(&str, u64)>| bytes(found.map_or("", |(value, _)| value)).into_owned();
     let value = of(last.found());
     let mut seen = Vec::with_capacity(key.appends.len() + key.gets.len() + 1);

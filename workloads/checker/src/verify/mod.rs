@@ -41,7 +41,7 @@ const EVIDENCE_MAX: usize = 5;
 
 /// The result of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct Judgement {
     /// Operations invoked.
     pub operations: u64,
     pub acknowledged: u64,
@@ -58,7 +58,7 @@ pub struct Verdict {
     pub evidence: Vec<String>,
 }
 
-impl Verdict {
+impl Judgement {
     /// Whether no violation was found.
     pub fn is_good(&self) -> bool {
         self.wrong.is_empty()
@@ -327,7 +327,7 @@ impl<'a> Verifier<'a> {
     }
 
     /// Checks all keys and returns the verdict.
-    pub fn finish(mut self) -> Verdict {
+    pub fn finish(mut self) -> Judgement {
         // Operations still open at the end have an unknown outcome.
         for invoke in std::mem::take(&mut self.open).into_values() {
             self.unknown(invoke);
