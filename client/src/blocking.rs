@@ -1,4 +1,4 @@
-//! The client for threads: each call returns when its reply is in.
+//! The client for threads: each call returns when its reply has arrived.
 
 use std::collections::HashMap;
 use std::iter::FusedIterator;
@@ -18,10 +18,10 @@ use crate::error::Error;
 use crate::operations::{self, KeyRange, Swap};
 use crate::reads::ReadMode;
 
-/// The longest that a thread sleeps while it waits. Replicas wake it before.
+/// Maximum time that a waiting thread sleeps. Replicas wake it earlier.
 const NAP_MAX: Duration = Duration::from_millis(100);
 
-/// One session, polled on the caller's thread: it spins a little, yields, and parks.
+/// One session, polled on the caller's thread, which spins a little, yields, and parks.
 ///
 /// ```
 /// # let cluster = skein_client::local::Cluster::local()?;
@@ -37,13 +37,13 @@ const NAP_MAX: Duration = Duration::from_millis(100);
 pub struct Client<F: Fabric = AnyFabric> {
     driver: Driver<F>,
     session: SessionKey,
-    /// Operations under way that somebody may wait for.
+    /// Operations under way whose replies the caller may wait for.
     pending: HashMap<u64, Slot>,
 }
 
 type Slot = Arc<Mutex<Option<Result<Reply, Error>>>>;
 
-/// An operation under way, for [`Client::wait`]. It takes effect, or not, also if this is dropped.
+/// An operation under way, for [`Client::wait`]. Dropping it does not cancel the operation.
 #[derive(Debug)]
 #[must_use = "an operation's reply tells whether it took effect"]
 pub struct Pending {
@@ -73,18 +73,18 @@ impl<F: Fabric> Client<F> {
         Self { driver, session, pending: HashMap::new() }
     }
 
-    /// The shape of the cluster, as the driver was told it.
+    /// The shape of the cluster.
     pub fn shape(&self) -> &Shape {
         self.driver.shape()
     }
 
-    /// How long operations wait for their replies from now on:
-    /// [`TIMEOUT_DEFAULT`](crate::TIMEOUT_DEFAULT) to begin with.
+    /// Sets the time that operations wait for their replies from now on. It is
+    /// [`TIMEOUT_DEFAULT`](crate::TIMEOUT_DEFAULT) initially.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.driver.set_timeout(timeout);
     }
 
-    /// How operations that only read are done from now on.
+    /// Sets the mode of operations that only read, from now on.
     ///
     /// ```
     /// use skein_client::ReadMode;
@@ -99,12 +99,12 @@ impl<F: Fabric> Client<F> {
         self.driver.set_read_mode(mode);
     }
 
-    /// How operations that only read are done.
+    /// Mode of operations that only read.
     pub fn read_mode(&self) -> ReadMode {
         self.driver.read_mode()
     }
 
-    /// This client with another read mode, for a call or a few.
+    /// This client with another read mode, for one or a few calls.
     ///
     /// ```
     /// use skein_client::ReadMode;
@@ -122,7 +122,7 @@ impl<F: Fabric> Client<F> {
         within
     }
 
-    /// This client with another time-out, for a call or a few.
+    /// This client with another timeout, for one or a few calls.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -218,13 +218,13 @@ impl<F: Fabric> Client<F> {
         operations::length(self.one(Operation::Patch { key, offset, bytes })?)
     }
 
-    /// The next page of `range`, at most `limit` pairs: one atomic look over all shards.
+    /// The next page of `range`, at most `limit` pairs, read atomically over all shards.
     pub fn scan(&mut self, range: &KeyRange, limit: u32) -> Result<Page, Error> {
         operations::page(self.transact(&range.scan(limit))?)
     }
 
-    /// The pairs of `range` in key order, read page by page. Each page is atomic; the whole is not. An error
-    /// ends it: what was not read then says [`Pairs::rest`].
+    /// The pairs of `range` in key order, read page by page. Each page is atomic; the whole is not. An error ends the
+    /// iteration; [`Pairs::rest`] is then the part that was not read.
     ///
     /// ```
     /// use skein_client::KeyRange;
@@ -243,7 +243,7 @@ impl<F: Fabric> Client<F> {
         Pairs { client: self, rest: Some(range), has_failed: false, page, read }
     }
 
-    /// Does `transaction` and returns its reply.
+    /// Executes `transaction` and returns its reply.
     ///
     /// ```
     /// use skein_client::{Compare, Operation, Test, Transaction};
@@ -271,8 +271,8 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Sends `transaction` on its way, and waits only while the session's window is full. Operations
-    /// that are under way together may take effect in any order.
+    /// Submits `transaction`, and waits only while the session's window is full. Operations that are under way at the
+    /// same time may take effect in any order.
     ///
     /// ```
     /// use skein_client::{Operation, Transaction};
@@ -297,8 +297,7 @@ impl<F: Fabric> Client<F> {
         Ok(Pending { number: ticket.number, slot })
     }
 
-    /// Waits for the reply to an operation of this client. Replies to others that come meanwhile
-    /// are kept.
+    /// Waits for the reply to an operation of this client. Replies to other operations that arrive meanwhile are kept.
     pub fn wait(&mut self, pending: Pending) -> Result<Reply, Error> {
         let mut turned = Ok(());
         loop {
@@ -327,8 +326,8 @@ impl<F: Fabric> Client<F> {
         }
     }
 
-    /// Takes what is in, or waits a little. The result of `awaited` goes where it says, those of
-    /// others to whoever may still ask.
+    /// Takes the replies that have arrived, or waits a little. The result of `awaited` goes into its reference, and
+    /// results of other operations into their slots.
     fn turn(
         &mut self,
         awaited: Option<(Ticket, &mut Option<Result<Reply, Error>>)>,
@@ -354,7 +353,7 @@ fn lock(slot: &Slot) -> MutexGuard<'_, Option<Result<Reply, Error>>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A client with a time-out or a read mode for a call or a few. See [`Client::within`] and
+/// A client with another timeout or read mode, for one or a few calls. See [`Client::within`] and
 /// [`Client::with_read_mode`].
 pub struct Within<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
@@ -363,7 +362,7 @@ pub struct Within<'a, F: Fabric = AnyFabric> {
 }
 
 impl<'a, F: Fabric> Within<'a, F> {
-    /// The client is to be as it is now when this is dropped.
+    /// Keeps the client's settings, which are restored when this is dropped.
     fn new(client: &'a mut Client<F>) -> Self {
         let (timeout, read_mode) = (client.driver.timeout(), client.driver.read_mode());
         Self { client, timeout, read_mode }
@@ -393,8 +392,8 @@ impl<F: Fabric> Drop for Within<'_, F> {
 
 /// See [`Client::pairs`].
 ///
-/// After an error it gives nothing more, as iterators are taken to their end by many who would ask for ever.
-/// Whether it came to its end says [`rest`](Self::rest).
+/// After an error it returns nothing more, because callers that take iterators to their end would otherwise repeat the
+/// request forever. [`rest`](Self::rest) shows whether the whole range was read.
 pub struct Pairs<'a, F: Fabric = AnyFabric> {
     client: &'a mut Client<F>,
     rest: Option<KeyRange>,
@@ -404,8 +403,8 @@ pub struct Pairs<'a, F: Fabric = AnyFabric> {
 }
 
 impl<F: Fabric> Pairs<'_, F> {
-    /// The rest of the range, in which other [`pairs`](Client::pairs) go on after an error; `None` if
-    /// everything was. Pairs of the last page that were not taken yet do not count.
+    /// The rest of the range, with which other [`pairs`](Client::pairs) can continue after an error; `None` if
+    /// everything was read. Pairs of the last page that were not taken yet do not belong to it.
     ///
     /// ```
     /// use skein_client::KeyRange;

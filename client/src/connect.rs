@@ -1,4 +1,4 @@
-//! From a cluster's directory to a driver.
+//! Connects drivers to clusters.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use skein_kvstore::slots::SlotMap;
 
 use crate::driver::{Driver, Shape};
 
-/// Why there is no connection to a cluster.
+/// Reasons why a client cannot connect to a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No cluster runs there, or none for this build.
+    /// No cluster runs there, or one of another build.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The cluster's memory is out of reach.
+    /// The cluster's memory cannot be reached.
     #[error("cannot reach the cluster's memory: {0}")]
     Fabric(#[from] FabricError),
-    /// The system starts no more threads, or ended ours.
+    /// The client's thread could not be started, or ended at once.
     #[error("cannot start the client's thread: {0}")]
     Thread(String),
 }
 
 impl Driver<AnyFabric> {
-    /// A driver for the cluster that runs in `dir`, or whose configuration is that file.
+    /// A driver for the cluster that runs in the directory `dir`, or whose configuration file `dir` is.
     pub fn connect(dir: impl AsRef<Path>) -> Result<Self, ConnectError> {
         Self::to(&Directory::connect(dir.as_ref())?)
     }
 
-    /// A driver for a cluster that was found.
+    /// A driver for a cluster that was found in its directory.
     pub fn to(cluster: &RunningCluster) -> Result<Self, ConnectError> {
         let config = &cluster.config;
         let shape = Shape {
@@ -45,11 +45,11 @@ impl Driver<AnyFabric> {
     }
 }
 
-/// How long a client waits for a node that it calls for the first time: the whole cluster would look
-/// gone otherwise.
+/// Time that a client waits for a node that it connects to for the first time: otherwise the whole cluster would seem
+/// to be gone.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A fabric under a name that nobody else has.
+/// Joins `ground` under a unique name.
 pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
     let name = format!("c{}-{:08x}", std::process::id(), rand::random::<u32>());
     match ground {
@@ -66,7 +66,7 @@ pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
                     fabric.set_patience(PATIENCE);
                     Ok(fabric.into())
                 }
-                // The nodes serve those who have no card, or may not use it, as on a network.
+                // The nodes also serve clients without a usable card, over TCP.
                 Err(error) => {
                     tracing::info!(%error, "no RDMA card here: over tcp");
                     join(&Ground::Net(net.clone()))

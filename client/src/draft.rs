@@ -1,5 +1,5 @@
-//! The reads and writes of an interactive transaction, so far. A draft asks nobody: whoever drives it
-//! sends what it gives to the cluster, and brings the replies.
+//! The reads and writes of an interactive transaction. A draft does not communicate with the cluster: its caller sends
+//! the transactions that it returns, and passes the replies to it.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +19,22 @@ use crate::reads::ReadMode;
 /// The value of a key when it was read.
 type Read = Option<(Value, Version)>;
 
-/// The value that a transaction sees at a key: its bytes, and the version at which it was written. There is none of
-/// what the transaction has put there itself, nor of what it saw in a [scan](Draft::scan).
+/// The value that a transaction sees at a key: its bytes, and the version at which it was written. The version is
+/// `None` if the transaction has written the value itself, or has seen it in a [scan](Draft::scan).
 pub type Seen = Option<(Value, Option<Version>)>;
 
 /// The outcome of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a transaction that was overtaken has changed nothing"]
 pub enum Commit {
-    /// It took effect, at one place in the order, at which everything that it had read still stood.
+    /// It took effect at one place in the order, at which everything that it had read was unchanged.
     Done,
-    /// Something that it had read has changed meanwhile: it has changed nothing.
+    /// Something that it had read was changed meanwhile; it has changed nothing.
     Overtaken,
 }
 
-/// An interactive transaction under way, for whoever drives sessions with a [`Driver`](crate::Driver).
-/// Clients have [`Interactive`](crate::Interactive), which does with it what is done here:
+/// An interactive transaction under way, for callers that drive sessions with a [`Driver`](crate::Driver). Clients have
+/// [`Interactive`](crate::Interactive), which does the same as this example:
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,25 +69,25 @@ pub enum Commit {
 pub struct Draft {
     limits: Limits,
     read: BTreeMap<Key, Read>,
-    /// What the last attempt's commit found where this one has not looked yet.
+    /// Values that the last attempt's commit found at keys that this attempt has not read yet.
     found: BTreeMap<Key, Read>,
     scanned: Vec<Scanned>,
     write: BTreeMap<Key, Write>,
-    /// At how many moments the cluster was looked at. What the last attempt found is of one moment.
+    /// Number of moments at which the cluster was read. The values in `found` are of one moment.
     moments: u32,
     uses_found: bool,
-    /// Reads may show what is no more.
+    /// Reads may return outdated values.
     is_stale: bool,
     has_failed: bool,
 }
 
-/// The change that a transaction makes to a key.
+/// The change of a key by a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Write {
     Put(Value),
     Delete,
-    /// Changes of a value that the transaction has not read, one after the other. Nobody who changes it too
-    /// overtakes the transaction.
+    /// Changes of a value that the transaction has not read, in order. Other transactions that change the value do not
+    /// overtake this one.
     Change(Vec<Change>),
 }
 
@@ -115,7 +115,7 @@ impl Scanned {
         place.ok().map(|at| &self.pairs[at].1)
     }
 
-    /// That the range still holds these pairs.
+    /// A guard that holds if the range still has these pairs.
     fn guard(&self, slots: &SlotMap) -> Guard {
         let mut groups = BTreeMap::<GroupId, Vec<(&[u8], &[u8])>>::new();
         for (key, value) in &self.pairs {
@@ -136,7 +136,7 @@ impl Write {
         if let Self::Change(changes) = self { changes.len() } else { 1 }
     }
 
-    /// The value that it makes of the one that stands there.
+    /// The value that results from this write on `value`.
     fn apply(&self, key: &[u8], value: Option<&Value>, limits: &Limits) -> Result<Seen, Error> {
         let changes = match self {
             Self::Put(value) => return Ok(Some((value.clone(), None))),
@@ -186,7 +186,7 @@ impl Change {
         }
     }
 
-    /// One change that does what this and the next one do, if there is one.
+    /// Merges `next` into this change if one change can do both. Returns whether it could.
     fn join(&mut self, next: &Self) -> bool {
         match (self, next) {
             (Self::Add(by), Self::Add(more)) => match by.checked_add(*more) {
@@ -201,7 +201,7 @@ impl Change {
 }
 
 impl Draft {
-    /// Nothing read and nothing to write, for a cluster of that shape, whose keys are read in that mode.
+    /// An empty draft for a cluster of that shape, whose keys are read in that mode.
     pub fn new(shape: &Shape, mode: ReadMode) -> Self {
         Self::within(shape.limits, mode)
     }
@@ -220,14 +220,14 @@ impl Draft {
         }
     }
 
-    /// The same with nothing in it.
+    /// An empty draft with the same limits and mode.
     fn emptied(&self) -> Self {
         let mode = if self.is_stale { ReadMode::Stale } else { ReadMode::Confirmed };
         Self::within(self.limits, mode)
     }
 
-    /// What the transaction sees at a key: its own write, what it has read before, or what the last attempt
-    /// found. `None` means that the cluster is to be asked, and then what it [saw](Self::saw).
+    /// The value that the transaction sees at a key: its own write, an earlier read, or the value that the last attempt
+    /// found. If it is `None`, the caller must read the key from the cluster and pass the reply to [`saw`](Self::saw).
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Seen>, Error> {
         let key = key.as_ref();
         let write = self.write.get(key);
@@ -244,7 +244,7 @@ impl Draft {
         }
     }
 
-    /// The read of a key, if there was one.
+    /// The value of a key that was read or scanned before.
     fn base(&self, key: &[u8]) -> Option<Seen> {
         let versioned = |(value, version): (Value, Version)| (value, Some(version));
         if let Some(read) = self.read.get(key) {
@@ -254,7 +254,7 @@ impl Draft {
         Some(range.value(key).map(|value| (value.clone(), None)))
     }
 
-    /// The same after the transaction's own changes.
+    /// The value after the transaction's own changes.
     fn changed(&self, key: &[u8], base: Seen) -> Result<Seen, Error> {
         match self.write.get(key) {
             Some(write) => write.apply(key, base.map(|(value, _)| value).as_ref(), &self.limits),
@@ -262,7 +262,7 @@ impl Draft {
         }
     }
 
-    /// The cluster was asked for a key, by an [`Operation::Get`] alone: what the transaction sees there.
+    /// Takes the reply to a read of `key` by a single [`Operation::Get`]. Returns the value that the transaction sees.
     pub fn saw(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -276,14 +276,14 @@ impl Draft {
         self.changed(key, base)
     }
 
-    /// The operation that asks the cluster for a page of `range`, at most `limit` pairs.
+    /// The transaction that reads a page of `range`, at most `limit` pairs.
     pub fn scan(&self, range: &KeyRange, limit: u32) -> Result<Transaction, Error> {
         self.check_count(1)?;
         Ok(range.scan(limit))
     }
 
-    /// The cluster was asked for a page: what the transaction sees of it, its own writes among it. That the
-    /// range, as far as the page goes, still holds the same is part of the commit.
+    /// Takes the reply to a scan of a page. Returns the page as the transaction sees it, including its own writes. The
+    /// commit is guarded by the part of the range that the page covers.
     pub fn saw_page(
         &mut self,
         range: &KeyRange,
@@ -318,7 +318,7 @@ impl Draft {
         Ok(Page { pairs, next: beyond.or(next) })
     }
 
-    /// Remembers a range. Pages that follow each other are one range.
+    /// Records a range. Consecutive pages are one range.
     fn keep(&mut self, mut range: Scanned) -> Result<(), Error> {
         let follows = |before: &&mut Scanned| before.end.as_ref() == Some(&range.start);
         if let Some(before) = self.scanned.iter_mut().find(follows) {
@@ -348,15 +348,15 @@ impl Draft {
         self.write(key.as_ref(), Write::Delete)
     }
 
-    /// Adds `by` to the value of `key`, a decimal 64-bit integer, absent counting as 0, if the transaction
-    /// commits. If the transaction has not read the key, and does not later, others may change the number
-    /// without overtaking it; then that the value is no number is found at the commit.
+    /// Adds `by` to the value of `key`, a decimal 64-bit integer, absent counting as 0, if the transaction commits. If
+    /// the transaction has not read the key and does not read it later, other transactions may change the number
+    /// without overtaking this one; a value that is not a number is then found at the commit.
     pub fn increment(&mut self, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         self.change(key.as_ref(), Change::Add(by))
     }
 
-    /// Adds `value` to the end of `key`'s value, creating it, if the transaction commits. If the transaction
-    /// has not read the key, and does not later, others may change it without overtaking it.
+    /// Adds `value` to the end of `key`'s value, creating it, if the transaction commits. If the transaction has not
+    /// read the key and does not read it later, other transactions may change the value without overtaking this one.
     pub fn append(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.change(key.as_ref(), Change::Append(value.as_ref().to_vec()))
     }
@@ -397,7 +397,7 @@ impl Draft {
         self.write(key, Write::Change(vec![change]))
     }
 
-    /// Whether one more key may be mentioned, or this one again.
+    /// Fails if `key` is too long, or would be one key too many.
     fn check_room(&self, key: &[u8]) -> Result<(), Error> {
         let (len, max) = (key.len() as u64, self.limits.key_bytes_max as u64);
         if len > max {
@@ -407,10 +407,10 @@ impl Draft {
         self.check_count(usize::from(!is_known))
     }
 
-    /// Whether there may be so many keys and ranges more.
+    /// Fails if `more` further keys and ranges would be too many.
     fn check_count(&self, more: usize) -> Result<(), Error> {
         let unread = self.write.iter().filter(|(key, _)| !self.read.contains_key(*key)).count();
-        // Changes that could not be joined are sent one by one.
+        // Changes that could not be merged are sent one by one.
         let again: usize = self.write.values().map(|write| write.len() - 1).sum();
         let keys = (self.read.len() + unread + again + self.scanned.len() + more) as u64;
         let max = self.limits.transaction_keys_max as u64;
@@ -420,7 +420,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Takes note of a failure to ask the cluster, which says nothing of what is there.
+    /// Records an error that is not about the data, but of the request.
     fn note<T>(&mut self, reply: Result<T, Error>) -> Result<T, Error> {
         let is_of_data =
             |error: &Error| matches!(error, Error::Refused(_) | Error::TooLarge { .. });
@@ -428,19 +428,19 @@ impl Draft {
         reply
     }
 
-    /// Whether the cluster could not be asked for something.
+    /// Whether a request to the cluster has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Whether what was read may not have stood together. One look shows one moment, unless any replica may
-    /// have answered it, of whatever age.
+    /// Whether the values read may not have existed together. One read shows one moment, unless any replica may have
+    /// answered it from an outdated state.
     fn is_doubtful(&self) -> bool {
         self.moments >= 2 || self.moments == 1 && self.is_stale
     }
 
-    /// The commit: if everything is still as it was read, the writes; otherwise a look at what is there
-    /// now. `None` if there is nothing to ask: nothing is to be written, and one look showed one moment.
+    /// The commit: if everything is unchanged since it was read, the writes; otherwise reads of the current values.
+    /// `None` if there is nothing to send: the transaction writes nothing, and has read at one moment only.
     pub fn commit(&self, shape: &Shape) -> Option<Transaction> {
         self.commit_by(&shape.slots)
     }
@@ -456,8 +456,8 @@ impl Draft {
         Some(transaction)
     }
 
-    /// The same without the writes: whether what was read has stood together. Whoever concludes something
-    /// from it besides what it writes, an error for instance, does so rightly only then.
+    /// Same without the writes: verifies that the values read existed together. Only then is another conclusion from
+    /// them valid, such as an error.
     pub fn verification(&self, shape: &Shape) -> Option<Transaction> {
         self.verification_by(&shape.slots)
     }
@@ -477,23 +477,23 @@ impl Draft {
         transaction
     }
 
-    /// Forgets what was to be written, to [verify](Self::verification) what was read and write nothing.
+    /// Forgets the writes, in order to [verify](Self::verification) the reads and write nothing.
     pub fn forget_writes(&mut self) {
         self.write.clear();
     }
 
-    /// Takes in the answer to the [commit](Self::commit) or the [verification](Self::verification), or that
-    /// there was nothing to ask. The draft that it gives is where another attempt begins: what this one, if
-    /// it was overtaken, found at the keys that it had read.
+    /// Takes the reply to the [commit](Self::commit) or the [verification](Self::verification); `None` if there was
+    /// nothing to send. Also returns the draft for another attempt: if this attempt was overtaken, that draft holds the
+    /// values found at the keys that this one had read.
     pub fn conclude(self, reply: Option<Result<Reply, Error>>) -> Result<(Commit, Self), Error> {
         let mut next = self.emptied();
         let Some(reply) = reply else { return Ok((Commit::Done, next)) };
         let found = match reply {
             Ok(Reply { held: true, .. }) => return Ok((Commit::Done, next)),
             Ok(Reply { outcomes, .. }) => outcomes,
-            // Writes have short replies: it was the look at what is there now.
+            // Replies to writes are short, so this one was to hold the current values.
             Err(Error::Refused(Refusal::ReplyTooLarge { .. })) => Vec::new(),
-            // What writes nothing has no outcome that could be unknown.
+            // A transaction that writes nothing has no outcome that could be unknown.
             Err(Error::UnknownOutcome { after, silent }) if self.write.is_empty() => {
                 let why = Unavailability::NotSent { after, silent };
                 return Err(Error::Unavailable { why, sent: false });

@@ -1,4 +1,4 @@
-//! Many sessions on the caller's thread.
+//! Drives many sessions on the caller's thread.
 
 use std::time::Duration;
 
@@ -21,44 +21,39 @@ use crate::error::{Error, Unavailability};
 use crate::pending_operations::{Counts, PendingOperations, SessionClose};
 use crate::reads::{Next, ReadMode, Reads};
 
-/// How long an operation waits for its replies unless told otherwise.
+/// Default time that an operation waits for its replies.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How often to ask, while somebody waits, which nodes run.
+/// Interval between checks which nodes run, while an operation waits.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A message without all its replies is sent again, under the same name, this often. Replicas that
-/// come back are sent it at once; this is for what nobody has thought of.
+/// Interval at which a message without all its replies is sent again, under the same sequence number. Replicas that
+/// come back receive it at once; this covers every other case.
 const SEND_AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How long a session that is being closed may take to say so to the replicas. They find out by
-/// themselves if it does not, when the process ends.
+/// Time that the close of a session may take to reach the replicas. If it does not, they detect the end of the process.
 const FAREWELL_MAX: Duration = Duration::from_millis(250);
 
-/// An operation under way: what [`Driver::poll`] names it by when it is finished.
+/// An operation under way. [`Driver::poll`] returns its ticket when it has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket {
-    /// The session it was submitted to.
     pub session: SessionKey,
     /// Rises with every operation of the driver.
     pub number: u64,
 }
 
-/// What a driver must know of the cluster it speaks to.
+/// The properties of a cluster that a driver depends on.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Which replicas there are.
     pub topology: Topology,
-    /// The sizes of the memory shared with them.
     pub tuning: Tuning,
-    /// Which group owns which keys.
+    /// Assignment of keys to groups.
     pub slots: SlotMap,
-    /// What a transaction may hold.
     pub limits: Limits,
-    /// How to wait for replies.
+    /// How a thread waits for replies.
     pub waiting: Waiting,
 }
 
 impl Shape {
-    /// Where `transaction` goes and in which bytes, unless it is over the limits.
+    /// Destinations and encoding of `transaction`. Fails if it is over the limits.
     pub(crate) fn plan(&self, transaction: &Transaction) -> Result<Plan, Error> {
         Plan::of(transaction, &self.slots, &self.limits).map_err(Error::before_sending)
     }
@@ -66,9 +61,9 @@ impl Shape {
 
 /// Many sessions, each with many operations under way, on one thread and one fabric.
 ///
-/// Nothing happens between calls: whoever drives it calls [`poll`](Self::poll), and
-/// [`wait`](Self::wait) when there was nothing to do. Each operation that was submitted finishes
-/// exactly once, with a reply or an error, however its session or the cluster ends.
+/// Nothing happens between calls: the caller calls [`poll`](Self::poll), and then [`wait`](Self::wait) if there was
+/// nothing to do. Each operation that was submitted finishes exactly once, with a reply or an error, however its
+/// session or the cluster ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -96,7 +91,7 @@ impl Shape {
 /// ```
 pub struct Driver<F: Fabric> {
     transport: SessionTransport<F>,
-    /// The one that speaks for the sessions.
+    /// The process that owns the sessions.
     process: Process,
     shape: Shape,
     waiter: Waiter,
@@ -105,14 +100,14 @@ pub struct Driver<F: Fabric> {
     read_mode: ReadMode,
     timeout: Duration,
     tickets: u64,
-    /// Of sessions that were closed before these were sent.
+    /// Operations whose sessions were closed before they were sent, to be reported by `poll`.
     dropped: Vec<Ticket>,
     refresh_next: Duration,
     send_again_next: Duration,
-    /// As it was when last looked.
+    /// As of the last refresh.
     presence: Presence,
     broken: Option<Unavailability>,
-    // Kept to be reused.
+    // Buffers, kept for reuse.
     messages: Vec<(SessionKey, u64)>,
     senders: Vec<SessionKey>,
     session_closes: Vec<SessionClose>,
@@ -143,45 +138,44 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// The shape of the cluster, as the driver was told it.
+    /// The shape of the cluster, as given to [`new`](Self::new).
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// How long operations wait for their replies.
+    /// Time that operations wait for their replies.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Operations submitted from now on wait this long for their replies:
-    /// [`TIMEOUT_DEFAULT`] to begin with.
+    /// Sets the time that operations wait for their replies if they are submitted from now on. It is
+    /// [`TIMEOUT_DEFAULT`] initially.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// How operations that only read are done.
+    /// Mode of operations that only read.
     pub fn read_mode(&self) -> ReadMode {
         self.read_mode
     }
 
-    /// Operations submitted from now on that only read are done so.
+    /// Sets the mode of operations that only read and are submitted from now on.
     pub fn set_read_mode(&mut self, mode: ReadMode) {
         self.read_mode = mode;
     }
 
-    /// How many operations a session may have under way.
+    /// Number of operations that a session may have under way.
     pub fn window(&self) -> usize {
         self.shape.tuning.window
     }
 
-    /// Opens a session. Operations can be submitted at once; they are sent when every group has
-    /// said that it knows the session.
+    /// Opens a session. Operations can be submitted at once; they are sent when every group has accepted the session.
     pub fn open(&mut self) -> SessionKey {
         self.open_as(SessionId(rand::random()))
     }
 
-    /// As [`open`](Self::open), under a name made of these bits: for a run that is to be the same each
-    /// time. No two sessions of a cluster may ever have one name.
+    /// Same as [`open`](Self::open), with a name derived from `random`, so that a run can be repeated exactly. No two
+    /// sessions of a cluster may ever have the same name.
     pub fn open_as(&mut self, random: SessionId) -> SessionKey {
         let key = self.transport.open(random);
         self.operations.opening(key, Plan::open(&self.shape.slots));
@@ -191,8 +185,8 @@ impl<F: Fabric> Driver<F> {
         key
     }
 
-    /// Sends `transaction` on its way. How it ends comes out of [`poll`](Self::poll), once.
-    /// An error here is of an operation that was not sent and has no effect.
+    /// Submits `transaction`. [`poll`](Self::poll) returns its result, once. If this returns an error, the operation
+    /// was not sent and has no effect.
     pub fn submit(
         &mut self,
         session: SessionKey,
@@ -201,7 +195,7 @@ impl<F: Fabric> Driver<F> {
         self.submit_within(session, transaction, self.timeout)
     }
 
-    /// As [`submit`](Self::submit), with a time-out of its own.
+    /// Same as [`submit`](Self::submit), with a timeout of its own.
     pub fn submit_within(
         &mut self,
         session: SessionKey,
@@ -213,7 +207,7 @@ impl<F: Fabric> Driver<F> {
         Ok(self.start(session, plan, self.read_mode, timeout, timeout))
     }
 
-    /// As [`submit_within`](Self::submit_within); if it only reads, it is done in that mode.
+    /// Same as [`submit_within`](Self::submit_within), with a mode of its own if the transaction only reads.
     ///
     /// ```
     /// use skein_client::{Operation, ReadMode, TIMEOUT_DEFAULT, Transaction};
@@ -240,7 +234,7 @@ impl<F: Fabric> Driver<F> {
         Ok(self.start(session, plan, mode, timeout, timeout))
     }
 
-    /// Sends a plan on its way that has `left` of the `allowed` time.
+    /// Submits a plan that has `left` of the `allowed` time.
     pub(crate) fn submit_plan(
         &mut self,
         session: SessionKey,
@@ -253,7 +247,7 @@ impl<F: Fabric> Driver<F> {
         Ok(self.start(session, plan, mode, left, allowed))
     }
 
-    /// The same, of a session that is [ready](Self::ready).
+    /// Same as [`submit_plan`](Self::submit_plan), for a session that is [ready](Self::ready).
     fn start(
         &mut self,
         session: SessionKey,
@@ -269,7 +263,7 @@ impl<F: Fabric> Driver<F> {
         self.refresh(now);
         let one_group = !plan.destinations().has_several();
         let of = match mode {
-            // Whoever comes to be there is asked in order.
+            // While no node can be reached, a read is ordered, and waits for one.
             _ if self.presence.nobody || !plan.only_reads() => None,
             ReadMode::Confirmed => one_group.then_some(Of::Leader),
             ReadMode::Ordered => None,
@@ -286,9 +280,9 @@ impl<F: Fabric> Driver<F> {
         ticket
     }
 
-    /// Does what there is to do, without waiting, and calls `finished` for each operation that has
-    /// come to its end. Returns whether there was anything to do. An error means that the memory
-    /// shared with the cluster cannot be used any more; every operation has finished before it.
+    /// Does what there is to do, without waiting, and calls `finished` for each operation that has ended. Returns
+    /// whether there was anything to do. An error means that the driver cannot be used any more; every operation has
+    /// finished before it.
     pub fn poll(
         &mut self,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
@@ -350,14 +344,13 @@ impl<F: Fabric> Driver<F> {
         Ok(busy)
     }
 
-    /// Waits a little, after a [`poll`](Self::poll) that found nothing to do: spins, yields or
-    /// parks, as the cluster's configuration says, and never longer than `longest` or the next
-    /// time-out.
+    /// Waits a little after a [`poll`](Self::poll) that found nothing to do: spins, yields or parks, as the cluster's
+    /// configuration says, and never longer than `longest` or the next timeout.
     pub fn wait(&mut self, longest: Duration) {
         self.wait_while(longest, &|| true);
     }
 
-    /// As [`wait`](Self::wait), and sleeps only while `undisturbed` says so. Whoever changes that
+    /// Same as [`wait`](Self::wait), but sleeps only while `undisturbed` returns true. A thread that changes its result
     /// must wake the fabric.
     pub(crate) fn wait_while(&mut self, longest: Duration, undisturbed: &dyn Fn() -> bool) {
         let now = self.transport.fabric().now();
@@ -372,13 +365,13 @@ impl<F: Fabric> Driver<F> {
         self.transport.wait(&mut self.waiter, longest, undisturbed);
     }
 
-    /// The operations that were submitted and are not finished.
+    /// Number of operations that were submitted and have not finished.
     pub fn under_way(&self) -> usize {
         self.operations.counts().waiting + self.reads.len() + self.dropped.len()
     }
 
-    /// Ends a session. Operations that were sent still finish as they would have; those that were
-    /// not finish as [`Error::Closed`]. Goes on in [`poll`](Self::poll).
+    /// Closes a session. Operations that were sent still finish with their results; those that were not finish with
+    /// [`Error::Closed`]. [`poll`](Self::poll) completes the close.
     pub fn close(&mut self, session: SessionKey) {
         let longest = self.timeout.saturating_add(FAREWELL_MAX);
         let deadline = self.transport.fabric().now().saturating_add(longest);
@@ -389,18 +382,18 @@ impl<F: Fabric> Driver<F> {
         self.dropped = dropped;
     }
 
-    /// How many sessions that were closed are not over yet.
+    /// Number of closed sessions whose close is not complete yet.
     pub fn closing(&self) -> usize {
         self.operations.counts().closing
     }
 
-    /// Ends without a word, as a process that is killed does. The replicas find out by themselves.
+    /// Ends without closing the sessions, as if the process were killed. The replicas detect that by themselves.
     pub fn abandon(mut self) {
         self.broken = Some(Unavailability::Stopped);
     }
 
-    /// Abandons all operations and closes all sessions, so that the replicas need not find out by
-    /// themselves that they are over. Waits for that a little; not at all for a cluster that is gone.
+    /// Abandons all operations and closes all sessions, so that the replicas need not detect their end. Waits a little
+    /// for that, but not at all for a cluster that is gone.
     fn leave(&mut self) {
         if self.broken.is_some() || !self.process.is_current() {
             return;
@@ -426,7 +419,7 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// Whether the session takes another operation.
+    /// Fails unless the session accepts another operation.
     fn ready(&self, session: SessionKey) -> Result<(), Error> {
         let forked = || (!self.process.is_current()).then_some(&Unavailability::Forked);
         if let Some(why) = self.broken.as_ref().or_else(forked) {
@@ -438,7 +431,7 @@ impl<F: Fabric> Driver<F> {
         Ok(())
     }
 
-    /// Asks the groups of a read what is missing.
+    /// Queries the groups of a read whose answers are missing.
     fn ask(&mut self, now: Duration, ticket: Ticket) {
         let access = &mut self.transport;
         self.reads.ask(ticket, |group, of, question| {
@@ -446,7 +439,7 @@ impl<F: Fabric> Driver<F> {
         });
     }
 
-    /// Takes the answers to reads that are in.
+    /// Takes the answers to reads that have arrived.
     fn take_answers(&mut self, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
         while let Some((query, answer)) = self.transport.take_answer() {
             let next = self.reads.answer(query, &answer, finished);
@@ -472,7 +465,7 @@ impl<F: Fabric> Driver<F> {
         self.reads.fail(session, error, finished, &mut |query| access.forget_query(query));
     }
 
-    /// Multicasts what the session has queued, as far as its window allows.
+    /// Multicasts the operations that the session has queued, as far as its window allows.
     fn send(&mut self, session: SessionKey) -> bool {
         let mut sent = false;
         while let Some((next, plan)) = self.operations.next(session, self.presence.without_quorum) {
@@ -496,8 +489,8 @@ impl<F: Fabric> Driver<F> {
         sent
     }
 
-    /// Now and then, asks which nodes run. While a group is without a quorum, what it would be sent
-    /// is held back: there it would only wait, and hold up the other groups that it goes to.
+    /// Checks from time to time which nodes run. While a group is without a quorum, messages to it are held back: they
+    /// would only wait there, and delay the other groups that they go to.
     fn refresh(&mut self, now: Duration) {
         if now < self.refresh_next && !self.operations.is_due(now) {
             return;
@@ -513,7 +506,7 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// Sends the last messages of closing sessions, and forgets those that are over.
+    /// Sends the last messages of closing sessions, and forgets the sessions that are over.
     fn say_farewell(&mut self, now: Duration) -> bool {
         if self.operations.counts().closing == 0 {
             return false;
@@ -550,7 +543,7 @@ impl<F: Fabric> Driver<F> {
         self.end(Unavailability::Fabric(error.to_string()), finished)
     }
 
-    /// Ends every operation. Nothing can be done any more.
+    /// Ends every operation. The driver cannot be used any more.
     fn end(
         &mut self,
         why: Unavailability,
@@ -565,7 +558,7 @@ impl<F: Fabric> Driver<F> {
 }
 
 impl Driver<AnyFabric> {
-    /// What other threads wake it with while it waits.
+    /// Handle by which other threads wake the driver while it waits.
     pub(crate) fn waker(&mut self) -> AnyWaker {
         self.transport.fabric().waker()
     }

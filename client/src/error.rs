@@ -1,60 +1,59 @@
-//! What can go wrong for a caller, one variant per thing to do about it.
+//! Errors of the client, one variant per reaction of the caller.
 
 use std::time::Duration;
 
 use skein_kvstore::reply::Refusal;
 use skein_protocol::ids::GroupSet;
 
-/// Why an operation gave no reply.
+/// Reasons why an operation has no reply.
 ///
 /// Some leave open whether the operation took effect: see [`had_no_effect`](Error::had_no_effect).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store refused it, at its place in the order, in every group it touches.
+    /// The store refused it at its place in the order, in every group that it touches.
     #[error("refused, nothing was changed: {0}")]
     Refused(Refusal),
 
-    /// It was not sent: something in it is over a limit of the cluster.
+    /// It is over a limit of the cluster, and was not sent.
     #[error(
         "{what} of {len} {unit} is over the cluster's limit of {max}: make it smaller, or start the cluster with a higher {setting}"
     )]
     TooLarge {
-        /// The part that is over.
+        /// The part that is over the limit.
         what: &'static str,
-        /// How much it is, in `unit`.
+        /// In `unit`.
         len: u64,
-        /// How much it may be.
+        /// In `unit`.
         max: u64,
-        /// What is counted: bytes or keys.
+        /// `bytes`, `keys` or `pairs`.
         unit: &'static str,
-        /// The entry of the configuration that sets the limit.
+        /// Entry of the configuration that sets the limit.
         setting: &'static str,
     },
 
-    /// The cluster, or a group that the operation needs, is not there to serve it.
+    /// The cluster, or a group that the operation needs, cannot serve it.
     #[error("{why}{}", unknown_if(*.sent))]
     Unavailable {
-        /// What is missing.
         why: Unavailability,
-        /// Whether the operation had been sent, so that it may yet have taken, or take, effect.
+        /// Whether the operation had been sent, so that it may have taken effect, or may yet.
         sent: bool,
     },
 
-    /// There was no reply within the time allowed. The operation may have taken effect, or may yet,
-    /// but only once. The session goes on, and keeps sending it until every group has answered.
+    /// No reply arrived within the time allowed. The operation may have taken effect, or may yet, but only once. The
+    /// session continues, and resends it until every group has answered.
     #[error(
         "no reply within {after:?} from groups {silent}: the operation may or may not have taken effect; look at `skein status`, and read what it would have changed before repeating it, or allow it more time"
     )]
     UnknownOutcome {
-        /// How long was waited.
+        /// Time allowed.
         after: Duration,
-        /// The groups that did not answer.
+        /// Groups that did not answer.
         silent: GroupSet,
     },
 
-    /// The cluster has ended this session, because it took its process to be dead. Nothing more of
-    /// it takes effect: open another.
+    /// The cluster has ended this session because it considered the session's process dead. Nothing more of the session
+    /// takes effect: open another.
     #[error(
         "the cluster has ended this session, having taken its process to be dead: open another{}",
         unknown_if(*.sent)
@@ -64,24 +63,24 @@ pub enum Error {
         sent: bool,
     },
 
-    /// The session has as many operations under way as it may. Take some results, then try again.
+    /// The session has as many operations under way as it may have. Take some results, then try again.
     #[error("the session has {window} operations under way, its limit: take results first")]
     WindowFull {
-        /// How many it may have (`tuning.window`).
+        /// Maximum number of operations under way (`tuning.window`).
         window: usize,
     },
 
-    /// Each attempt of a transaction was overtaken by another that changed what it had read. Nothing
-    /// was changed.
+    /// Each attempt of a transaction was overtaken by another transaction that changed a value it had read. Nothing was
+    /// changed.
     #[error(
         "overtaken {attempts} times by transactions that changed what this one had read, and nothing was changed: try again, or allow it more attempts"
     )]
     Overtaken {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
     },
 
-    /// What came back is no reply to what was asked. The operation may have taken effect.
+    /// The reply does not fit the request. The operation may have taken effect.
     #[error(
         "the cluster's reply makes no sense here ({0}), and the operation may have taken effect: use the library of the cluster's own version"
     )]
@@ -92,7 +91,7 @@ pub enum Error {
     Closed,
 }
 
-/// What an operation would have needed.
+/// Reasons why an operation cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailability {
@@ -101,51 +100,49 @@ pub enum Unavailability {
         "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
     )]
     Stopped,
-    /// No node can be reached over the network: whether the cluster runs cannot be told from here.
+    /// No node can be reached over the network; whether the cluster runs is unknown.
     #[error(
         "no node can be reached over the network: either the cluster has stopped, or this host's network or what lies between is down; look at `skein status` on a node, and connect again"
     )]
     Unreachable,
-    /// This process was forked from the one that opened the session, which goes on there. Two processes
-    /// that spoke in one session's name would swallow each other's operations.
+    /// This process was forked from the one that opened the session, and the session continues there. If two processes
+    /// used one session, operations of one would be taken for duplicates of the other's.
     #[error(
         "this process was forked after the client had connected, and the session is its parent's: connect again in this process"
     )]
     Forked,
-    /// No node has let us in: our certificate, our configuration or our version is not the cluster's.
+    /// No node has admitted this process: its certificate, configuration or version is not the cluster's.
     #[error("no node lets us in: {0}")]
     Refused(String),
-    /// This process lacks descriptors or memory to look for the nodes: whether they run cannot be told.
+    /// This process lacks descriptors or memory to look for the nodes; whether they run is unknown.
     #[error(
         "no node can be looked for: {0}; close what this process has open, or raise its limits (ulimit -n, LimitNOFILE=), and connect again"
     )]
     Lacking(String),
-    /// So few replicas of these groups run and can be reached that they can order nothing, and that was
-    /// so until the time allowed was over. An operation needs the groups of its keys, and a session that begins
-    /// needs all groups.
+    /// Too few replicas of these groups run and can be reached for a quorum, and that was so until the time allowed was
+    /// over. An operation needs the groups of its keys, and a new session needs all groups.
     #[error(
         "groups {groups} are without a quorum: most of their replicas do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session goes on by itself"
     )]
     NoQuorum {
-        /// The groups concerned.
+        /// Groups without a quorum.
         groups: GroupSet,
-        /// How long was waited.
+        /// Time allowed.
         after: Duration,
     },
-    /// The session could not send it in time: the cluster takes nothing, or other operations of the
-    /// session without a reply fill its window.
+    /// The session could not send the operation in time: the cluster accepts nothing, or unanswered operations fill the
+    /// session's window.
     #[error(
         "not sent within {after:?}, nothing was changed: {}; look at `skein status`, and try again: the session goes on by itself",
         waiting_for(*.silent)
     )]
     NotSent {
-        /// How long was waited.
+        /// Time allowed.
         after: Duration,
-        /// The groups whose answers to earlier messages of the session, its first one for instance,
-        /// are missing.
+        /// Groups whose replies to earlier messages of the session are missing, for instance to its first one.
         silent: GroupSet,
     },
-    /// The memory shared with the cluster cannot be had or used.
+    /// The memory shared with the cluster cannot be used.
     #[error("cannot reach the cluster's memory: {0}")]
     Fabric(String),
 }
@@ -173,7 +170,7 @@ impl Error {
         )
     }
 
-    /// What the groups' refusal is called.
+    /// Converts a refusal by the groups.
     pub(crate) fn refused(refusal: Refusal, sent: bool) -> Self {
         match refusal {
             Refusal::SessionExpired => Self::SessionExpired { sent },
@@ -182,8 +179,7 @@ impl Error {
         }
     }
 
-    /// What a plan's refusal is called before anything is sent: limits become
-    /// [`TooLarge`](Error::TooLarge).
+    /// Converts a refusal before anything is sent: limits become [`TooLarge`](Error::TooLarge).
     pub(crate) fn before_sending(refusal: Refusal) -> Self {
         let too_large =
             |what, len, max, unit, setting| Self::TooLarge { what, len, max, unit, setting };

@@ -1,4 +1,4 @@
-//! Transactions that read, think, and write: what they have read is guarded when they commit.
+//! Transactions that read, compute, and write: their commits guard what they have read.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use crate::error::Error;
 use crate::operations::KeyRange;
 use crate::{asynchronous, blocking};
 
-/// How long the third attempt waits at most. From the second on each may wait twice as long as the one before.
+/// Maximum pause before the third attempt. It doubles with each further attempt.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
-/// How often that doubles.
+/// Maximum number of doublings.
 const PAUSE_DOUBLINGS: u32 = 7;
 
-/// A transaction under way, of [`begin`](blocking::Client::begin).
+/// An interactive transaction under way, from [`begin`](blocking::Client::begin).
 ///
-/// Reads go to the cluster one by one; writes stay here until [`commit`](Self::commit), and reads and scans
-/// see them. Nothing is locked: whoever commits first wins, and who has read what is no more is
-/// [overtaken](Commit::Overtaken). A transaction that is dropped has done nothing.
+/// Reads go to the cluster one by one; writes stay in the client until [`commit`](Self::commit), and reads and scans
+/// see them. Nothing is locked: the first transaction to commit wins, and one that has read a value which was changed
+/// since is [overtaken](Commit::Overtaken). A transaction that is dropped has no effect.
 ///
-/// What was read comes from different moments until the commit says that it still stood together. Of
-/// a transaction that is overtaken nothing may be used but to try again.
+/// The values read may be of different moments, until the commit confirms that they existed together. The values that
+/// an overtaken transaction has read must not be used, except to try again.
 ///
-/// A key counts once towards `limits.transaction_keys_max`, however often it is read and written, and a range
-/// that was scanned counts once; the call that goes beyond the limit says so.
+/// A key counts once towards `limits.transaction_keys_max`, however often it is read and written, except that
+/// increments and appends which cannot be merged count one each. A range that was scanned counts once. The call that
+/// exceeds the limit returns an error.
 ///
-/// `C` is the client that it goes through: a borrowed [blocking](blocking::Client) one, or an
-/// [asynchronous](asynchronous::Client) one, whose transactions are awaited. For drivers there is the
-/// [`Draft`].
+/// `C` is the client that executes it: a borrowed [blocking](blocking::Client) one, or an
+/// [asynchronous](asynchronous::Client) one, whose transactions are awaited. For drivers there is the [`Draft`].
 pub struct Interactive<C> {
     client: C,
     draft: Draft,
@@ -44,8 +44,8 @@ fn value(seen: Seen) -> Option<Value> {
     seen.map(|(value, _)| value)
 }
 
-/// For how long to keep still after having been overtaken so often in a row. The first time not at all:
-/// what is there now was found on the way. Of many that meet on hot keys, those that keep still let one pass.
+/// Random pause after having been overtaken this often in a row. There is none after the first time, because the commit
+/// has returned the current values. If many transactions compete for hot keys, the pauses let one of them pass.
 fn pause(overtaken: u32) -> Duration {
     let Some(doublings) = overtaken.checked_sub(2) else { return Duration::ZERO };
     let most = PAUSE_MIN * 2_u32.pow(doublings.min(PAUSE_DOUBLINGS));
@@ -67,10 +67,10 @@ impl<C> Interactive<C> {
         self.draft.delete(key)
     }
 
-    /// Adds `by` to the value of `key`, a decimal 64-bit integer, absent counting as 0, if the transaction
-    /// commits. Unless the transaction reads the key, others that change the number do not overtake it, and
-    /// it does not overtake them: counters that everybody raises need not be hot. Then the commit finds out
-    /// whether the value is a number; of a key that was read, this call does.
+    /// Adds `by` to the value of `key`, a decimal 64-bit integer, absent counting as 0, if the transaction commits.
+    /// Unless the transaction reads the key, others that change the number do not overtake it, and it does not overtake
+    /// them: a counter that all transactions raise need not be hot. In that case, the commit finds out whether the
+    /// value is a number; if the key was read, this call does.
     pub fn increment(&mut self, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         self.draft.increment(key, by)
     }
@@ -83,13 +83,12 @@ impl<C> Interactive<C> {
 }
 
 impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
-    /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
-    /// when it first asked.
+    /// The value of `key` as this transaction sees it: its own write, or the value at its first read.
     pub fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         Ok(value(self.get_versioned(key)?))
     }
 
-    /// The same with the version, unless the transaction has put the value there itself or saw it in a scan.
+    /// Same with the version, unless the transaction has written the value itself or has seen it in a scan.
     pub fn get_versioned(&mut self, key: impl AsRef<[u8]>) -> Result<Seen, Error> {
         let key = key.as_ref();
         match self.draft.get(key)? {
@@ -98,9 +97,8 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
         }
     }
 
-    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, its own writes among
-    /// them. The commit takes effect only if the range, as far as it was scanned, still holds the same, new
-    /// and deleted keys counted.
+    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, including its own writes. The
+    /// commit takes effect only if the part of the range that was scanned is unchanged, new and deleted keys included.
     ///
     /// ```
     /// use skein_client::{Commit, KeyRange};
@@ -120,10 +118,9 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
         self.draft.saw_page(range, limit, self.client.transact(&scan))
     }
 
-    /// Makes everything take effect at one place in the order, if all that was read still stands
-    /// there, over any shards, in one round of ordering. [`Error::UnknownOutcome`] means what it says
-    /// of any command: this commit takes effect once or not at all, and another attempt would be a
-    /// second transaction.
+    /// Applies all writes at one place in the order, over any shards, in one round of ordering, if everything that was
+    /// read is unchanged there. [`Error::UnknownOutcome`] has its usual meaning: this commit takes effect once or not
+    /// at all, and another attempt would be a second transaction.
     pub fn commit(self) -> Result<Commit, Error> {
         Ok(self.end()?.0)
     }
@@ -133,7 +130,7 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
         self.draft.conclude(commit.map(|commit| self.client.transact(&commit)))
     }
 
-    /// Whether what was read has stood together; nothing is written.
+    /// Verifies that the values read existed together; writes nothing.
     fn verify(mut self) -> Result<(Commit, Draft), Error> {
         self.draft.forget_writes();
         self.end()
@@ -141,13 +138,12 @@ impl<F: Fabric> Interactive<&mut blocking::Client<F>> {
 }
 
 impl Interactive<asynchronous::Client> {
-    /// The value of `key`, as this transaction sees it: what it has put there itself, or what it read
-    /// when it first asked.
+    /// The value of `key` as this transaction sees it: its own write, or the value at its first read.
     pub async fn get(&mut self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         Ok(value(self.get_versioned(key).await?))
     }
 
-    /// The same with the version, unless the transaction has put the value there itself or saw it in a scan.
+    /// Same with the version, unless the transaction has written the value itself or has seen it in a scan.
     pub async fn get_versioned(&mut self, key: impl AsRef<[u8]>) -> Result<Seen, Error> {
         let key = key.as_ref();
         match self.draft.get(key)? {
@@ -156,9 +152,8 @@ impl Interactive<asynchronous::Client> {
         }
     }
 
-    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, its own writes among
-    /// them. The commit takes effect only if the range, as far as it was scanned, still holds the same, new
-    /// and deleted keys counted.
+    /// The next page of `range`, at most `limit` pairs, as this transaction sees them, including its own writes. The
+    /// commit takes effect only if the part of the range that was scanned is unchanged, new and deleted keys included.
     ///
     /// ```
     /// # use skein_client::{Commit, KeyRange};
@@ -180,10 +175,9 @@ impl Interactive<asynchronous::Client> {
         self.draft.saw_page(range, limit, self.client.transact(&scan).await)
     }
 
-    /// Makes everything take effect at one place in the order, if all that was read still stands
-    /// there, over any shards, in one round of ordering. [`Error::UnknownOutcome`] means what it says
-    /// of any command: this commit takes effect once or not at all, and another attempt would be a
-    /// second transaction.
+    /// Applies all writes at one place in the order, over any shards, in one round of ordering, if everything that was
+    /// read is unchanged there. [`Error::UnknownOutcome`] has its usual meaning: this commit takes effect once or not
+    /// at all, and another attempt would be a second transaction.
     pub async fn commit(self) -> Result<Commit, Error> {
         Ok(self.end().await?.0)
     }
@@ -196,7 +190,7 @@ impl Interactive<asynchronous::Client> {
         self.draft.conclude(reply)
     }
 
-    /// Whether what was read has stood together; nothing is written.
+    /// Verifies that the values read existed together; writes nothing.
     async fn verify(mut self) -> Result<(Commit, Draft), Error> {
         self.draft.forget_writes();
         self.end().await
@@ -226,11 +220,13 @@ impl<F: Fabric> blocking::Client<F> {
         Interactive::new(self, draft)
     }
 
-    /// Does a transaction, and again if it was overtaken, at most so many times, and once at least. What an attempt that
-    /// was overtaken found is where the next one begins, so that it need not read again; one that was
-    /// overtaken more than once in a row waits for some random time first, of milliseconds at most. If `body`
-    /// fails, nothing is changed, and what it had read is verified: where that did not stand together, the
-    /// error rests on what never was, and it is tried again.
+    /// Executes a transaction, and repeats it if it was overtaken: at most `attempts` times in all, and at least once.
+    /// After it was overtaken once, the next attempt begins with the values that its commit found, so that it need not
+    /// read them again. After it was overtaken more than once in a row, the next attempt first waits for a random time
+    /// of at most some tens of milliseconds, and then reads again.
+    ///
+    /// If `body` fails, nothing is changed. Unless a request to the cluster had failed, the values read are then
+    /// verified: if they did not exist together, the error is not valid, and the transaction is repeated.
     ///
     /// ```
     /// # use skein_client::Error;
@@ -256,7 +252,7 @@ impl<F: Fabric> blocking::Client<F> {
             let pause = pause(overtaken);
             if !pause.is_zero() {
                 std::thread::sleep(pause);
-                draft = new.clone(); // What was found is old by now.
+                draft = new.clone(); // The values found are old by now.
             }
             let mut transaction = Interactive::new(&mut *self, draft);
             let result = body(&mut transaction);
@@ -294,11 +290,13 @@ impl asynchronous::Client {
         Interactive::new(self.clone(), Draft::new(self.shape(), self.read_mode()))
     }
 
-    /// Does a transaction, and again if it was overtaken, at most so many times, and once at least. What an attempt that
-    /// was overtaken found is where the next one begins, so that it need not read again; one that was
-    /// overtaken more than once in a row waits for some random time first, of milliseconds at most. If `body`
-    /// fails, nothing is changed, and what it had read is verified: where that did not stand together, the
-    /// error rests on what never was, and it is tried again.
+    /// Executes a transaction, and repeats it if it was overtaken: at most `attempts` times in all, and at least once.
+    /// After it was overtaken once, the next attempt begins with the values that its commit found, so that it need not
+    /// read them again. After it was overtaken more than once in a row, the next attempt first waits for a random time
+    /// of at most some tens of milliseconds, and then reads again.
+    ///
+    /// If `body` fails, nothing is changed. Unless a request to the cluster had failed, the values read are then
+    /// verified: if they did not exist together, the error is not valid, and the transaction is repeated.
     ///
     /// ```
     /// # use skein_client::{Error, asynchronous::Client};
@@ -328,7 +326,7 @@ impl asynchronous::Client {
             let pause = pause(overtaken);
             if !pause.is_zero() {
                 self.sleep(pause).await?;
-                draft = new.clone(); // What was found is old by now.
+                draft = new.clone(); // The values found are old by now.
             }
             let mut transaction = Interactive::new(self.clone(), draft);
             let result = body(&mut transaction).await;

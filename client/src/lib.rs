@@ -3,9 +3,9 @@
 //!
 //! # A tour
 //!
-//! A [`Client`] is one session with a cluster. [`Client::connect`] finds the cluster that
-//! `skein up` started, by its directory; [`local::Cluster`] starts one inside the calling process,
-//! which is what the examples here do, and what an application's own tests can do.
+//! A [`Client`] is one session with a cluster. [`Client::connect`] finds a cluster that `skein up` started, by its
+//! directory. [`local::Cluster`] starts one inside the calling process, as the examples here do, and as an
+//! application's own tests can do.
 //!
 //! ```
 //! use skein_client::local::Cluster;
@@ -19,8 +19,8 @@
 //! client.put("account:bob", "20")?;
 //! assert_eq!(client.increment("account:bob", 5)?, 25);
 //!
-//! // A transaction is sent whole: if all guards hold, `then`, otherwise `otherwise`. Its keys may
-//! // be in any shards, and it is executed in one round of ordering.
+//! // A transaction is sent whole: if all guards hold, `then` is executed, otherwise `otherwise`. Its
+//! // keys may be in any shards, and it takes one round of ordering.
 //! let transfer = Transaction::default()
 //!     .guard("account:ann", Test::Number { compare: Compare::AtLeast, number: 30 })
 //!     .then(Operation::Increment { key: "account:ann".into(), by: -30 })
@@ -39,9 +39,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! To read, think, and write only if nobody else did meanwhile, [begin](Client::begin) a transaction,
-//! or let [`attempt`](Client::attempt) begin it as often as it takes. The commit guards what was read
-//! with its versions:
+//! To read, compute, and write only if nothing was changed meanwhile, [begin](Client::begin) a transaction, or let
+//! [`attempt`](Client::attempt) repeat it as often as necessary. The commit guards the values read by their versions:
 //!
 //! ```
 //! # use skein_client::Commit;
@@ -61,19 +60,19 @@
 //! |---|---|---|
 //! | [`Client`] | threads; one operation at a time, or [many under way](Client::submit) | on the caller's thread |
 //! | [`asynchronous::Client`] | tasks; shared by any number of them | on one thread per process and cluster |
-//! | [`Driver`] | many sessions on one thread, a callback per operation | when told to |
+//! | [`Driver`] | many sessions on one thread, a callback per operation | when the caller [says so](Driver::wait) |
 //!
-//! Operations that one session has under way together may take effect in any order. One that was
-//! invoked after the reply to another comes after it.
+//! Operations that a session has under way at the same time may take effect in any order. An operation that is invoked
+//! after the reply to another takes effect after it.
 //!
 //! # When something fails
 //!
-//! Usually nothing is to be seen of it: operations wait, within [their time](TIMEOUT_DEFAULT), until
-//! another leader is there or a node has come back. [`Error`] has a variant for each thing that a
-//! caller can do about what remains. [`Error::had_no_effect`] says whether an operation certainly
-//! had no effect; where that is open, as with a time-out ([`Error::UnknownOutcome`]), it takes effect
-//! once or not at all. A client goes on by itself when a group that could not answer can again.
-//! `docs/clients.md` has the whole of it, and [`local`] lets nodes die in an application's own tests.
+//! Most failures are invisible: operations wait, within [their time](TIMEOUT_DEFAULT), until another leader is elected
+//! or a node has come back. [`Error`] has a variant for each reaction of a caller to the others.
+//! [`Error::had_no_effect`] returns whether an operation certainly had no effect; if that is open, as after a timeout
+//! ([`Error::UnknownOutcome`]), it takes effect once or not at all. A client continues by itself when a group that
+//! could not answer can answer again. `docs/clients.md` describes all of this, and [`local`] lets nodes die in an
+//! application's own tests.
 
 pub mod asynchronous;
 pub mod blocking;

@@ -1,8 +1,7 @@
-//! A cluster inside the calling process, for applications' own tests: no files, no other processes.
+//! A cluster inside the calling process, for the tests of applications: no files, no other processes.
 //!
-//! The nodes' engine threads, the protocol and the store are those of a real cluster; only the
-//! memory they share is this process's own. Starting one takes milliseconds, and any number can run
-//! side by side.
+//! The nodes' engine threads, the protocol and the store are those of a real cluster; only their shared memory is
+//! private to this process. A cluster starts within milliseconds, and any number can run side by side.
 //!
 //! ```
 //! use skein_client::local::Cluster;
@@ -16,9 +15,9 @@
 //!
 //! # Test your application against failover
 //!
-//! Nodes can be [killed](Cluster::kill_node), [started again](Cluster::restart_node), and
-//! [stopped](Cluster::pause_node) for a while, as they will be in earnest. A node that was killed has
-//! lost its memory: it is given its state by the others, while they serve.
+//! Nodes can be [killed](Cluster::kill_node), [restarted](Cluster::restart_node), and [paused](Cluster::pause_node) for
+//! a while, as happens in production. A node that was killed has lost its memory: the other nodes transfer their state
+//! to it while they serve.
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,13 +58,13 @@ use crate::blocking::Client;
 use crate::connect::{ConnectError, join};
 use crate::driver::{Driver, Shape};
 
-/// How long all engines may take to meet, and to choose leaders.
+/// Time that all engines may take to connect and to elect leaders.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How often to look whether something has come about.
+/// Interval between checks of an awaited condition.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// A cluster in this process. Dropping it stops it, and waits for its threads to end. It panics then if
-/// replicas were found to hold different states: whatever was seen of them is worth nothing.
+/// A cluster in this process. Dropping it stops it and waits for its threads to end. The drop panics if replicas were
+/// found to hold different states, because no observation of such a cluster is valid.
 pub struct Cluster {
     host: Host,
     shape: Shape,
@@ -73,29 +72,29 @@ pub struct Cluster {
     io: Mutex<Weak<Io>>,
 }
 
-/// Why a cluster did not start.
+/// Reasons why a cluster did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Two settings that cannot work together.
+    /// Settings that cannot work, alone or together.
     #[error("{0}")]
     Conflict(Conflict),
-    /// Memory or threads cannot be had.
+    /// The fabric cannot be used, for want of memory for instance.
     #[error("cannot start the cluster: {0}")]
     Fabric(#[from] FabricError),
-    /// The system starts no more threads.
+    /// The system cannot start another thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
-    /// The engines did not meet and choose leaders in time: the machine is badly overloaded.
+    /// The engines did not connect and elect leaders in time: the machine is badly overloaded.
     #[error("the cluster's engines did not all meet and choose leaders within {0:?}")]
     Slow(Duration),
     /// The cluster has no such node.
     #[error(transparent)]
     NoSuchNode(#[from] NoSuchNode),
-    /// The node has been started as often as a node can be.
+    /// The node has used all its incarnations.
     #[error("node {node} cannot be started any more often: start another cluster")]
     WornOut {
-        /// Which one.
+        /// Number of the node.
         node: u16,
     },
 }
@@ -104,13 +103,12 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no node {node}: the cluster has nodes 0 to {}", .nodes - 1)]
 pub struct NoSuchNode {
-    /// What was named.
     pub node: u16,
-    /// How many there are.
+    /// Number of nodes of the cluster.
     pub nodes: u16,
 }
 
-/// What [`Cluster::builder`] begins.
+/// Configuration of a cluster, from [`Cluster::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     topology: Topology,
@@ -120,35 +118,35 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How many nodes: 3 unless said.
+    /// Number of nodes; 3 by default.
     #[must_use]
     pub fn nodes(mut self, nodes: u16) -> Self {
         self.topology.nodes = nodes;
         self
     }
 
-    /// How many shards: 2 unless said.
+    /// Number of shards; 2 by default.
     #[must_use]
     pub fn groups(mut self, groups: u16) -> Self {
         self.topology.groups = groups;
         self
     }
 
-    /// How many replicas of each shard: 3 unless said.
+    /// Number of replicas of each shard; 3 by default.
     #[must_use]
     pub fn replicas(mut self, replicas: u8) -> Self {
         self.topology.replicas = replicas;
         self
     }
 
-    /// How many engine threads each node has: 1 unless said.
+    /// Number of engine threads of each node; 1 by default.
     #[must_use]
     pub fn engines(mut self, engines: u16) -> Self {
         self.topology.engines = engines;
         self
     }
 
-    /// What commands may hold.
+    /// Limits of keys, values and transactions.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -162,8 +160,8 @@ impl Builder {
         self
     }
 
-    /// How its engines and clients wait for each other. [`Waiting::Adaptive`], unless said, lets many
-    /// clusters share a few cores.
+    /// How the engines and clients wait for each other. The default, [`Waiting::Adaptive`], lets many clusters share a
+    /// few cores.
     #[must_use]
     pub fn waiting(mut self, waiting: Waiting) -> Self {
         self.waiting = waiting;
@@ -192,12 +190,12 @@ impl Builder {
 }
 
 impl Cluster {
-    /// Three nodes with two shards of three replicas each.
+    /// Starts three nodes with two shards of three replicas each.
     pub fn local() -> Result<Self, StartError> {
         Self::builder().start()
     }
 
-    /// A cluster of another form.
+    /// Configures a cluster of another shape.
     ///
     /// ```
     /// use skein_client::local::Cluster;
@@ -243,40 +241,41 @@ impl Cluster {
         Ok(Driver::new(join(&Ground::Host(self.host.clone()))?, self.shape.clone()))
     }
 
-    /// What its engines are doing, those that run.
+    /// Status of the engines that run.
     pub fn status(&self) -> Vec<EngineStatus> {
         self.nodes.iter().flat_map(|node| lock(node).status()).collect()
     }
 
-    /// Kills node `node`, as `kill -9` kills a process: it says nothing to anybody, and its memory is
-    /// lost. One that does not run stays as it is.
+    /// Kills node `node`, as `kill -9` kills a process: it sends nothing more, and its memory is lost. A node that does
+    /// not run is left as it is.
     pub fn kill_node(&self, node: u16) -> Result<(), NoSuchNode> {
         self.node(node)?.kill();
         Ok(())
     }
 
-    /// Starts node `node` again; if it runs, it is killed first. Returns when it runs; it has its
-    /// state back when [the cluster is whole](Self::wait_until_whole).
+    /// Restarts node `node`; if it runs, it is killed first. Returns when it runs; it has its state again when [the
+    /// cluster is whole](Self::wait_until_whole).
     pub fn restart_node(&self, node: u16) -> Result<(), StartError> {
         let mut node = self.node(node)?;
         node.kill();
         node.start(&self.host, &self.shape)
     }
 
-    /// Stops node `node` where it is, as `SIGSTOP` stops a process: it does nothing, and nobody can
-    /// tell whether it is dead. One that does not run stays as it is.
+    /// Pauses node `node`, as `SIGSTOP` pauses a process: it does nothing, and the others cannot distinguish it from a
+    /// dead node. A node that does not run is left as it is.
     pub fn pause_node(&self, node: u16) -> Result<(), NoSuchNode> {
         self.node(node)?.pause(true);
         Ok(())
     }
 
-    /// Lets a node go on that was [stopped](Self::pause_node).
+    /// Resumes a node that was [paused](Self::pause_node).
     pub fn resume_node(&self, node: u16) -> Result<(), NoSuchNode> {
         self.node(node)?.pause(false);
         Ok(())
     }
 
-    /// The node whose replica leads group `group`, if one that runs says so.
+    /// The node whose replica leads group `group`, according to the nodes that run. If several replicas claim to lead,
+    /// the highest ballot decides.
     pub fn leader_of(&self, group: u16) -> Option<u16> {
         let leads =
             |replica: &ReplicaStatus| replica.group == group && replica.role == Role::Leader;
@@ -285,8 +284,8 @@ impl Cluster {
         latest.map(|(node, _)| node)
     }
 
-    /// Waits until every node runs, every group has a leader, and every replica is a member of its
-    /// group that keeps up with it. Returns whether that came about within `longest`.
+    /// Waits until every node runs, every group has a leader, and every replica is a member of its group that is not
+    /// lagging. Returns whether that was so within `longest`.
     pub fn wait_until_whole(&self, longest: Duration) -> bool {
         let started = Instant::now();
         while !self.is_whole() {
@@ -314,7 +313,7 @@ impl Cluster {
             && (0..topology.groups).all(|group| self.leader_of(group).is_some())
     }
 
-    /// What the replicas say of themselves, with the nodes they are on.
+    /// Status of each replica, with its node.
     fn replicas(&self) -> Vec<(u16, ReplicaStatus)> {
         let of = |node: &Mutex<Node>| lock(node).status();
         let engines = (0..)
@@ -332,14 +331,14 @@ impl Cluster {
     }
 }
 
-/// Nothing below a lock of this file can be left half done, so a panic elsewhere does no harm.
+/// Locks a mutex. A panic elsewhere does no harm, because nothing under a lock of this file can be left incomplete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Whatever a test has seen of such a cluster is worth nothing.
+        // No observation of a cluster whose replicas have diverged is valid.
         let replicas = self.replicas().into_iter();
         let diverged = replicas.filter_map(|(node, it)| Some((node, it.group, it.divergence?)));
         let diverged: Vec<_> = diverged.collect();

@@ -1,5 +1,5 @@
-//! Single operations as the transactions they are, and their outcomes as what callers expect.
-//! Shared by the blocking and the asynchronous client, which are otherwise independent.
+//! Converts single operations into transactions, and their outcomes into the results that callers expect. Shared by the
+//! blocking and the asynchronous client, which are otherwise independent.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -9,12 +9,12 @@ use skein_kvstore::reply::{Outcome, Page, Reply, show};
 
 use crate::error::Error;
 
-/// What a compare-and-swap came to.
+/// Outcome of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
     /// The value was the expected one; the new one has this version.
     Swapped(Version),
-    /// It was not, and nothing was changed. This is the value and its version, if there is one.
+    /// The value was another one, and nothing was changed. Holds the value and its version, if there is a value.
     Different(Option<(Value, Version)>),
 }
 
@@ -28,9 +28,8 @@ impl Swap {
 /// The keys of a scan: `start <= key < end`, in the order of their bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first key.
     pub start: Key,
-    /// The first key after the range; `None` is no end.
+    /// First key after the range; `None` if the range has no end.
     pub end: Option<Key>,
 }
 
@@ -58,7 +57,7 @@ impl KeyRange {
     /// ```
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         let start = prefix.as_ref().to_vec();
-        // The first key after them all: the last byte that can be raised is, and ends it.
+        // The first key after all of them: the last byte that can be raised is raised, and ends it.
         let end = start.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
             let mut end = start[..=last].to_vec();
             end[last] += 1;
@@ -67,7 +66,7 @@ impl KeyRange {
         Self { start, end }
     }
 
-    /// The keys from `bounds`, such as `"a".."b"`, `"a"..` or `"a"..="b"`.
+    /// The keys within `bounds`, such as `"a".."b"`, `"a"..` or `"a"..="b"`.
     pub fn of<K: AsRef<[u8]>>(bounds: impl RangeBounds<K>) -> Self {
         let after = |key: &K| key.as_ref().iter().copied().chain([0]).collect::<Key>();
         let start = match bounds.start_bound() {

@@ -1,13 +1,13 @@
-//! Which operations each session has under way, and what is known of each.
+//! The operations that each session has under way, and the state of each.
 //!
-//! Arithmetic only: replies, deadlines and what was sent go in, results come out.
-//! [`Driver`](crate::Driver) joins it with the multicast.
+//! No I/O: replies, deadlines and sent messages go in, results come out. [`Driver`](crate::Driver) connects it with the
+//! multicast.
 //!
-//! **Invariant (exactly once).** A message's sequence number is settled only when all its groups
-//! have replied, also when its caller has long been told that the outcome is unknown. Settling tells
-//! the replicas that everything below needs no protection against repetition; a message that is
-//! still on its way must not be told so of. A session whose window is full of such messages queues
-//! what is submitted, and says so when the time allowed is over: not sent, no effect.
+//! **Invariant (exactly once).** A message's sequence number is settled only when all its groups have replied, even if
+//! its caller has long received an unknown outcome. Settling a number lets the replicas drop the protection against
+//! repetition of everything below, so a message that may still arrive must not be settled. A session whose window is
+//! full of such messages queues further operations; when the time allowed is over, these end as not sent, without
+//! effect.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use skein_protocol::ids::{GroupId, GroupSet};
 use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
 
-/// Called once for each operation that has come to an end.
+/// Called once for each operation that has ended.
 pub(crate) type Finished<'a> = dyn FnMut(Ticket, Result<Reply, Error>) + 'a;
 
 /// All sessions of a driver.
 #[derive(Default)]
 pub(crate) struct PendingOperations {
     sessions: Vec<Option<Session>>,
-    /// No deadline of an operation is before this.
+    /// `earliest <=` the deadline of every operation whose caller waits.
     earliest: Option<Duration>,
     counts: Counts,
 }
 
-/// What there is to look for, so that nobody looks in vain.
+/// Numbers of what there is to do, so that a search without result can be skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Operations whose callers wait.
@@ -45,47 +45,47 @@ pub(crate) struct Counts {
 
 struct Session {
     stage: Stage,
-    /// What was multicast: the oldest message that is not settled, named `first`, and all later.
+    /// Messages that were multicast, from the oldest that is not settled. `first` is its sequence number.
     sent: VecDeque<Sent>,
     first: u64,
-    /// What was submitted and not multicast yet: the session is not open, or its window is full.
+    /// Operations that were not multicast yet: the session is not open, its window is full, or a destination has no
+    /// quorum.
     queue: VecDeque<Operation>,
     /// Operations whose callers wait.
     waiting: usize,
-    /// Below this sequence number, everything was under way when [`PendingOperations::stale`] was last asked.
+    /// Messages below this sequence number had been sent at the last call of [`PendingOperations::stale`].
     known_until: u64,
 }
 
-/// Where a session is in its incarnation. It only ever moves down this list.
+/// Stage of a session. Transitions only go down this list.
 enum Stage {
-    /// Nothing was sent: not all groups have a quorum, and a first message would hold up those that
-    /// have.
+    /// Nothing was sent. The first message waits until all groups have a quorum: it would delay those that have one.
     New(Plan),
-    /// Some group has not said yet that it knows the session. What was sent now might overtake the
-    /// message that opens it, and be refused.
+    /// Some group has not accepted the session yet. An operation that is sent now might overtake the message that opens
+    /// the session, and be refused.
     Opening,
     /// Operations are sent.
     Open,
-    /// The groups do not take the session: nothing was or will be sent.
+    /// The groups refuse the session: nothing more is sent.
     Refused(Refusal),
-    /// Nothing more is submitted. The last message goes out when nobody waits any more.
+    /// No further operation is accepted. The last message is sent when no caller waits any more.
     Closing { deadline: Duration },
-    /// The last message is out.
+    /// The last message was sent, or none is needed.
     Ending { deadline: Duration },
 }
 
 enum Sent {
     /// The session's first or last message: its replies move the session to its next stage.
     Control { plan: Plan, missing: GroupSet, parts: Parts },
-    /// A caller waits for the replies of `missing`.
+    /// A caller waits; the replies of `missing` have not arrived.
     Operation { operation: Operation, missing: GroupSet, parts: Parts },
-    /// Nobody waits, but the replies of `missing` are not in.
+    /// No caller waits, but the replies of `missing` have not arrived.
     Abandoned { missing: GroupSet },
-    /// All replies are in.
+    /// All replies have arrived.
     Settled,
 }
 
-/// The replies that are in, while others are missing.
+/// Replies that have arrived while others are missing.
 type Parts = Vec<(GroupId, Vec<u8>)>;
 
 /// An operation whose caller waits.
@@ -96,21 +96,21 @@ struct Operation {
     allowed: Duration,
 }
 
-/// What a session sends next.
+/// The next message of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Its first message.
+    /// The session's first message.
     Opening,
-    /// The operation in this place of its queue.
+    /// The operation at this index of the queue.
     Operation(usize),
 }
 
-/// What a closing session needs next.
+/// The next step in closing a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionClose {
-    /// Its last message can be sent.
+    /// Send the last message.
     Send(SessionKey),
-    /// It has been, or cannot be: forget the session.
+    /// The close is complete, or late: forget the session.
     Forget(SessionKey),
 }
 
@@ -124,7 +124,7 @@ impl PendingOperations {
         self.earliest
     }
 
-    /// How many operations of the session have callers waiting, if it takes more.
+    /// Number of the session's operations whose callers wait. Fails if the session accepts no more operations.
     pub(crate) fn waiting(&self, key: SessionKey) -> Result<usize, Error> {
         let session = self.sessions.get(key.0 as usize).and_then(Option::as_ref);
         let session = session.ok_or(Error::Closed)?;
@@ -135,7 +135,7 @@ impl PendingOperations {
         }
     }
 
-    /// A session begins; its first message is to be `plan`.
+    /// Adds a session whose first message is to be `plan`.
     pub(crate) fn opening(&mut self, key: SessionKey, plan: Plan) {
         let at = key.0 as usize;
         if self.sessions.len() <= at {
@@ -153,7 +153,7 @@ impl PendingOperations {
         });
     }
 
-    /// Queues an operation. The session must take it: see [`waiting`](Self::waiting).
+    /// Queues an operation. The session must accept it: see [`waiting`](Self::waiting).
     pub(crate) fn submit(
         &mut self,
         ticket: Ticket,
@@ -169,7 +169,7 @@ impl PendingOperations {
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
     }
 
-    /// The sessions that have something to send, as far as they know.
+    /// Sessions that may have something to send.
     pub(crate) fn senders(&self) -> impl Iterator<Item = SessionKey> {
         self.sessions.iter().enumerate().filter_map(|(at, session)| {
             let session = session.as_ref()?;
@@ -182,7 +182,7 @@ impl PendingOperations {
         })
     }
 
-    /// What the session would multicast next if groups `held` are to be sent nothing.
+    /// The message that the session multicasts next, if nothing may be sent to the groups `held`.
     pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(Next, &Plan)> {
         let session = self.sessions.get(key.0 as usize)?.as_ref()?;
         let goes = |plan: &Plan| plan.destinations().intersection(held).is_empty();
@@ -197,7 +197,7 @@ impl PendingOperations {
         }
     }
 
-    /// What [`next`](Self::next) named was multicast as `sequence`.
+    /// Records that the message returned by [`next`](Self::next) was multicast as `sequence`.
     pub(crate) fn sent(&mut self, key: SessionKey, next: Next, sequence: u64) {
         let session = self.sessions[key.0 as usize].as_mut().expect("it had something to send");
         let sent = match next {
@@ -218,7 +218,7 @@ impl PendingOperations {
         self.counts.queued -= 1;
     }
 
-    /// The messages that have been under way, without all their replies, since this was last asked.
+    /// Messages that had been sent at the last call of this function, and still lack replies.
     pub(crate) fn stale(&mut self, stale: &mut Vec<(SessionKey, u64)>) {
         for (at, session) in self.sessions.iter_mut().enumerate() {
             let Some(session) = session else { continue };
@@ -232,7 +232,7 @@ impl PendingOperations {
         }
     }
 
-    /// Takes a group's reply. Returns whether the message is to be settled.
+    /// Records a group's reply. Returns whether the message is to be settled.
     pub(crate) fn reply(
         &mut self,
         key: SessionKey,
@@ -268,7 +268,7 @@ impl PendingOperations {
                     && operation.plan.may_be_asked_again()
                     && matches!(session.stage, Stage::Open)
                 {
-                    // Who led when it was answered does not any more.
+                    // The reply was lost with the leader that gave it: read again.
                     session.queue.push_back(operation);
                     self.counts.queued += 1;
                     session.trim();
@@ -298,7 +298,7 @@ impl PendingOperations {
         self.earliest.is_some_and(|earliest| now >= earliest)
     }
 
-    /// Ends the operations whose time is over, while groups `without_quorum` can order nothing.
+    /// Ends the operations whose time is over. Groups `without_quorum` cannot order anything.
     pub(crate) fn expire(
         &mut self,
         now: Duration,
@@ -334,7 +334,7 @@ impl PendingOperations {
         self.earliest = earliest;
     }
 
-    /// Ends every operation.
+    /// Ends every operation with an error.
     pub(crate) fn fail(&mut self, why: &Unavailability, finished: &mut Finished<'_>) {
         self.end(finished, |_, progress| {
             let sent = matches!(progress, Progress::Sent { .. });
@@ -342,7 +342,7 @@ impl PendingOperations {
         });
     }
 
-    /// The session takes nothing more; what was not sent ends here, without effect.
+    /// Closes the session: it accepts nothing more, and operations that were not sent end here, without effect.
     pub(crate) fn close(&mut self, key: SessionKey, deadline: Duration, dropped: &mut Vec<Ticket>) {
         let Some(Some(session)) = self.sessions.get_mut(key.0 as usize) else { return };
         session.stage = match session.stage {
@@ -361,7 +361,7 @@ impl PendingOperations {
         dropped.extend(session.queue.drain(..).map(|operation| operation.ticket));
     }
 
-    /// What each closing session needs, if it needs something now.
+    /// The next step of each closing session, if one can be taken now.
     pub(crate) fn session_closes(&self, now: Duration, session_closes: &mut Vec<SessionClose>) {
         for (at, session) in self.sessions.iter().enumerate() {
             let key = SessionKey(at as u32);
@@ -381,7 +381,7 @@ impl PendingOperations {
         }
     }
 
-    /// The session's last message, `plan`, was multicast as `sequence`.
+    /// Records that the session's last message, `plan`, was multicast as `sequence`.
     pub(crate) fn ending(&mut self, key: SessionKey, sequence: u64, plan: Plan) {
         let session = self.sessions[key.0 as usize].as_mut().expect("it is closing");
         if let Stage::Closing { deadline } = session.stage {
@@ -390,7 +390,7 @@ impl PendingOperations {
         session.push(sequence, Sent::control(plan));
     }
 
-    /// The session is over.
+    /// Removes a session that is over.
     pub(crate) fn forget(&mut self, key: SessionKey) {
         let session = self.sessions[key.0 as usize].take().expect("it was closing");
         assert!(session.waiting == 0, "everyone was told before");
@@ -405,8 +405,8 @@ impl PendingOperations {
         self.sessions.iter().enumerate().filter_map(key)
     }
 
-    /// Ends each operation for which `verdict` names an error. Replies that come later are still
-    /// counted, and dropped.
+    /// Ends each operation for which `verdict` returns an error. Replies that arrive later are still counted, and
+    /// dropped.
     fn end(
         &mut self,
         finished: &mut Finished<'_>,
@@ -438,17 +438,17 @@ impl PendingOperations {
     }
 }
 
-/// How far an operation has come.
+/// Progress of an operation.
 #[derive(Clone, Copy)]
 enum Progress {
     /// The replies of these groups are missing.
     Sent { missing: GroupSet },
-    /// It was not sent. These groups have not answered what the session sent before.
+    /// It was not sent. These groups have not answered earlier messages of the session.
     Queued { silent: GroupSet },
 }
 
 impl Session {
-    /// The groups do not know the session, or not any more: what was not sent ends here.
+    /// The groups have refused or ended the session: operations that were not sent end here.
     fn refuse(&mut self, refusal: &Refusal, counts: &mut Counts, finished: &mut Finished<'_>) {
         if !matches!(self.stage, Stage::Opening | Stage::Open) {
             return;
@@ -462,7 +462,7 @@ impl Session {
         }
     }
 
-    /// The groups that have not answered something, or have to before anything else can be sent.
+    /// Groups whose replies are missing, or are needed before anything else can be sent.
     fn silent(&self) -> GroupSet {
         if let Stage::New(plan) = &self.stage {
             return plan.destinations();
@@ -506,7 +506,7 @@ impl Sent {
     }
 }
 
-/// What is in, and what came last.
+/// The replies that arrived before, and the last one.
 pub(crate) fn all<'a>(
     parts: &'a Parts,
     group: GroupId,

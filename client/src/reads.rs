@@ -1,11 +1,11 @@
-//! Reads that are not ordered: which are under way, and what is known of each.
+//! Unordered reads that are under way, and the state of each.
 //!
-//! Arithmetic only, like the [operations](crate::pending_operations): answers and deadlines go in; results, and what to
-//! ask next, come out.
+//! No I/O, like the [operations](crate::pending_operations): answers and deadlines go in; results and further queries
+//! come out.
 //!
-//! **Invariant (one cut).** A transaction over several groups that is read under leases looks at each
-//! group, and, when all have answered, once more: what no look found changed was so at the moment
-//! between the two (`skein_kvstore::unordered_read`). If too much is written meanwhile it is ordered after all.
+//! **Invariant (one cut).** A read of several groups under leases queries each group, and once more when all have
+//! answered. Values that no query found changed existed together at the moment between the two rounds
+//! (`skein_kvstore::unordered_read`). If too much is written meanwhile, the transaction is ordered after all.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,28 +23,28 @@ use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
 use crate::pending_operations::{Finished, all};
 
-/// Looks that a transaction over several groups may take before it is ordered after all.
+/// Rounds of queries that a transaction over several groups may take before it is ordered after all.
 const ROUNDS_MAX: u32 = 4;
 
-/// How operations that only read are done.
+/// How operations that only read are executed.
 ///
-/// Whatever writes, or has guards, is ordered.
+/// Operations that write or have guards are always ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMode {
-    /// As strict as what is ordered. Of one group, not ordered: its leader answers alone, when a quorum has
-    /// confirmed that it leads. Of several groups, ordered.
+    /// As strict as ordered operations. On one group, not ordered: its leader answers alone, once a quorum has
+    /// confirmed that it leads. On several groups, ordered.
     #[default]
     Confirmed,
-    /// Ordered like everything else.
+    /// Ordered like all other operations.
     Ordered,
-    /// Not ordered: answered by each group's leader while it holds a lease. As strict as ordered reads, if
-    /// clocks keep their rates, and cheaper than confirmed ones where nodes are far apart. Of several
-    /// groups, one consistent cut, which takes two looks at each.
+    /// Not ordered: answered by each group's leader while it holds a lease. As strict as ordered reads if clocks keep
+    /// their rates, and cheaper than confirmed ones if nodes are far apart. On several groups, one consistent cut,
+    /// which takes at least two rounds of queries.
     Lease,
-    /// Not ordered, and answered by any replica of each group, however far behind it is. What is read is
-    /// something that was written; whatever was written since, by this very client too, may be missing.
-    /// It may be ahead as well, of a read under a lease that follows, until whoever wrote it is answered.
-    /// Several keys of one group were so together, those of several groups need not have been.
+    /// Not ordered, and answered by any replica of each group, however lagging. Every value was written at some time,
+    /// but later writes may be missing, even those of this client. Until the client that wrote a value has received its
+    /// reply, a stale read may also be ahead of a read under a lease that follows it. Values of one group existed
+    /// together; values of several groups may not have.
     Stale,
 }
 
@@ -59,22 +59,22 @@ impl fmt::Display for ReadMode {
     }
 }
 
-/// All reads of a driver that are not ordered.
+/// All unordered reads of a driver.
 #[derive(Default)]
 pub(crate) struct Reads {
     sessions: Vec<Session>,
-    /// How many are under way.
+    /// Number of reads under way.
     len: usize,
-    /// No deadline is before this.
+    /// `earliest <=` the deadline of every read.
     earliest: Option<Duration>,
 }
 
-/// Those of one session.
+/// Reads of one session.
 #[derive(Default)]
 struct Session {
-    /// By the numbers of their tickets.
+    /// By ticket number.
     under_way: OrderedWindow<Read>,
-    /// What each query is for: the number of a ticket, and of what group.
+    /// Purpose of each query: the number of its ticket, and the group.
     queries: OrderedWindow<(u64, GroupId)>,
 }
 
@@ -84,9 +84,9 @@ struct Read {
     deadline: Duration,
     allowed: Duration,
     missing: GroupSet,
-    /// But for the last one, which ends a look.
+    /// Answers of this round, except the last one, which ends the round.
     answers: Answers,
-    /// What the look before saw.
+    /// Answers of the round before.
     before: Option<Answers>,
     rounds: u32,
 }
@@ -95,21 +95,21 @@ type Answers = Vec<(GroupId, Vec<u8>)>;
 
 /// What follows from an answer.
 pub(crate) enum Next {
-    /// Others are missing, or nobody waits.
+    /// Other answers are missing, or the read has ended.
     Nothing,
-    /// Its groups are to be asked once more.
+    /// Its groups are to be queried once more.
     Repeat,
     /// It is ordered after all.
     Order { plan: Plan, deadline: Duration, allowed: Duration },
 }
 
 impl Reads {
-    /// How many are under way.
+    /// Number of reads under way.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many of a session are.
+    /// Number of reads of a session.
     pub(crate) fn of(&self, session: SessionKey) -> usize {
         self.sessions.get(session.0 as usize).map_or(0, |session| session.under_way.len())
     }
@@ -119,7 +119,7 @@ impl Reads {
         self.earliest
     }
 
-    /// A read begins; its groups are to be [asked](Self::ask).
+    /// Adds a read, whose groups are then to be [queried](Self::ask).
     pub(crate) fn begin(
         &mut self,
         ticket: Ticket,
@@ -139,7 +139,7 @@ impl Reads {
         self.len += 1;
     }
 
-    /// Asks the groups of a read what is missing.
+    /// Queries the groups of a read whose answers are missing.
     pub(crate) fn ask(
         &mut self,
         ticket: Ticket,
@@ -153,7 +153,7 @@ impl Reads {
         }
     }
 
-    /// An answer is in: to which read, and what follows.
+    /// Records an answer. Returns its read, and what follows.
     pub(crate) fn answer(
         &mut self,
         query: QueryKey,
@@ -188,8 +188,8 @@ impl Reads {
         Some((ticket, Next::Order { plan, deadline, allowed }))
     }
 
-    /// Ends those whose time is over, while groups `without_quorum` can answer nothing. `forget` is told
-    /// of each query that nobody waits for.
+    /// Ends the reads whose time is over. Groups `without_quorum` cannot answer. Calls `forget` for each query whose
+    /// read has ended.
     pub(crate) fn expire(
         &mut self,
         now: Duration,
@@ -215,7 +215,7 @@ impl Reads {
         }
     }
 
-    /// Ends all of them, or those of one session.
+    /// Ends all reads, or those of one session.
     pub(crate) fn fail(
         &mut self,
         session: Option<SessionKey>,
@@ -258,8 +258,8 @@ impl Reads {
 }
 
 impl Read {
-    /// Whether what was seen, this answer last, was so at one moment: in one group, or the same twice.
-    /// Who may be told of whatever state does not mind.
+    /// Whether the answers, `last` included, show one moment: of one group, or equal in two rounds. Stale reads need
+    /// not.
     fn is_seen(&self, group: GroupId, last: &[u8]) -> bool {
         let once = self.answers.is_empty() || planted(Mutant::LookedAtOnce);
         if once || self.of == Of::Anybody {
@@ -273,7 +273,7 @@ impl Read {
         all(&self.answers, group, last).all(unchanged)
     }
 
-    /// What the answers come to, this one being the last.
+    /// The reply that the answers, `last` included, amount to.
     fn join(&self, group: GroupId, last: &[u8]) -> Result<Reply, Refusal> {
         self.plan.join(
             all(&self.answers, group, last).map(|(of, answer)| (of, unordered_read::part(answer))),

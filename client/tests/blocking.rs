@@ -82,7 +82,7 @@ fn what_the_store_refuses_is_told() {
     let mut client = cluster.client().unwrap();
     client.put("a", "word").unwrap();
     client.put("foo", "1").unwrap();
-    // On both shards, and refused by one of them.
+    // The transaction is on both shards, and one of them refuses it.
     let both = Transaction::default()
         .then(Operation::Increment { key: b"foo".to_vec(), by: 1 })
         .then(Operation::Increment { key: b"a".to_vec(), by: 1 });
@@ -123,12 +123,12 @@ fn many_operations_are_under_way_and_each_has_its_own_reply() {
     let mut pending = Vec::new();
     for n in 0..1_000 {
         let operation = client.submit(&increment(n)).unwrap();
-        // Some are never waited for, and take effect all the same.
+        // Some are never waited for, and take effect nevertheless.
         if n % 3 > 0 {
             pending.push((n, operation));
         }
     }
-    // Not in the order in which they were sent.
+    // Not in the order in which they were submitted.
     for (n, operation) in pending.into_iter().rev() {
         let reply = client.wait(operation).unwrap();
         let [Outcome::Number(number)] = reply.outcomes[..] else { panic!("{reply:?}") };
@@ -152,7 +152,7 @@ fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
                 assert_eq!(after, Duration::from_nanos(1));
                 unknown += 1;
             }
-            // The session's window is full of those.
+            // The session's window is full of operations with unknown outcomes.
             Err(Error::Unavailable { why: Unavailability::NotSent { .. }, sent: false }) => {}
             Err(error) => panic!("{error}"),
         }
@@ -160,7 +160,7 @@ fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
     assert!(unknown > 0);
     let last = client.increment("n", 1).unwrap();
     assert!(last > known, "the session goes on, with 5 s again");
-    // What was sent and is not settled yet may still come.
+    // Messages that were sent and are not settled yet may still take effect.
     let mut other = cluster.client().unwrap();
     drop(client);
     let total = other.increment("n", 0).unwrap();
@@ -242,7 +242,7 @@ fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
     assert_eq!(slow.commit().unwrap(), Commit::Overtaken);
     assert_eq!(two.get("a").unwrap().as_deref(), Some(&b"1"[..]), "nothing was changed");
     assert_eq!(two.get("b").unwrap().as_deref(), Some(&b"quick"[..]));
-    // Reads alone commit too: they must have stood together.
+    // Transactions that only read commit too: their values must have existed together.
     let mut reads = one.begin();
     reads.get("a").unwrap();
     reads.get("b").unwrap();
@@ -280,7 +280,7 @@ fn attempts_on_hot_keys_lose_nothing() {
     let moved = (CLIENTS * TIMES).to_string();
     assert_eq!(client.get("to").unwrap(), Some(moved.clone().into_bytes()));
     assert_eq!(client.get("from").unwrap(), Some(format!("-{moved}").into_bytes()));
-    // Somebody always changes what this one has read.
+    // Another client always changes the value that this one has read.
     let mut other = cluster.client().unwrap();
     let overtaken = client.attempt(3, |transaction| {
         transaction.get("from")?;

@@ -1,4 +1,4 @@
-//! Groups that are full: what is refused is refused by every replica.
+//! Full groups: every replica refuses the same operations.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use skein_client::local::Cluster;
 use skein_client::{Client, Error, Refusal};
 use skein_kvstore::limits::Limits;
 
-/// In group 0 and in group 1, of two.
+/// Tags of keys in group 0 and in group 1, of two groups.
 const TAGS: [&str; 2] = ["{bar}", "{foo}"];
 const VALUE: usize = 1 << 20;
 const LONG: Duration = Duration::from_secs(30);
 
-/// Writes values of a mebibyte to new keys of a group until it is full. Returns how many there are.
+/// Writes values of a mebibyte to new keys of a group until it is full. Returns the number of keys.
 fn fill(client: &mut Client, tag: &str) -> u64 {
     for number in 0.. {
         match client.patch(format!("{tag}{number:02}"), 0, vec![7; VALUE]) {
@@ -32,7 +32,7 @@ fn check(client: &mut Client, filled: [u64; 2]) {
     }
 }
 
-/// Waits until the replicas of each group say that they hold the same.
+/// Waits until the replicas of each group report that they hold the same.
 fn until_equal(cluster: &Cluster, replicas: usize) {
     let started = Instant::now();
     loop {
@@ -54,7 +54,7 @@ fn until_equal(cluster: &Cluster, replicas: usize) {
     }
 }
 
-/// Of four nodes two host one replica, and two host two.
+/// Of four nodes, two host one replica and two host two.
 #[test]
 fn replicas_of_a_full_group_hold_the_same_however_many_their_nodes_host() {
     let limits = Limits { memory_bytes_max: 32 << 20, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! Nodes that die, stand still and come back, as applications see them.
+//! Nodes that die, pause and come back, as applications see them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use skein_client::local::Cluster;
 use skein_client::{Error, GroupId, GroupSet, Operation, SessionKey, Transaction, Unavailability};
 
-/// In group 1 and group 0, of two.
+/// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
 
@@ -39,7 +39,7 @@ fn counting(number: u64) -> Transaction {
     }
 }
 
-/// What is counted in each group after so many of a client's increments.
+/// The counts of both groups after this many increments of a client.
 fn counted(times: u64) -> (i64, i64) {
     let (mut g0, mut g1) = (0, 0);
     for number in 0..times {
@@ -56,7 +56,7 @@ fn assert_counts(cluster: &Cluster, times: impl Iterator<Item = u64>) {
     assert_eq!(client.increment(IN_G1, 0).unwrap(), g1, "nothing lost, nothing applied twice");
 }
 
-/// Three ways to count until told to stop; each returns how often it did.
+/// Three ways to count until `stop` is set; each returns the number of its increments.
 fn count_blocking(cluster: &Cluster, stop: &AtomicBool) -> u64 {
     let mut client = cluster.client().unwrap();
     client.set_timeout(LONG);
@@ -88,7 +88,7 @@ fn count_in_tasks(cluster: &Cluster, stop: &AtomicBool) -> u64 {
     })
 }
 
-/// Of several sessions, each with several operations under way.
+/// Increments of several sessions, each with several operations under way.
 fn count_driven(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
     let mut driver = cluster.driver().unwrap();
     driver.set_timeout(LONG);
@@ -116,7 +116,7 @@ fn count_driven(cluster: &Cluster, stop: &AtomicBool) -> Vec<u64> {
     }
 }
 
-/// Tells the counters to stop when it is dropped.
+/// Stops the counters when it is dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -125,8 +125,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Clients of all kinds count while `fail` happens to the cluster. No operation may fail, and every
-/// one takes effect once.
+/// Clients of all kinds count while `fail` happens to the cluster. No operation may fail, and each takes effect once.
 fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {
@@ -137,7 +136,7 @@ fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
             scope.spawn(|| count_driven(cluster, &stop)),
         ];
         {
-            // Also if what fails is the test.
+            // The counters also stop if the test fails.
             let _stopping = Stop(&stop);
             std::thread::sleep(SHORT);
             fail();
@@ -180,7 +179,7 @@ fn two_of_five_may_be_dead() {
     let cluster = Cluster::builder().nodes(5).replicas(5).start().unwrap();
     count_through(&cluster, || {
         let (one, other) = (cluster.leader_of(0).unwrap(), cluster.leader_of(1).unwrap());
-        // On a machine that is busy elsewhere, one node may have come to lead both.
+        // On a machine that is busy elsewhere, one node may have become the leader of both groups.
         let other = if one == other { (one + 1) % 5 } else { other };
         cluster.kill_node(one).unwrap();
         cluster.kill_node(other).unwrap();
@@ -219,14 +218,14 @@ fn clients_that_come_while_nodes_are_down_are_served() {
     }
 }
 
-/// How an operation ends that group 1 keeps from being answered.
+/// Checks the error of an operation that group 1 does not answer.
 fn assert_stuck(error: &Error) {
     assert_eq!(*error, Error::UnknownOutcome { after: SHORT, silent: group(1) });
     assert!(!error.had_no_effect());
     assert!(error.to_string().contains("{g1}") && error.to_string().contains("skein status"));
 }
 
-/// Five nodes, of which group 1 has replicas on 1, 2 and 3, and group 0 on 0, 1 and 2.
+/// Five nodes: group 1 has replicas on 1, 2 and 3, and group 0 on 0, 1 and 2.
 fn five() -> Cluster {
     Cluster::builder().nodes(5).start().unwrap()
 }
@@ -254,7 +253,7 @@ fn a_group_that_stands_still_is_told_in_time_and_goes_on_by_itself() {
     for node in [1, 2, 3] {
         cluster.resume_node(node).unwrap();
     }
-    // The same clients; what had timed out takes effect, once.
+    // The same clients continue; operations that had timed out take effect, once.
     client.set_timeout(LONG);
     late.set_timeout(LONG);
     let tasks = tasks.with_timeout(LONG);
@@ -293,7 +292,7 @@ fn nothing_is_sent_to_a_group_whose_quorum_is_dead() {
     late.set_timeout(SHORT);
     let why = Unavailability::NoQuorum { groups: group(1), after: SHORT };
     assert_eq!(late.increment(IN_G0, 1), Err(Error::Unavailable { why, sent: false }));
-    // It would have held up the other group for those who have a session.
+    // The new session's first message would have delayed group 0 for clients that have a session.
     client.increment(IN_G0, 1).unwrap();
 }
 
@@ -324,7 +323,7 @@ fn a_node_that_does_not_exist_is_named() {
     let error = cluster.kill_node(3).unwrap_err();
     assert_eq!(error.to_string(), "there is no node 3: the cluster has nodes 0 to 2");
     assert!(cluster.restart_node(9).is_err() && cluster.pause_node(9).is_err());
-    // What has no meaning does no harm.
+    // Requests that have no meaning have no effect.
     cluster.resume_node(0).unwrap();
     cluster.kill_node(2).unwrap();
     cluster.kill_node(2).unwrap();

@@ -1,4 +1,4 @@
-//! Clusters that go away, and how soon their clients say so.
+//! Clusters that go away, and how soon their clients report it.
 
 use std::time::{Duration, Instant};
 

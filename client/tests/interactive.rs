@@ -1,24 +1,24 @@
-//! Interactive transactions of several clients that meet.
+//! Concurrent interactive transactions of several clients.
 
 use std::thread;
 
 use skein_client::local::Cluster;
 use skein_client::{Client, Commit, Error, Interactive, KeyRange, Operation, Transaction};
 
-/// In group 1 and group 0, of two.
+/// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
 
 const TEN: u32 = 10;
 const ONCE: u32 = 1;
 
-/// Makes both keys this value, in one transaction.
+/// Sets both keys to this value, in one transaction.
 fn both(value: &str) -> Transaction {
     let put = |key: &str| Operation::Put { key: key.into(), value: value.into() };
     Transaction::of(put(IN_G1)).then(put(IN_G0))
 }
 
-/// What a body concludes from what it has read.
+/// Conclusions of a body from the values that it has read.
 #[derive(Debug, PartialEq)]
 enum Failure {
     /// Two values that are always written together differ.
@@ -50,7 +50,7 @@ fn an_error_that_rests_on_what_never_was_is_not_returned() {
     });
     assert_eq!((seen, attempts), (Ok(Some(b"new".to_vec())), 2));
 
-    // One that rests on what was is, and nothing is written.
+    // An error that rests on values which existed together is returned, and nothing is written.
     let failed = client.attempt(TEN, |transaction| -> Result<(), Failure> {
         transaction.get(IN_G1)?;
         transaction.get(IN_G0)?;
@@ -86,7 +86,7 @@ fn tasks_are_told_no_error_that_rests_on_what_never_was() {
 
 #[test]
 fn what_two_have_scanned_only_one_may_add_to() {
-    // Write skew by a phantom: each adds what it has not seen, and no key is read or written by both.
+    // Write skew by a phantom: each adds a key that the other has not seen, and no key is read or written by both.
     let cluster = Cluster::builder().groups(3).start().unwrap();
     let (mut one, mut two) = (cluster.client().unwrap(), cluster.client().unwrap());
     let on_call = KeyRange::prefix("on-call:");
@@ -111,7 +111,7 @@ fn what_two_have_scanned_only_one_may_add_to() {
         assert_eq!(first.commit().unwrap(), Commit::Done);
         assert_eq!(second.commit().unwrap(), Commit::Overtaken, "bob{round} came");
     }
-    // A key that goes overtakes as well, and what is beside the range does not.
+    // A deleted key overtakes as well, and a key beside the range does not.
     for (key, overtakes) in [("on-call:ann", true), ("on-duty:ann", false)] {
         let mut scans = one.begin();
         scans.scan(&on_call, 2).unwrap();

@@ -1,8 +1,7 @@
-//! Many clients at once, each reply checked against a model.
+//! Many concurrent clients; a model checks each reply.
 //!
-//! Every transaction also counts on one key, so its reply says where in the order it stands: the
-//! counts are a serial order, and the model must give every reply when it does the transactions in
-//! that order.
+//! Every transaction also counts on one key, so its reply gives its place in the order: the counts are a serial order,
+//! and the model must give every reply when it executes the transactions in that order.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +26,7 @@ fn sixteen_clients_agree_with_one_order() {
                     let mut random = SmallRng::seed_from_u64(seed);
                     let mut done = Vec::new();
                     while done.len() < EACH {
-                        // Several at once on one session, too.
+                        // A session also executes several at once.
                         let few = random.random_range(1..=4);
                         let transactions: Vec<_> =
                             (0..few).map(|_| transaction(&mut random)).collect();

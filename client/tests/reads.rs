@@ -1,5 +1,5 @@
-//! Reads that are not ordered: confirmed, and under leases, as strict as ordered ones; stale ones of what was
-//! written.
+//! Unordered reads: confirmed reads and reads under leases are as strict as ordered ones; stale reads return values
+//! that were written.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use skein_client::local::Cluster;
 use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchronous};
 
-/// In group 1 and group 0, of two.
+/// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
-/// For what takes milliseconds, on a machine that has much else to do.
+/// Timeout for steps that take milliseconds, on a machine with other load.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Those of which a leader answers alone.
+/// Modes in which a leader answers alone.
 const OF_LEADERS: [ReadMode; 2] = [ReadMode::Confirmed, ReadMode::Lease];
 
 fn get(key: &str) -> Operation {
@@ -94,7 +94,7 @@ fn answers_nothing_old(mode: ReadMode) {
                 }
             });
         }
-        // While it stands still, another one leads and answers: it lasts as long as that takes.
+        // While the leader is paused, another one is elected and answers; the pause lasts as long as that takes.
         let more_is_written = || {
             let (from, deadline) = (acknowledged.load(Ordering::SeqCst), Instant::now() + PATIENCE);
             while acknowledged.load(Ordering::SeqCst) < from + 20 {
@@ -161,7 +161,7 @@ fn what_confirms_a_read_takes_nothing_of_followers() {
     let leader = cluster.leader_of(1).unwrap();
     let others = || (0..3).filter(|node| *node != leader);
     others().for_each(|node| cluster.pause_node(node).unwrap());
-    // They stand still when they have ended what they do.
+    // A paused node first finishes its current turn.
     let until = Instant::now() + Duration::from_millis(100);
     while Instant::now() < until {
         assert_eq!(client.get(IN_G1).unwrap().unwrap(), b"1");

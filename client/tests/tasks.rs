@@ -129,7 +129,7 @@ fn attempts_of_many_tasks_on_hot_keys_lose_nothing() {
         }
         assert_eq!(client.increment("to", 0).await.unwrap(), TASKS * TIMES);
         assert_eq!(client.increment("from", 0).await.unwrap(), -TASKS * TIMES);
-        // Somebody always changes what this one has read.
+        // Another client always changes the value that this one has read.
         let overtaken = client
             .attempt(3, async |transaction| {
                 transaction.get("from").await?;
@@ -142,7 +142,7 @@ fn attempts_of_many_tasks_on_hot_keys_lose_nothing() {
     });
 }
 
-/// A future that is polled by hand need not wake anybody.
+/// A waker that does nothing: a future that is polled by hand need not wake a task.
 struct Nothing;
 
 impl Wake for Nothing {
@@ -155,7 +155,7 @@ fn dropped_futures_leave_nothing_stuck() {
     let client = cluster.async_client().unwrap();
     let waker = Waker::from(Arc::new(Nothing));
     let mut context = Context::from_waker(&waker);
-    // Far more than the window: some have been sent when they are dropped, some wait for room.
+    // Far more than the window: some have been sent when they are dropped, and some wait for room.
     for round in 0..20 {
         let mut futures: Vec<_> = (0..200).map(|_| Box::pin(client.increment("n", 1))).collect();
         for future in &mut futures {
@@ -165,7 +165,7 @@ fn dropped_futures_leave_nothing_stuck() {
     }
     let count = block_on(client.increment("n", 0)).unwrap();
     assert!(count <= 4_000, "{count}");
-    // All of the window is free again.
+    // The whole window is free again.
     block_on(async {
         let tasks: Vec<_> = (0..500)
             .map(|_| {

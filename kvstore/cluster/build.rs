@@ -1,4 +1,4 @@
-//! Names the commit this was built from, so that binaries can tell whether they match.
+//! Records the commit of the build, so that binaries can compare their builds.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,11 +12,11 @@ fn git(arguments: &[&str]) -> Option<String> {
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=SKEIN_COMMIT");
-    // A packager who builds from an archive can say which commit it is.
+    // A packager who builds from an archive can set the commit.
     let named = std::env::var("SKEIN_COMMIT").ok().filter(|name| !name.is_empty());
     let commit = named.or_else(|| {
-        // The log of HEAD grows with each commit and each checkout. In a worktree it has a file of
-        // its own; a path that does not exist would make cargo build this again every time.
+        // The log of HEAD grows with each commit and each checkout, and a worktree has its own. A path that does not
+        // exist would make cargo rebuild every time.
         for file in ["HEAD", "logs/HEAD"] {
             if let Some(path) = git(&["rev-parse", "--git-path", file])
                 && Path::new(&path).exists()
@@ -24,7 +24,7 @@ fn main() {
                 println!("cargo::rerun-if-changed={path}");
             }
         }
-        // A repository around an unpacked archive is somebody else's.
+        // An archive may have been unpacked inside an unrelated repository.
         git(&["ls-files", "--error-unmatch", "build.rs"])?;
         git(&["rev-parse", "--short=12", "HEAD"])
     });

@@ -21,14 +21,14 @@ use crate::driver::{Driver, SessionKey, Shape};
 use crate::error::{Error, Unavailability};
 use crate::reads::ReadMode;
 
-/// The longest that the thread sleeps. Replicas and clients wake it before.
+/// Maximum time that the thread sleeps. Replicas and clients wake it earlier.
 const NAP_MAX: Duration = Duration::from_millis(500);
-/// Alarms that may be set before those without a listener are looked for.
+/// Alarms that may be set before those whose receivers are gone are removed.
 const ALARMS_MIN: usize = 256;
 
-/// The thread, as its clients hold it. It ends when the last of them lets go.
+/// Handle of the thread, shared by its clients. The thread ends when the last client drops it.
 pub(crate) struct Io {
-    /// The one in which it runs: its children have no such thread.
+    /// The process that runs the thread: a forked child has no such thread.
     process: Process,
     commands: Sender<Command>,
     told: Arc<Told>,
@@ -37,12 +37,12 @@ pub(crate) struct Io {
     sessions: AtomicU64,
 }
 
-/// What the thread must see before it sleeps.
+/// State that the thread checks before it sleeps.
 #[derive(Default)]
 struct Told {
     /// Commands that were sent and not taken yet.
     commands: AtomicUsize,
-    /// Nobody will send another.
+    /// No further command will be sent.
     abandoned: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ pub(super) enum Command {
         session: u64,
     },
     Submit(Box<Call>),
-    /// Ring at that time, unless nobody listens any more.
+    /// Send to `ring` at that time, unless its receiver is gone.
     Alarm {
         at: Instant,
         ring: oneshot::Sender<()>,
     },
-    /// Whether the cluster is still the one that was connected to, and runs.
+    /// Whether the cluster that was connected to still runs in its directory.
     Check {
         answer: oneshot::Sender<bool>,
     },
@@ -73,7 +73,7 @@ pub(super) struct Call {
     pub(super) deadline: Instant,
     pub(super) timeout: Duration,
     pub(super) answer: oneshot::Sender<Result<Reply, Error>>,
-    /// Given back when the operation has ended.
+    /// Released when the operation has ended.
     pub(super) room: OwnedSemaphorePermit,
 }
 
@@ -89,7 +89,7 @@ impl Io {
             let made = found.and_then(|found| Ok((Driver::to(&found)?, found.manifest.cluster)));
             let (mut driver, cluster) = match made {
                 Ok(made) => made,
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 Err(error) => return drop(report.send(Err(error))),
             };
             let current = move || {
@@ -125,10 +125,10 @@ impl Io {
         &self.shape
     }
 
-    /// Opens a session. What it is called is decided here, so that nobody need wait for it.
+    /// Opens a session. Its number is chosen here, so that the caller need not wait for it.
     pub(super) fn open(&self) -> u64 {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed);
-        // If the thread has ended, the session's first operation says so.
+        // If the thread has ended, the session's first operation reports it.
         let _ = self.tell(Command::Open { session });
         session
     }
@@ -147,7 +147,7 @@ impl Io {
         self.waker.lock().unwrap_or_else(PoisonError::into_inner).wake();
     }
 
-    /// What it means for an operation that the thread is gone: it ends early only by a panic.
+    /// The error of an operation if the thread has ended, which happens early only by a panic.
     #[expect(clippy::unused_self, reason = "it speaks of this thread")]
     pub(super) fn ended(&self) -> Error {
         let why = Unavailability::Fabric("the client's thread has ended".to_owned());
@@ -178,7 +178,7 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {
     thread.map(drop).map_err(|error| ConnectError::Thread(error.to_string()))
 }
 
-/// The thread's end of the commands.
+/// The thread's end of the commands' channel.
 struct Inbox {
     received: Receiver<Command>,
     told: Arc<Told>,
@@ -252,7 +252,7 @@ impl Thread {
             Command::Submit(call) => self.submit(*call),
             Command::Alarm { at, ring } => {
                 if self.alarms.len() >= self.alarms_max {
-                    // Those that nobody waits for any more must not pile up.
+                    // Alarms whose receivers are gone must not pile up.
                     self.alarms.retain(|_, ring| !ring.is_closed());
                     self.alarms_max = 2 * self.alarms.len().max(ALARMS_MIN);
                 }
@@ -260,7 +260,7 @@ impl Thread {
                 self.alarms.insert((at, self.alarms_set), ring);
             }
             Command::Check { answer } => {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = answer.send((self.current)());
             }
             Command::Close { session } => {
@@ -295,11 +295,11 @@ impl Thread {
         let polled = self.driver.poll(&mut |ticket, result| {
             if let Some((answer, room)) = calls.remove(&ticket.number) {
                 drop(room);
-                // A future that was dropped wants no answer.
+                // The future may have been dropped.
                 let _ = answer.send(result);
             }
         });
-        // After an error nothing is under way, and submitting says why.
+        // After an error nothing is under way, and the next operation reports the error.
         polled.unwrap_or(false)
     }
 

@@ -1,7 +1,7 @@
-//! The client for tasks: each call is a future, and any number may be under way.
+//! The client for tasks: each call is a future, and any number of them may be under way.
 //!
-//! One thread per process and cluster does the waiting for all clients of that cluster; the
-//! runtime's threads never spin and never block. Futures work on any runtime.
+//! One thread per process and cluster waits for all clients of that cluster; the runtime's threads never spin and never
+//! block. Futures work on any runtime.
 
 mod io;
 
@@ -23,11 +23,10 @@ use crate::reads::ReadMode;
 pub(crate) use io::Io;
 use io::{Call, Command};
 
-/// One session, shared by its clones. Cheap to clone, and to share among tasks.
+/// One session, shared by its clones. It is cheap to clone, and to share among tasks.
 ///
-/// At most a window of operations (`tuning.window`) is under way; further ones wait for room.
-/// Dropping a future does not take its operation back: it takes effect or not, and its reply is
-/// dropped.
+/// At most a window of operations (`tuning.window`) is under way; further ones wait for room. Dropping a future does
+/// not cancel its operation: it takes effect or not, and its reply is dropped.
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -60,13 +59,13 @@ struct Session {
     window: Arc<Semaphore>,
 }
 
-/// The threads of this process, by the directory of their cluster.
+/// The clients' threads of this process, by the directory of their cluster.
 static SHARED: Mutex<Vec<(PathBuf, Weak<Io>)>> = Mutex::const_new(Vec::new());
 
 impl Client {
     /// A client of the cluster that runs in `dir`, with a session of its own.
     pub async fn connect(dir: impl AsRef<Path>) -> Result<Self, ConnectError> {
-        // A path that cannot be made absolute is refused by the directory, with a reason.
+        // The directory refuses a path that cannot be made absolute, with a reason.
         let dir = std::path::absolute(dir.as_ref()).unwrap_or_else(|_| dir.as_ref().to_owned());
         let mut shared = SHARED.lock().await;
         shared.retain(|(_, io)| io.strong_count() > 0);
@@ -90,7 +89,7 @@ impl Client {
         Self { session, timeout: TIMEOUT_DEFAULT, read_mode: ReadMode::default() }
     }
 
-    /// The same session, with another time-out for operations; [`TIMEOUT_DEFAULT`] to begin with.
+    /// The same session, with another timeout for operations; it is [`TIMEOUT_DEFAULT`] initially.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -104,7 +103,7 @@ impl Client {
         Self { timeout, ..self.clone() }
     }
 
-    /// The same session, with operations that only read done in another way.
+    /// The same session, with another mode for operations that only read.
     ///
     /// ```
     /// # use skein_client::{Error, ReadMode, asynchronous::Client};
@@ -117,12 +116,12 @@ impl Client {
         Self { read_mode, ..self.clone() }
     }
 
-    /// The shape of the cluster, as the driver was told it.
+    /// The shape of the cluster.
     pub fn shape(&self) -> &Shape {
         self.session.io.shape()
     }
 
-    /// How operations that only read are done.
+    /// Mode of operations that only read.
     pub fn read_mode(&self) -> ReadMode {
         self.read_mode
     }
@@ -200,7 +199,7 @@ impl Client {
         operations::length(self.one(Operation::Patch { key, offset, bytes }).await?)
     }
 
-    /// The next page of `range`, at most `limit` pairs: one atomic look over all shards.
+    /// The next page of `range`, at most `limit` pairs, read atomically over all shards.
     pub async fn scan(&self, range: &KeyRange, limit: u32) -> Result<Page, Error> {
         operations::page(self.transact(&range.scan(limit)).await?)
     }
@@ -220,7 +219,7 @@ impl Client {
         Pairs { client: self.clone(), rest: Some(range), page, read: Vec::new().into_iter() }
     }
 
-    /// Does `transaction` and returns its reply.
+    /// Executes `transaction` and returns its reply.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Reply, Error> {
         let deadline = far(Instant::now(), self.timeout);
         let plan = self.session.io.shape().plan(transaction)?;
@@ -232,11 +231,11 @@ impl Client {
         answered.await.unwrap_or_else(|_| Err(self.session.io.ended()))
     }
 
-    /// Returns after that time.
+    /// Waits for that time.
     pub(crate) async fn sleep(&self, time: Duration) -> Result<(), Error> {
         let (ring, rung) = oneshot::channel();
         self.session.io.tell(Command::Alarm { at: far(Instant::now(), time), ring })?;
-        // A thread that has ended rings nobody, and the next operation says so.
+        // If the thread has ended, the alarm does not ring, and the next operation reports it.
         let _ = rung.await;
         Ok(())
     }
@@ -245,7 +244,7 @@ impl Client {
         self.transact(&Transaction::of(operation)).await
     }
 
-    /// Room in the session's window, before `deadline`.
+    /// Waits until `deadline` for room in the session's window.
     async fn room(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Error> {
         let window = &self.session.window;
         if let Ok(room) = Arc::clone(window).try_acquire_owned() {
@@ -263,7 +262,7 @@ impl Client {
     }
 }
 
-/// So long after `now`; of what is too long for the clock, some years.
+/// `now + time`, or `now` and 30 years if the clock cannot represent that.
 fn far(now: Instant, time: Duration) -> Instant {
     const YEARS: Duration = Duration::from_hours(30 * 365 * 24);
     now.checked_add(time).unwrap_or_else(|| now + YEARS)

@@ -94,7 +94,7 @@ fn what_is_not_read_is_changed_without_a_guard() {
     let append = Operation::Append { key: b"log".to_vec(), value: b"ab".to_vec() };
     assert_eq!(commit.then, [increment, append]);
 
-    // Once it is read, it is guarded, and the transaction sees its own changes.
+    // Once the key is read, it is guarded, and the transaction sees its own changes.
     assert_eq!(draft.get("count"), Ok(None), "the cluster is to be asked");
     assert_eq!(text(&draft.saw("count", value(Some(("10", 4)))).unwrap()), Some("15"));
     draft.increment("count", 1).unwrap();
@@ -149,7 +149,7 @@ fn a_scan_shows_the_transaction_s_own_writes_and_guards_what_was_there() {
     assert_eq!((&key[..], end.as_deref()), (&b"a"[..], Some(&b"g"[..])), "as far as the page");
     assert_eq!(held.iter().map(|held| held.pairs).sum::<u32>(), 4, "without its own writes");
 
-    // What has no room in the page is the next one's.
+    // Pairs that find no room in the page belong to the next page.
     let seen = draft.saw_page(&range("a", "z"), 2, page(&there[..2], Some("d"))).unwrap();
     assert_eq!((texts(&seen), seen.next.as_deref()), (expected[..2].to_vec(), Some(&b"d"[..])));
     let seen = draft.saw_page(&range("a", "c"), 1, page(&there[..1], None)).unwrap();

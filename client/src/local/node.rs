@@ -1,4 +1,4 @@
-//! A node inside this process: its engines' threads, and the ways in which it can fail.
+//! A node inside this process: its engine threads, and the ways in which it can fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,13 +15,13 @@ use skein_node::engine::{self, Control, EngineStatus};
 use super::StartError;
 use crate::driver::Shape;
 
-/// How long an engine may take to say what it is doing.
+/// Time that an engine may take to report its status.
 const STATUS_MAX: Duration = Duration::from_secs(1);
 
-/// One of the cluster's nodes.
+/// A node of the cluster.
 pub(super) struct Node {
     number: u16,
-    /// How often it was started before.
+    /// Number of earlier starts.
     incarnation: u32,
     engines: Vec<RunningEngine>,
     paused: bool,
@@ -29,7 +29,7 @@ pub(super) struct Node {
 
 struct RunningEngine {
     control: Control,
-    /// It is to end as if it were killed.
+    /// The engine is to end as if it were killed.
     killed: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -79,7 +79,7 @@ impl Node {
         Ok(RunningEngine { control, killed, thread })
     }
 
-    /// Ends its engines without a word to anybody, between two turns.
+    /// Ends its engines between two turns, without sending anything.
     pub(super) fn kill(&mut self) {
         for engine in &self.engines {
             engine.killed.store(true, Ordering::SeqCst);
@@ -101,7 +101,7 @@ impl Node {
         self.paused = false;
     }
 
-    /// Keeps its engines from turning, or lets them go on.
+    /// Pauses its engines, or lets them continue.
     pub(super) fn pause(&mut self, pause: bool) {
         for engine in &mut self.engines {
             engine.control.pause(pause);
@@ -109,7 +109,7 @@ impl Node {
         self.paused = pause && !self.engines.is_empty();
     }
 
-    /// What its engines are doing, if they turn.
+    /// Status of its engines, unless they are paused.
     pub(super) fn status(&mut self) -> Vec<EngineStatus> {
         if self.paused {
             return Vec::new();

@@ -19,7 +19,7 @@ struct World {
 }
 
 impl World {
-    /// Two groups; the session's first message, 1, is out.
+    /// Two groups, and a session whose first message, 1, was sent.
     fn opening() -> Self {
         let (mut operations, slots) = (PendingOperations::default(), SlotMap::even(2));
         operations.opening(KEY, Plan::open(&slots));
@@ -64,7 +64,7 @@ impl World {
         self.operations.next(KEY, GroupSet::EMPTY).map(|(_, plan)| plan)
     }
 
-    /// Multicasts what is next.
+    /// Multicasts the first operation in the queue.
     fn send(&mut self, sequence: u64) {
         self.operations.sent(KEY, Next::Operation(0), sequence);
     }
@@ -96,7 +96,7 @@ fn refused(refusal: &Refusal) -> Vec<u8> {
     part.bytes().to_vec()
 }
 
-// By `slots_are_those_of_redis_cluster`: the upper half of the hash slots, and the lower.
+// According to `slots_are_those_of_redis_cluster`: one is in the upper half of the hash slots, one in the lower.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
 

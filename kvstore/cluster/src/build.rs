@@ -1,18 +1,18 @@
-//! Which Skein this is.
+//! Version and commit of this build.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A version and the commit it was built from. Programs that share memory must be of one build:
-/// the layout of that memory is not a public format.
+/// A version and the commit it was built from. Processes that share memory must be of the same build, because the
+/// memory layout is not a public format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build<S = String> {
-    /// The format of what lies in memory and in a cluster's directory.
+    /// Version of the layout of shared memory and of a cluster's directory.
     pub format: u32,
-    /// As in `Cargo.toml`.
+    /// From `Cargo.toml`.
     pub version: S,
-    /// The commit, or `unknown`.
+    /// Commit hash, or `unknown`.
     pub commit: S,
 }
 
@@ -21,12 +21,12 @@ pub const BUILD: Build<&'static str> =
     Build { format: 1, version: env!("CARGO_PKG_VERSION"), commit: env!("SKEIN_COMMIT") };
 
 impl Build<&'static str> {
-    /// `0.1.0 (8761cc0d2f3a)`
+    /// Version and commit: `0.1.0 (8761cc0d2f3a)`.
     pub const fn text(&self) -> &'static str {
         concat!(env!("CARGO_PKG_VERSION"), " (", env!("SKEIN_COMMIT"), ")")
     }
 
-    /// Itself, to be stored.
+    /// An owned copy, for serialization.
     pub fn owned(&self) -> Build {
         Build { format: self.format, version: self.version.into(), commit: self.commit.into() }
     }

@@ -1,9 +1,9 @@
 //! The right to start or to clear a cluster in a directory.
 //!
-//! **Invariant (nothing is left, nothing else is taken).** A file of ours is made only after the
-//! manifest that names it, and the manifest goes after all of them. So whoever finds a manifest and
-//! no live node knows what to remove, whenever its predecessors were killed; and a file with one of
-//! our names but without a manifest is somebody else's.
+//! **Invariant (nothing remains, nothing foreign is removed).** Apart from the lock, a file of a cluster is created
+//! after the manifest and removed before it. So a process that finds a manifest and no live node knows what to remove,
+//! whenever earlier processes were killed. A file with one of the cluster's file names but without a manifest is
+//! foreign.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -26,27 +26,27 @@ use crate::lock::{self, Lock};
 use crate::regions::{self, Regions};
 use crate::shared::{self, Shared};
 
-/// How long a killed process may take to let go of what it held.
+/// Time that a killed process may take to release its locks.
 const DEATH_WITHIN: Duration = Duration::from_secs(1);
 const DEATH_POLL: Duration = Duration::from_millis(10);
 
-/// A directory whose lock we hold: nobody else starts or stops a cluster there.
+/// A directory whose lock this process holds: no other process starts or stops a cluster there.
 #[derive(Debug)]
 pub struct Claim {
     directory: Directory,
     lock: Lock,
-    /// The directories that we, or those before us, made.
+    /// Directories created for the cluster, by this process or by earlier ones.
     made: Vec<PathBuf>,
-    /// Kept from being taken for abandoned while no node holds it yet.
+    /// Held so that the shared memory does not count as abandoned before a node holds it.
     regions: Option<Regions>,
     kept: Option<KeptFiles>,
-    /// The manifest cannot be read, and is to go with the rest.
+    /// The manifest cannot be parsed and is removed with the other files.
     damaged: bool,
 }
 
 impl Directory {
-    /// Claims the directory for a new cluster. What a dead one left is removed; a live one, or one
-    /// that is being started or stopped, is an error that names its processes.
+    /// Claims the directory for a new cluster and removes the remains of a dead one. If a cluster runs there or is
+    /// being started or stopped, the error names its processes.
     pub fn claim_new(&self) -> Result<Claim, DirectoryError> {
         let made = make_directories(self.path())?;
         let mut claim = match self.claim("up", made.clone()) {
@@ -58,13 +58,13 @@ impl Directory {
         };
         match claim.sweep() {
             Ok(()) => Ok(claim),
-            // The lock file belongs to those who run the cluster.
+            // The processes of the running cluster use the lock file.
             Err(error @ (DirectoryError::InUse { .. } | DirectoryError::Removed { .. })) => {
                 let _ = claim.lock.release();
                 Err(error)
             }
             Err(error) => {
-                // What keeps us from starting matters more than what goes wrong now.
+                // The first error matters more than a failure to clean up.
                 let _ = claim.lock.remove();
                 remove_directories(&made);
                 Err(error)
@@ -72,14 +72,14 @@ impl Directory {
         }
     }
 
-    /// Claims what is left of a cluster, to clear it. Its nodes may still be running.
+    /// Claims the remains of a cluster in order to clear them. Its nodes may still be running.
     pub fn claim_old(&self) -> Result<Claim, DirectoryError> {
         let made = self.manifest()?.made;
         self.claim("down", made)
     }
 
-    /// Claims a directory whose manifest is damaged, to clear it. There must be other files of a
-    /// cluster: a manifest alone may be a stranger's file of that name.
+    /// Claims a directory whose manifest is damaged, to clear it. There must be other files of a cluster: a manifest
+    /// alone may be a foreign file of that name.
     pub fn claim_damaged(&self) -> Result<Claim, DirectoryError> {
         let damage = match self.manifest() {
             Err(error @ DirectoryError::Damaged { .. }) => error,
@@ -94,8 +94,7 @@ impl Directory {
         Ok(claim)
     }
 
-    /// How many nodes the cluster has, going by the names of its files: for one whose manifest cannot
-    /// be read.
+    /// Number of nodes according to the file names, for a cluster whose manifest cannot be read.
     pub fn nodes_by_files(&self) -> Result<u16, DirectoryError> {
         let number = |file: &PathBuf| {
             let name = file.file_name()?.to_str()?;
@@ -104,7 +103,7 @@ impl Directory {
         Ok(files_of(self.path())?.iter().filter_map(number).max().map_or(0, |last| last + 1))
     }
 
-    /// Claims a cluster that others have started, to supervise it. Who does so already is an error.
+    /// Claims a cluster that other processes have started, to supervise it. Fails if another process supervises it.
     pub fn claim_running(&self) -> Result<Claim, DirectoryError> {
         let manifest = self.manifest()?;
         manifest.check_build(self)?;
@@ -142,7 +141,7 @@ impl Directory {
                 damaged: false,
             }),
             Err(holder) => {
-                // Where the directory was removed, some may have made their files anew, and others not yet.
+                // If the directory was removed, some processes may have created their files again, and others not yet.
                 let strays = self.strays();
                 let mut holders = self.holders(holder);
                 let found: BTreeSet<u32> = holders.iter().map(|holder| holder.pid).collect();
@@ -152,18 +151,17 @@ impl Directory {
         }
     }
 
-    /// The processes of the cluster here, whether they are found by files that are there, or by files
-    /// that were removed.
+    /// The processes of the cluster, found by existing files or by removed ones.
     fn everybody(&self) -> Vec<lock::Holder> {
         let mut all = self.strays();
-        // A process that makes its file anew in between would be found by both.
+        // A process that creates its file again between the two searches is found by both.
         let found: BTreeSet<u32> = all.iter().map(|holder| holder.pid).collect();
         all.extend(self.holders(None).into_iter().filter(|it| !found.contains(&it.pid)));
         all.sort_by(|one, other| one.role.cmp(&other.role));
         all
     }
 
-    /// Everybody who runs something of the cluster here.
+    /// `keeper` and the processes that run nodes.
     fn holders(&self, keeper: Option<lock::Holder>) -> Vec<lock::Holder> {
         let nodes = self.manifest().map_or(0, |manifest| manifest.nodes);
         let nodes = (0..nodes).filter_map(|node| {
@@ -175,13 +173,13 @@ impl Directory {
 }
 
 impl Claim {
-    /// The directory.
+    /// The claimed directory.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Writes down a new cluster: its manifest, its configuration, and a directory for its shared
-    /// memory. Tells `warn` what is not as asked for.
+    /// Creates the files of a new cluster: its manifest, its configuration, and a directory for its shared memory.
+    /// Passes problems that do not prevent a start to `warn`.
     pub fn lay_out(
         &mut self,
         config: &ClusterConfig,
@@ -196,7 +194,7 @@ impl Claim {
                 regions::check_room(&root, &Footprint::of(config), warn)?;
                 regions::path(&root, &cluster)
             }
-            // What is shared is in the memory of each process.
+            // These fabrics have no directory of shared memory.
             FabricKind::Tcp | FabricKind::Verbs => self.directory.path().to_owned(),
         };
         let manifest = Manifest {
@@ -206,7 +204,7 @@ impl Claim {
             nodes: config.topology.nodes,
             made: self.made.clone(),
         };
-        // Names of directories need not be text.
+        // A path that is not UTF-8 cannot be written as JSON.
         let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
             failed("write the manifest for", self.directory.path())(error.into())
         })?;
@@ -216,7 +214,7 @@ impl Claim {
             FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
         });
         for node in 0..manifest.nodes {
-            // A node makes none of these: it finds them gone when the cluster was cleared meanwhile.
+            // A node creates none of these: if they are missing, the cluster was cleared meanwhile.
             self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
             self.write(&format!("node{node}.identity"), &identity::draw(0))?;
             self.write(&format!("node{node}.lock"), "")?;
@@ -225,17 +223,17 @@ impl Claim {
         Ok(manifest)
     }
 
-    /// Says that the cluster is being stopped: no client connects and no node starts any more.
+    /// Marks the cluster as being stopped: no client connects and no node starts from now on.
     pub fn stopping(&mut self) -> Result<(), DirectoryError> {
         self.sign("down")
     }
 
-    /// Says that from now on its nodes are supervised, from the background.
+    /// Marks its nodes as supervised from the background.
     pub fn supervising(&mut self) -> Result<(), DirectoryError> {
         self.sign("supervisor")
     }
 
-    /// Says that we stay with the cluster and start nothing again that has died.
+    /// Marks this process as one that stays with the cluster and restarts no node.
     pub fn looking_on(&mut self) -> Result<(), DirectoryError> {
         self.sign("onlooker")
     }
@@ -245,13 +243,13 @@ impl Claim {
         self.lock.sign(role).map_err(failed("write", &path))
     }
 
-    /// Lets go of the directory and leaves the cluster running there.
+    /// Releases the directory and leaves the cluster running.
     pub fn leave(self) -> Result<(), DirectoryError> {
         let path = self.directory.path().join(LOCK);
         self.lock.release().map_err(failed("unlock", &path))
     }
 
-    /// Removes everything of the cluster. None of its nodes may be running.
+    /// Removes all files of the cluster. None of its nodes may be running.
     pub fn clear(mut self) -> Result<(), DirectoryError> {
         self.clear_cluster()?;
         self.lock.remove().map_err(failed("remove", &self.directory.path().join(LOCK)))?;
@@ -259,7 +257,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Makes sure that nothing runs here, and removes what a dead cluster left.
+    /// Checks that no cluster runs here, and removes the remains of a dead one.
     fn sweep(&mut self) -> Result<(), DirectoryError> {
         match self.directory.manifest() {
             Ok(manifest) => {
@@ -268,7 +266,7 @@ impl Claim {
                     let dir = self.directory.path().to_owned();
                     return Err(DirectoryError::InUse { dir, holders });
                 }
-                // What it made is ours to remove now.
+                // The directories of the dead cluster are removed with those of this one.
                 let ours = std::mem::take(&mut self.made);
                 self.made = manifest.made;
                 self.made.extend(ours);
@@ -276,7 +274,7 @@ impl Claim {
             }
             Err(DirectoryError::NoCluster { .. }) => {
                 if !self.directory.strays().is_empty() {
-                    // Either they end, or they make the directory anew.
+                    // These processes either end or create the directory again.
                     let holders = await_none(|| self.directory.everybody());
                     if holders.is_empty() {
                         return self.sweep();
@@ -296,9 +294,9 @@ impl Claim {
     fn clear_cluster(&mut self) -> Result<(), DirectoryError> {
         match self.directory.manifest() {
             Ok(manifest) => regions::remove(&manifest)?,
-            // Never laid out, or cleared up to here before.
+            // Never laid out, or already cleared up to this point.
             Err(DirectoryError::NoCluster { .. }) => {}
-            // Its shared memory is removed as that of others is whose directories are gone.
+            // The path of its shared memory is unknown: all abandoned shared memory is removed.
             Err(DirectoryError::Damaged { .. }) if self.damaged => regions::sweep_abandoned(),
             Err(error) => return Err(error),
         }
@@ -308,15 +306,14 @@ impl Claim {
         remove_file(&self.directory.path().join(MANIFEST))
     }
 
-    /// Writes a file whole, or not at all.
+    /// Writes a file atomically.
     fn write(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
         let path = self.directory.path().join(name);
         files::replace(&path, text).map_err(failed("write", &path))
     }
 
-    /// To be called about once a second by who stays with a running cluster: makes anew what was
-    /// removed from its directory, the files of nodes that do not run included. Nodes that run do so
-    /// for theirs.
+    /// Creates files again that were removed from the directory, those of nodes that do not run included. Running nodes
+    /// restore their own files. The process that stays with a running cluster calls this about once a second.
     pub fn keep(&mut self) -> Result<Kept, DirectoryError> {
         let kept = match &mut self.kept {
             Some(kept) => kept,
@@ -335,7 +332,7 @@ impl Claim {
                 Ok(()) => restored = true,
                 Err(error) => {
                     return match lock::holder(&path) {
-                        // An `up` that finds the cluster running lets go of it again.
+                        // An `up` that finds the cluster running releases the lock again.
                         Some(holder) if holder.role == "up" => Ok(Kept::Whole),
                         Some(holder) => Ok(Kept::Taken(holder)),
                         None => Err(failed("lock", &path)(error)),
@@ -350,32 +347,32 @@ impl Claim {
     }
 }
 
-/// What came of [keeping](Claim::keep) a directory.
+/// Outcome of [keeping](Claim::keep) a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Nothing was missing.
     Whole,
-    /// Something was, and is there again.
+    /// Missing files were created again.
     Restored,
-    /// The directory is another process's by now, which may be stopping the cluster.
+    /// Another process holds the directory, and may be stopping the cluster.
     Taken(lock::Holder),
 }
 
-/// What is needed to make files of a running cluster anew.
+/// State from which the files of a running cluster are created again.
 #[derive(Debug)]
 struct KeptFiles {
     shared: Shared,
     nodes: u16,
-    /// How often each node was started, when that was last seen.
+    /// Last number of starts read for each node.
     incarnations: BTreeMap<u16, u32>,
-    /// What says who each node is.
+    /// Last valid content of each node's identity file.
     identities: BTreeMap<u16, String>,
-    /// Nodes that lacked files the last time.
+    /// Nodes whose files were missing at the last check.
     missing: BTreeSet<u16>,
 }
 
 impl KeptFiles {
-    /// Makes the files of a node anew that has not done so itself since the last time.
+    /// Creates the missing files of a node again if they were already missing at the last check.
     fn restore_node(&mut self, directory: &Directory, node: u16) -> Result<bool, DirectoryError> {
         let (incarnation, lock) = (directory.node_incarnations(node), directory.node_lock(node));
         if let Ok(incarnations) = directory.incarnations(node) {
@@ -397,7 +394,7 @@ impl KeptFiles {
             return Ok(false);
         };
         if shared::is_missing(&incarnation) {
-            // One more, in case that an incarnation has begun which was not seen.
+            // One more, in case an incarnation has begun since the last check.
             let text = format!("{}\n", incarnations + 1);
             files::replace(&incarnation, &text).map_err(failed("write", &incarnation))?;
         }
@@ -413,8 +410,8 @@ impl KeptFiles {
     }
 }
 
-/// Asks again for a while until nobody is left: a process that was killed a moment ago may still be
-/// giving its memory back.
+/// Polls until `holders` is empty or `DEATH_WITHIN` has passed: a process that was killed a moment ago may still be
+/// releasing its memory.
 fn await_none(holders: impl Fn() -> Vec<lock::Holder>) -> Vec<lock::Holder> {
     let deadline = Instant::now() + DEATH_WITHIN;
     loop {
@@ -426,7 +423,7 @@ fn await_none(holders: impl Fn() -> Vec<lock::Holder>) -> Vec<lock::Holder> {
     }
 }
 
-/// The files in `dir` with names of ours, other than the manifest and the lock.
+/// Files in `dir` with the file names of a cluster, other than the manifest and the lock.
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     let listed = fs::read_dir(dir).map_err(failed("list", dir))?;
     let mut files = Vec::new();
@@ -439,9 +436,9 @@ fn files_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     Ok(files)
 }
 
-/// Whether a file of that name is ours to remove: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, earlier parts of logs, and
-/// what we had begun to write of them.
+/// Whether a file of this name belongs to a cluster: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
+/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, rotated logs, and unfinished writes
+/// of them.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
@@ -455,7 +452,7 @@ fn is_ours(name: &OsStr) -> bool {
         || begun.is_some_and(|name| [MANIFEST, CONFIG].contains(&name))
 }
 
-/// Makes `path` and what is missing above it, for this user alone. Returns what was made.
+/// Creates `path` and its missing parents, for this user alone. Returns the directories that it created.
 fn make_directories(path: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     let missing = path.ancestors().take_while(|path| fs::symlink_metadata(path).is_err());
     let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
@@ -478,10 +475,10 @@ fn make_directories(path: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     }
 }
 
-/// Removes those that are empty, innermost first.
+/// Removes the directories that are empty, innermost first.
 fn remove_directories(made: &[PathBuf]) {
     for dir in made.iter().rev() {
-        // One that holds anything is not only ours.
+        // A directory that is not empty holds foreign files.
         let _ = fs::remove_dir(dir);
     }
 }

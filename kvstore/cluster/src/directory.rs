@@ -1,19 +1,21 @@
-//! What a cluster keeps in its directory, and who may do what there.
+//! A cluster's directory: its files, and which process may change them.
 //!
 //! ```text
-//! DIR/cluster.json      the manifest: which build, where the shared memory is, what to remove
-//! DIR/cluster.toml      the configuration in effect
-//! DIR/lock              held while the cluster is started or stopped, and by who supervises it
-//! DIR/node0.lock …      held by the running node
-//! DIR/node0.incarnation …      how often it has been started
-//! DIR/node0.sock …      its admin interface (docs/admin.md)
-//! DIR/node0.log …       what it has to say
-//! DIR/supervisor.log    what a supervisor in the background has to say
-//! DIR/….log.1           the earlier part of a log
+//! DIR/cluster.json         the manifest: which build, where the shared memory is, what to remove
+//! DIR/cluster.toml         the configuration in effect
+//! DIR/lock                 held while the cluster is started or stopped, and by its supervisor
+//! DIR/node0.lock …         held by the running node
+//! DIR/node0.incarnation …  how often it has been started
+//! DIR/node0.identity …     how often its host was replaced, and a random number
+//! DIR/node0.peers …        the processes of other nodes that it has met
+//! DIR/node0.sock …         its admin interface (docs/admin.md)
+//! DIR/node0.log …          its log
+//! DIR/supervisor.log       the log of a supervisor in the background
+//! DIR/….log.1              the earlier part of a log
 //! ```
 //!
-//! Whether something runs is told by locks, which the kernel releases when a process ends, and never
-//! by process ids alone. Files with other names are not ours and stay.
+//! A lock shows whether a process runs, because the kernel releases it when the process ends; a process id alone proves
+//! nothing. Files with other names are foreign and are never removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,15 +33,13 @@ use crate::lock::{self, Holder};
 use crate::network::{self, NetworkError, Who};
 use crate::{BUILD, Build};
 
-/// The file that says which cluster it is.
 pub(crate) const MANIFEST: &str = "cluster.json";
-/// The file with the cluster's configuration.
 pub(crate) const CONFIG: &str = "cluster.toml";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUPERVISOR_LOG: &str = "supervisor.log";
 
-/// The directory if none is named: `$XDG_STATE_HOME/skein/default`, else
-/// `$HOME/.local/state/skein/default`, else one of this user's in the temporary directory.
+/// The default directory: `$XDG_STATE_HOME/skein/default`, else `$HOME/.local/state/skein/default`, else a directory of
+/// this user in the temporary directory.
 pub fn default_path() -> PathBuf {
     let absolute = |name| {
         let value = std::env::var_os(name)?;
@@ -61,42 +61,38 @@ pub struct Directory {
     path: PathBuf,
 }
 
-/// What every file in the directory belongs to.
+/// Identification of the cluster to which the files of a directory belong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The build that made it. No other may join.
+    /// Build that created the cluster. No other build may join.
     pub build: Build,
-    /// The cluster's name: 16 hexadecimal digits, drawn at random.
+    /// From `network.cluster`, or else 16 hexadecimal digits drawn at random.
     pub cluster: String,
-    /// Where its shared memory is; on a network there is none, and this is the directory itself.
+    /// Directory of the shared memory; the cluster's directory itself on a network.
     pub regions: PathBuf,
-    /// How many nodes it has.
     pub nodes: u16,
-    /// The directories that were made for it, outermost first. They go with it, if they are empty.
+    /// Directories created for the cluster, outermost first. They are removed with it if they are empty.
     pub made: Vec<PathBuf>,
 }
 
-/// The process that keeps the nodes of a cluster running, or looks on.
+/// The process that keeps the nodes of a cluster running, or only watches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Supervisor {
-    /// Its process id.
     pub pid: u32,
-    /// Whether it starts again what has died.
+    /// Whether it restarts nodes that die.
     pub restarts: bool,
 }
 
 /// A cluster that is running, as a client finds it.
 #[derive(Debug)]
 pub struct RunningCluster {
-    /// Its name and where its memory is.
     pub manifest: Manifest,
-    /// Its configuration.
     pub config: ClusterConfig,
 }
 
 impl RunningCluster {
-    /// Where its processes meet; clients join under names of their own. On a network they need
-    /// certificates, unless it is plain.
+    /// The medium over which a client reaches the cluster. Clients join under names of their own. On a network they
+    /// need certificates, unless it is unencrypted.
     pub fn ground(&self) -> Result<Ground, DirectoryError> {
         let Self { manifest, config } = self;
         Ok(match config.network.fabric {
@@ -107,13 +103,13 @@ impl RunningCluster {
                 network::net(config, &manifest.cluster, Who::Client)?,
                 network::cards(config),
             ),
-            // Clients need no card: its nodes serve those who have none as on a network.
+            // A client needs no RDMA card: the nodes also serve clients over TCP.
             #[cfg(not(feature = "verbs"))]
             FabricKind::Verbs => Ground::Net(network::net(config, &manifest.cluster, Who::Client)?),
         })
     }
 
-    /// Bytes of memory that its processes share.
+    /// Bytes of memory that its processes share; 0 on a network.
     pub fn bytes_shared(&self) -> Result<u64, DirectoryError> {
         Ok(match self.config.network.fabric {
             FabricKind::Shm => Host::at(&self.manifest.regions)?.bytes_reserved(),
@@ -122,137 +118,119 @@ impl RunningCluster {
     }
 }
 
-/// Where the processes of a cluster meet.
+/// The medium over which the processes of a cluster communicate.
 #[derive(Debug)]
 pub enum Ground {
-    /// In the shared memory of a host.
+    /// Shared memory of one host.
     Host(Host),
-    /// On a network, which clients enter as such.
+    /// TCP connections.
     Net(Net),
-    /// On a network of RDMA cards.
+    /// RDMA cards, and TCP connections.
     #[cfg(feature = "verbs")]
     Cards(Net, skein_fabric::verbs::Config),
 }
 
-/// Why a directory cannot be used.
+/// Reasons why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// Start one, or name another directory.
     #[error("no cluster in {}: start one with `skein up`, or name another directory with --dir", dir.display())]
     NoCluster {
-        /// Where we looked.
+        /// Directory that was searched.
         dir: PathBuf,
     },
-    /// All its nodes have died. What they held is lost.
+    /// All nodes have died, and their data is lost.
     #[error("the cluster in {} is not running any more: none of its {nodes} nodes is alive; `skein down` removes what is left, `skein up` starts a new one", dir.display())]
     Stopped {
-        /// Where it was.
         dir: PathBuf,
-        /// How many nodes it had.
+        /// Number of nodes that the cluster had.
         nodes: u16,
     },
-    /// Other hosts may run theirs.
+    /// No node runs on this host; other hosts may run theirs.
     #[error("no node of the cluster runs in {}: `skein node --index N` starts the one of this host", dir.display())]
     NoneHere {
-        /// Where we looked.
+        /// Directory that was searched.
         dir: PathBuf,
     },
-    /// Use the binary that started the cluster, or start it again with this one.
     #[error("the cluster in {} was started by skein {theirs}, and this is skein {BUILD}: use that binary, or stop the cluster with `skein down` and start it again with this one", dir.display())]
     OtherBuild {
-        /// Where it is.
         dir: PathBuf,
-        /// Who started it.
+        /// Build that started the cluster.
         theirs: Box<Build>,
     },
-    /// Somebody is using it.
     #[error("a cluster is already running in {}: {}; stop it with `skein down`, or name another directory with --dir{}", dir.display(), pids(.holders), unsupervised(.holders))]
     InUse {
-        /// Which directory.
         dir: PathBuf,
-        /// Who holds it.
+        /// Processes that hold the directory.
         holders: Vec<Holder>,
     },
-    /// A configuration, where a directory is needed.
+    /// The path of a configuration file was given where a directory is needed.
     #[error("{} is a file, by which clients reach a cluster, and says nothing of this host's nodes: name the directory that `skein init` or `skein up` has made on this host", file.display())]
     IsFile {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// The manifest is not one of ours.
+    /// The manifest cannot be parsed.
     #[error("{} is not the manifest of a cluster: {why}; nodes that run make it whole within seconds; if none does, `skein down` removes what is left of the cluster, and a file that is not Skein's is to be moved away", file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Error of the parser.
         why: String,
     },
-    /// Nobody can tell which lives a node has had.
+    /// The count of a node's starts, or its identity, is missing or damaged.
     #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier incarnations, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
     IncarnationsDamaged {
-        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         why: &'static str,
     },
-    /// What a node remembers of the others cannot be read at all.
     #[error("cannot read {}, by which the node remembers the other nodes: {source}; let the user who runs the node read it, or move it away while the other nodes run: they tell the node again what they remember", file.display())]
     PeersUnreadable {
-        /// The file.
         file: PathBuf,
-        /// The system's error.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// All its shared memory has been removed, with everything in it.
     #[error("the shared memory of the cluster in {}, {}, is gone, and its data with it; `skein down` removes what is left, `skein up` starts a new one", dir.display(), regions.display())]
     MemoryGone {
-        /// Where the cluster is.
         dir: PathBuf,
-        /// Where its memory was.
+        /// Former directory of the shared memory.
         regions: PathBuf,
     },
-    /// A file with one of our names that is not ours.
+    /// A foreign file has the name of a cluster's file.
     #[error("{} is not ours, and a file of that name is needed: move it away, or name another directory with --dir", file.display())]
     Foreign {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
-    /// Its processes go on, and make the directory anew.
+    /// The directory was removed, but its processes run and create it again.
     #[error("the directory {} of a running cluster was removed: {}; they make it anew within seconds, unless it cannot be written: see `skein status` then; `skein down` stops them now", dir.display(), pids(.holders))]
     Removed {
-        /// Where it was.
         dir: PathBuf,
-        /// Its processes.
+        /// Processes of the cluster.
         holders: Vec<Holder>,
     },
     /// A running process finds another cluster in its directory.
     #[error("{} is the directory of another cluster by now, and was that of cluster {cluster}; stop the processes of one of them by their ids", dir.display())]
     Taken {
-        /// The directory.
         dir: PathBuf,
-        /// Whose it was.
+        /// Cluster to which the directory belonged.
         cluster: String,
     },
-    /// The cluster is being stopped.
     #[error("the cluster in {} is being stopped by process {pid}", dir.display())]
     Stopping {
-        /// Where it is.
         dir: PathBuf,
-        /// By whom.
+        /// Process that stops the cluster.
         pid: u32,
     },
-    /// The file system for shared memory is too full.
     #[error("the cluster needs {needed} of shared memory to start, and {} has {free} free: free some, enlarge it (mount -o remount,size=…), set node.region_root, or lower tuning.log_bytes and tuning.peer_ring_bytes", root.display())]
     NoRoom {
-        /// The root of the shared memory.
         root: PathBuf,
-        /// For people.
+        /// Formatted size.
         needed: String,
-        /// For people.
+        /// Formatted size.
         free: String,
     },
-    /// The configuration beside the manifest is damaged.
+    /// The configuration file cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The shared memory cannot be reached.
@@ -261,20 +239,17 @@ pub enum DirectoryError {
     /// The network cannot be used.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A configuration that says not enough to reach a cluster by it.
     #[error("{} does not say how to reach a cluster: it needs network.fabric = \"tcp\", network.cluster and network.addresses", file.display())]
     NotShared {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
     },
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     System {
-        /// What was to be done.
+        /// Verb of the operation.
         what: &'static str,
-        /// To what.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
 }
@@ -284,7 +259,7 @@ fn pids(holders: &[Holder]) -> String {
     each.join(", ")
 }
 
-/// A command about the node whose own file this is: `skein --dir DIR COMMAND N`.
+/// Command line for the node to which `file` belongs: `skein --dir DIR COMMAND N`.
 fn own_command(file: &Path, command: &str) -> String {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let number = name.split('.').next().and_then(|name| name.strip_prefix("node"));
@@ -292,7 +267,7 @@ fn own_command(file: &Path, command: &str) -> String {
     format!("skein --dir {} {command} {}", dir.display(), number.unwrap_or("N"))
 }
 
-/// What to do about a running cluster that nobody keeps running.
+/// Hint for a running cluster without a supervisor.
 fn unsupervised(holders: &[Holder]) -> &'static str {
     if holders.iter().all(|holder| holder.role.starts_with("node")) {
         "; nobody supervises its nodes, which `skein supervise` does"
@@ -301,7 +276,7 @@ fn unsupervised(holders: &[Holder]) -> &'static str {
     }
 }
 
-/// The error of an operation on a file or directory, named by its verb.
+/// Converts the error of the operation `what` on `path`.
 pub fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
     move |source| DirectoryError::System { what, path: path.to_owned(), source }
 }
@@ -313,13 +288,13 @@ impl Directory {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The running cluster there, for a client. In place of a directory, `path` may be the
-    /// configuration that the hosts of a cluster share.
+    /// The running cluster in the directory `path`, for a client. `path` may also be a configuration file that the
+    /// hosts of a cluster share.
     pub fn connect(path: &Path) -> Result<RunningCluster, DirectoryError> {
         if path.is_file() {
             return Self::connect_by(path);
@@ -328,7 +303,7 @@ impl Directory {
         let manifest = directory.find()?;
         let dir = || directory.path.clone();
         manifest.check_build(&directory)?;
-        // One that is supervised is about to have nodes again, if with nothing in them.
+        // A supervisor that restarts nodes will start them again, though without their data.
         let config = directory.config()?;
         if !directory.others_run(&config)
             && (0..manifest.nodes).all(|node| directory.node(node).is_none())
@@ -339,14 +314,14 @@ impl Directory {
         if let Some(keeper) = directory.keeper().filter(|keeper| keeper.role == "down") {
             return Err(DirectoryError::Stopping { dir: dir(), pid: keeper.pid });
         }
-        // Asked first, because a host makes its directory.
+        // Checked here, because `Host::at` creates a missing directory.
         if !manifest.regions.is_dir() {
             return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
         }
         Ok(RunningCluster { manifest, config })
     }
 
-    /// The cluster of a configuration that all its hosts share, for a client on any host.
+    /// The cluster of a configuration file that its hosts share, for a client on any host.
     fn connect_by(file: &Path) -> Result<RunningCluster, DirectoryError> {
         let config = Draft::read(file)?.finish()?;
         if !config.network.fabric.is_network() || config.network.cluster.is_empty() {
@@ -362,8 +337,8 @@ impl Directory {
         Ok(RunningCluster { manifest, config })
     }
 
-    /// Whether some of the nodes are run by other hosts, or from other directories of this one: those
-    /// that were never started from here, where nobody starts all of them.
+    /// Whether other hosts, or other directories of this host, run some of the nodes. On one host, that is so if no
+    /// process keeps the cluster here and some node was never started from this directory.
     fn others_run(&self, config: &ClusterConfig) -> bool {
         let never = |node| self.incarnations(node).unwrap_or_default() == 0;
         config.network.fabric.is_network()
@@ -371,8 +346,8 @@ impl Directory {
                 || self.keeper().is_none() && (0..config.topology.nodes).any(never))
     }
 
-    /// The address of a node that another host runs. Where all hosts seem to be one, a node that was
-    /// never started from this directory counts as one.
+    /// Address of a node that another host runs. A node also counts as another host's if it was never started from this
+    /// directory and no process keeps the cluster here.
     pub fn host_of<'a>(&self, config: &'a ClusterConfig, node: u16) -> Option<&'a str> {
         let network = &config.network;
         let address = || network.addresses.get(usize::from(node)).map(String::as_str);
@@ -381,17 +356,17 @@ impl Directory {
         network::elsewhere(config, node).or_else(|| address().filter(|_| never))
     }
 
-    /// Why no file can be made in the directory, if none can: a node that dies cannot be started
-    /// again then.
+    /// The error that prevents the creation of files in the directory, if any. A node that dies then cannot be
+    /// restarted.
     pub fn unwritable(&self) -> Option<DirectoryError> {
         let rights = Access::WRITE_OK | Access::EXEC_OK;
         let denied = rustix::fs::access(&self.path, rights).err()?;
-        // One that is gone is made anew, or said to be gone.
+        // A missing directory is created again or reported elsewhere.
         let says_so = matches!(denied, Errno::ROFS | Errno::ACCESS | Errno::PERM);
         says_so.then(|| failed("write to", &self.path)(denied.into()))
     }
 
-    /// Why none of the nodes that the directory may run is there.
+    /// The error for a directory none of whose nodes runs.
     pub fn none_runs(&self, config: &ClusterConfig) -> DirectoryError {
         let dir = self.path.clone();
         if self.others_run(config) {
@@ -401,7 +376,7 @@ impl Directory {
         }
     }
 
-    /// The manifest of the cluster there, dead or alive, of whatever build.
+    /// The manifest, whether the cluster runs or not and whatever its build.
     pub fn manifest(&self) -> Result<Manifest, DirectoryError> {
         let file = self.path.join(MANIFEST);
         let text = match std::fs::read_to_string(&file) {
@@ -418,8 +393,8 @@ impl Directory {
             .map_err(|error| DirectoryError::Damaged { file, why: error.to_string() })
     }
 
-    /// The same for commands: where there is none, but processes whose directory this was, these are
-    /// the error.
+    /// Same as [`manifest`](Self::manifest), for commands: if there is no manifest but processes of the removed
+    /// directory run, the error names them.
     pub fn find(&self) -> Result<Manifest, DirectoryError> {
         match self.manifest() {
             Err(DirectoryError::NoCluster { dir }) => match self.strays() {
@@ -440,53 +415,53 @@ impl Directory {
         lock::holder(&self.node_lock(node))
     }
 
-    /// The same, or the process that was killed and is not quite gone.
+    /// Same as [`node`](Self::node), but includes a killed process whose lock is not released yet.
     pub fn node_or_dying(&self, node: u16) -> Option<Holder> {
         lock::holder_or_dying(&self.node_lock(node))
     }
 
-    /// The lock that a process of `node` holds.
+    /// Path of the lock that the process of `node` holds.
     pub fn node_lock(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.lock"))
     }
 
-    /// How often `node` has been started.
+    /// Number of times that `node` has been started.
     pub fn incarnations(&self, node: u16) -> Result<u32, DirectoryError> {
         incarnations::begun(&self.node_incarnations(node))
     }
 
-    /// The file that counts the starts of `node`.
+    /// Path of the file that counts the starts of `node`.
     pub fn node_incarnations(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.incarnation"))
     }
 
-    /// The identity of `node`.
+    /// Path of the identity file of `node`.
     pub fn node_identity(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.identity"))
     }
 
-    /// What `node` remembers of the others.
+    /// Path of the file in which `node` records the processes of other nodes.
     pub fn node_peers(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.peers"))
     }
 
-    /// Whether `node` does not run because an operator told it to stop.
+    /// Whether `node` does not run because an operator has stopped it.
     pub fn was_stopped(&self, node: u16) -> bool {
         self.node(node).is_none()
             && lock::last_words(&self.node_lock(node)).is_some_and(|role| role == "stopped")
     }
 
-    /// Where `node` listens for administrators.
+    /// Path of the admin socket of `node`.
     pub fn socket(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.sock"))
     }
 
-    /// Where `node` logs.
+    /// Path of the log of `node`.
     pub fn log(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.log"))
     }
 
-    /// Where a supervisor in the background logs.
+    /// Path of the log of a supervisor in the background.
     pub fn supervisor_log(&self) -> PathBuf {
         self.path.join(SUPERVISOR_LOG)
     }
@@ -496,12 +471,12 @@ impl Directory {
         lock::holder(&self.path.join(LOCK))
     }
 
-    /// The same, or the process that was killed and is not quite gone.
+    /// Same as [`keeper`](Self::keeper), but includes a killed process whose lock is not released yet.
     pub fn keeper_or_dying(&self) -> Option<Holder> {
         lock::holder_or_dying(&self.path.join(LOCK))
     }
 
-    /// The process that looks after the nodes.
+    /// The process that starts or supervises the nodes, or watches them.
     pub fn supervisor(&self) -> Option<Supervisor> {
         let keeper = self.keeper().filter(|keeper| keeper.role != "down")?;
         Some(Supervisor { pid: keeper.pid, restarts: keeper.role != "onlooker" })
@@ -509,7 +484,7 @@ impl Directory {
 }
 
 impl Manifest {
-    /// Refuses a cluster of another build: its memory may be laid out otherwise.
+    /// Fails if the cluster is of another build: its memory layout may differ.
     pub fn check_build(&self, directory: &Directory) -> Result<(), DirectoryError> {
         if self.build == BUILD.owned() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Who a node is, and what it remembers of the others: two files in the cluster's directory.
+//! A node's identity and its record of the other nodes: two files in the cluster's directory.
 //!
-//! `nodeN.identity` holds how often an operator has replaced the node's host, and a number drawn at
-//! random with the directory. `nodeN.peers` holds which processes of the other nodes it has met or heard
-//! of; and, of its own node, a process that the others know and that is not its own. See
-//! [`Roster`](skein_multicast::roster).
+//! `nodeN.identity` holds the number of times that an operator has replaced the node's host, and a random number, drawn
+//! with the directory and again for each replacement. `nodeN.peers` holds the processes of the other nodes that this
+//! node has met or received reports of. If the other nodes accept another process as this node, it also holds that
+//! process. See [`Roster`](skein_multicast::roster).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,27 +18,27 @@ use crate::files;
 use crate::incarnations;
 use crate::lock::Lock;
 
-/// What a node remembers.
+/// Content of a node's `nodeN.peers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peers {
-    /// Who the others know this node to be, if that is another process.
+    /// The process that the other nodes accept as this node, if it is another process.
     pub successor: Option<Seen>,
-    /// The other nodes, by number.
+    /// Last process of each other node, by node number.
     pub others: BTreeMap<u16, Seen>,
 }
 
-/// The text of an identity file: of a host that is the node's first, or of its replacement.
+/// Content of a new identity file; `replaced` is 0 for the node's first host.
 pub(crate) fn draw(replaced: u32) -> String {
     format!("{replaced} {:016x}\n", random())
 }
 
-/// A number that no other host has drawn, and no other process.
+/// Draws a number that, with overwhelming probability, no other host or process has drawn.
 pub fn random() -> u64 {
     rand::random_range(NOBODYS + 1..=u64::MAX)
 }
 
-/// How often the node was replaced, and its random number.
+/// Reads the number of replacements of the node and its random number.
 pub fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
     let damaged = |why| DirectoryError::IncarnationsDamaged { file: path.to_owned(), why };
     let text = match fs::read_to_string(path) {
@@ -56,8 +56,9 @@ pub fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
     parsed.ok_or_else(|| damaged("it holds no identity"))
 }
 
-/// What the node remembers; nothing if it has met nobody yet, or if that was damaged: the others will
-/// tell it. A node that forgets so is no worse off than one whose directory was made anew.
+/// Reads the record of the other nodes. It is empty if the node has met no other node, or if the file is damaged: the
+/// other nodes send its content again. A node without the record is no worse off than one whose directory was created
+/// anew.
 pub fn peers(path: &Path) -> Result<Peers, DirectoryError> {
     match fs::read(path) {
         Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
@@ -73,41 +74,38 @@ pub fn peers(path: &Path) -> Result<Peers, DirectoryError> {
     }
 }
 
-/// Writes down what the node remembers.
+/// Writes the record of the other nodes.
 pub fn save(path: &Path, peers: &Peers) -> io::Result<()> {
     files::replace(path, &(serde_json::to_string(peers).expect("plain data") + "\n"))
 }
 
-/// Why a node cannot be replaced.
+/// Reasons why a node cannot be replaced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplaceError {
-    /// It is there.
     #[error(
         "node {node} runs, as process {pid}: it needs no replacement; `skein admin kill {node} --signal TERM` ends it"
     )]
     Runs {
-        /// The node.
         node: u16,
-        /// Its process; 0 if that is not known.
+        /// 0 if the process is not known.
         pid: u32,
     },
-    /// Nobody has refused it.
+    /// No earlier process of the node is known here.
     #[error(
         "nothing is known here of an earlier node {node}: start it with `skein node --index {node}`; if others remember another one they refuse it and say so, and then this command goes on from what they know"
     )]
     NotRefused {
-        /// The node.
+        /// Number of the node.
         node: u16,
     },
-    /// It runs on another host, as far as can be told.
+    /// The node seems to run on another host.
     #[error(
         "node {node} was never started from {}, and other nodes of this host know it: nothing was changed; give this command on the host of node {node}; if this host is to take its place, start it here first, with `skein --dir {} node --index {node}`: the others refuse it and say which one they remember", dir.display(), dir.display()
     )]
     NeverHere {
-        /// The node.
         node: u16,
-        /// The directory of this host.
+        /// Directory of this host.
         dir: PathBuf,
     },
     /// The directory cannot be used.
@@ -115,22 +113,23 @@ pub enum ReplaceError {
     Directory(#[from] DirectoryError),
 }
 
-/// A node that was made a new one.
+/// Result of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replacement {
-    /// How often it will count as started.
+    /// Number of the next incarnation.
     pub incarnation: u32,
-    /// Whether that is above all that the others have seen, as far as anybody here knew. If not, they
-    /// refuse it, say what they have seen, and another replacement goes on from there.
+    /// Whether `incarnation` is above every incarnation that the other nodes have seen, as far as this host knows. If
+    /// it is not, the other nodes refuse the node and report what they have seen, and another replacement starts from
+    /// there.
     pub known: bool,
 }
 
-/// Makes `node` of the cluster in `directory` a new one, which takes the place of the one that others
-/// remember: with an identity of its own, and an incarnation above all that are known here.
+/// Makes `node` of the cluster in `directory` the replacement of the process that the other nodes remember, with a new
+/// identity and with an incarnation above all that are known here.
 ///
-/// **Invariant.** A node whose own files are damaged never counts as one that starts the first time: its
-/// replicas begin as learners. If nothing is known here of its earlier lives, the count may be one that
-/// others have seen; they compare it with what they remember, and refuse it then.
+/// **Invariant.** A node whose own files are damaged never counts as one that starts for the first time: its replicas
+/// begin as learners. If nothing is known here of its earlier incarnations, other nodes may have seen the new count
+/// before; they compare it with their records and then refuse the node.
 pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceError> {
     let manifest = directory.manifest()?;
     let path = directory.node_lock(node);
@@ -153,7 +152,7 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     if whole && successor.is_none() && incarnations == Some(0) {
         return Err(ReplaceError::NeverHere { node, dir: directory.path().to_owned() });
     }
-    // What is left of the node's own files may say more.
+    // The node's own files may hold higher numbers.
     let incarnation =
         known.iter().map(|seen| seen.incarnation).max().max(incarnations).unwrap_or(0) + 1;
     let own = own.map_or(0, |(replaced, _)| replaced);
@@ -168,7 +167,7 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     Ok(Replacement { incarnation, known: !known.is_empty() })
 }
 
-/// What a file of a node says; `None` if it is missing or damaged.
+/// Content of a file of a node; `None` if it is missing or damaged.
 fn undamaged<T>(read: Result<T, DirectoryError>) -> Result<Option<T>, DirectoryError> {
     match read {
         Ok(said) => Ok(Some(said)),

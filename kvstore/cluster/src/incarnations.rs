@@ -1,11 +1,11 @@
-//! How often a node has been started: the number that tells its lives apart.
+//! The number of times that a node has been started, which distinguishes its incarnations.
 //!
-//! **Invariant (no incarnation is lived twice).** `nodeN.incarnation` holds the number of lives that have begun.
-//! Only who holds the node's lock raises it, on the disk and under its name before anything is promised
-//! in the new incarnation; so whenever a process is killed, the next one gets a higher number. A start that
-//! fails before that, for want of a port, a certificate or memory, has said nothing to anybody and
-//! begins no incarnation: the replicas of a new cluster count in their first incarnation alone. The file is made with
-//! the cluster: one that is missing is damage, and never the first incarnation.
+//! **Invariant (no incarnation is used twice).** `nodeN.incarnation` holds the number of incarnations that have begun.
+//! Only the holder of the node's lock raises it, and the new number is durable before the new incarnation promises
+//! anything. So whenever a process is killed, the next one gets a higher number. If a start fails before that, for want
+//! of a port, a certificate or memory, the process has sent nothing and no incarnation has begun: this matters because
+//! the first view of a group contains first incarnations only. The file is created with the cluster; if it is missing,
+//! that is damage and not a first incarnation.
 
 use std::fs;
 use std::io;
@@ -16,17 +16,17 @@ use skein_multicast::operate::Identity;
 use crate::directory::{DirectoryError, failed};
 use crate::files;
 
-/// Before the first incarnation.
+/// Content of the file before the first incarnation.
 pub(crate) const NONE: &str = "0\n";
 
-/// How many lives have begun.
+/// Number of incarnations that have begun.
 pub fn begun(path: &Path) -> Result<u32, DirectoryError> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(damaged(path, "it is missing"));
         }
-        // No text at all.
+        // Not UTF-8.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
         Err(error) => return Err(failed("read", path)(error)),
     };
@@ -34,17 +34,17 @@ pub fn begun(path: &Path) -> Result<u32, DirectoryError> {
     number.ok_or_else(|| damaged(path, "it holds no number"))
 }
 
-/// The number of the next incarnation; `None` if there have been as many as there may be.
+/// Number of the next incarnation; `None` if all numbers are used up.
 pub fn next(path: &Path) -> Result<Option<u32>, DirectoryError> {
     Ok(Some(begun(path)?).filter(|incarnation| *incarnation < Identity::INCARNATIONS_MAX))
 }
 
-/// Begins the incarnation with this number, which is the next.
+/// Begins `incarnation`, which must be the next.
 pub fn begin(path: &Path, incarnation: u32) -> Result<(), DirectoryError> {
     store(path, incarnation + 1).map_err(failed("write", path))
 }
 
-/// Replaces the number, for good once this returns.
+/// Replaces the number, durably once this returns.
 pub(crate) fn store(path: &Path, incarnations: u32) -> io::Result<()> {
     files::replace_or_overwrite(path, &format!("{incarnations}\n"))
 }
@@ -68,7 +68,7 @@ mod tests {
             begin(&path, incarnation).unwrap();
             assert_eq!(begun(&path).unwrap(), incarnation + 1);
         }
-        // Killed after it had begun to write.
+        // A process was killed in the middle of a write.
         fs::write(dir.path().join(".node0.incarnation.new"), "1").unwrap();
         assert_eq!(next(&path).unwrap(), Some(3));
         begin(&path, 3).unwrap();

@@ -1,4 +1,4 @@
-//! Configuration, directory and network of a cluster: nodes and clients both need them.
+//! Configuration, directory and network of a cluster, for nodes and clients.
 
 mod build;
 pub mod claim;

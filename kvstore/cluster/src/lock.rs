@@ -1,5 +1,5 @@
-//! Files that say who holds them. The lock is the kernel's, which releases it when the process ends,
-//! however it ends; the process id in the file is believed only while the file is locked.
+//! Lock files that name the process that holds them. The kernel releases the lock when the process ends, in whatever
+//! way; the process id in the file counts only while the file is locked.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -9,23 +9,21 @@ use std::time::{Duration, Instant};
 
 use crate::shared::is_missing;
 
-/// How often a lock is tried again, a millisecond apart: whoever asks who holds a file locks it for
-/// a moment.
+/// Attempts to lock a file, one millisecond apart: a process that looks up the holder also locks the file for a moment.
 const TRIES_MAX: u32 = 100;
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(1);
-/// How long the kernel may take to release the lock of a process that is dying: it has memory to give
-/// back.
+/// Time that the kernel may take to release the lock of a dying process: it has memory to free.
 const DEAD_WITHIN: Duration = Duration::from_secs(30);
 
 /// SIGKILL in a set of signals. It is pending from when it is sent until the process is gone.
 const KILL_BIT: u64 = 1 << (9 - 1);
 
-/// What a file can be held for: to start a cluster and stay with it, to keep its nodes running from
-/// the background, to watch them without that, to stop the cluster, to run a node. A node that was
-/// told to stop leaves `stopped` behind.
+/// Purposes of holding a file: `up` starts a cluster and stays with it, `supervisor` keeps its nodes running from the
+/// background, `onlooker` watches them without restarting any, `down` stops the cluster, `node` runs a node. A node
+/// that an operator has stopped leaves `stopped` in the file.
 pub(crate) const ROLES: [&str; 6] = ["up", "supervisor", "onlooker", "down", "node", "stopped"];
 
-/// A file that we hold.
+/// A file that this process holds.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -33,23 +31,22 @@ pub struct Lock {
     role: String,
 }
 
-/// Who holds a file.
+/// The process that holds a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// What for: `up`, `supervisor`, `onlooker`, `down` or `node`.
+    /// `up`, `supervisor`, `onlooker`, `down` or `node`; `node N` in a list of a cluster's processes.
     pub role: String,
-    /// Its process id.
     pub pid: u32,
 }
 
 impl Lock {
-    /// Takes the file at `path`, which is made if it is missing, or says who has it. `None`:
-    /// somebody who has not said yet.
+    /// Locks the file at `path`, which is created if it is missing, or returns its holder: `None` if the holder has not
+    /// signed the file yet.
     pub fn take(path: &Path, role: &str) -> io::Result<Result<Self, Option<Holder>>> {
         Self::take_or_make(path, role, true)
     }
 
-    /// The same for a file that must be there.
+    /// Same as [`take`](Self::take), for a file that must exist.
     pub fn take_old(path: &Path, role: &str) -> io::Result<Result<Self, Option<Holder>>> {
         Self::take_or_make(path, role, false)
     }
@@ -66,10 +63,10 @@ impl Lock {
             options.read(true).write(true).create(make).truncate(false).mode(0o600);
             let file = options.open(path)?;
             match file.try_lock() {
-                // The last holder may just have removed it: only the file that is there counts.
+                // The last holder may just have removed the file: the lock counts only if `path` still names it.
                 Ok(()) if is_at(&file, path) => {
                     let mut lock = Self { path: path.to_owned(), file, role: String::new() };
-                    // On a full disk; the file was made in vain.
+                    // The disk may be full. A file that was created for this is removed.
                     lock.sign(role).inspect_err(|_| {
                         if makes {
                             let _ = fs::remove_file(path);
@@ -92,8 +89,8 @@ impl Lock {
         unreachable!("it is tried without end")
     }
 
-    /// Says what it is held for. The old text is overwritten and not removed first, because a file
-    /// system that is full would not give its room back.
+    /// Writes the role and the process id into the file. The old text is overwritten and not removed first, because a
+    /// file system that is full would not give its space back.
     pub fn sign(&mut self, role: &str) -> io::Result<()> {
         let text = format!("{role} {}\n", std::process::id());
         self.file.write_all_at(text.as_bytes(), 0)?;
@@ -102,25 +99,24 @@ impl Lock {
         Ok(())
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file that we hold is still the one of that name.
+    /// Whether `path` still names the file that is held.
     pub fn is_current(&self) -> bool {
         is_at(&self.file, &self.path)
     }
 
-    /// Takes the file of that name in place of the one that was removed. Fails if another process
-    /// has it by now.
+    /// Locks the file that `path` names now, in place of the removed one. Fails if another process holds it.
     pub fn take_again(&mut self) -> io::Result<()> {
         let role = self.role.clone();
         *self = Self::take(&self.path, &role)?.map_err(|_| held_by_another())?;
         Ok(())
     }
 
-    /// Removes the file. From then on whoever wants it makes it anew.
+    /// Removes the file. The next process that takes the path creates it again.
     pub fn remove(self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -128,19 +124,19 @@ impl Lock {
         }
     }
 
-    /// Lets go of the file and leaves it where it is.
+    /// Releases the lock and leaves the file in place.
     pub fn release(self) -> io::Result<()> {
         self.file.unlock()
     }
 }
 
-/// Who holds the file at `path`: nobody if it is missing or not locked, or if the process that locked
-/// it is dying.
+/// Holder of the file at `path`; `None` if the file is missing or not locked, or if the process that locked it is
+/// dying.
 pub(crate) fn holder(path: &Path) -> Option<Holder> {
     holder_or_dying(path).filter(|holder| !is_dying(holder.pid))
 }
 
-/// The same; a process that is dying holds the file until the kernel has released it.
+/// Same as `holder`, but includes a dying process whose lock the kernel has not released yet.
 pub(crate) fn holder_or_dying(path: &Path) -> Option<Holder> {
     for _ in 0..TRIES_MAX {
         let file = File::open(path).ok()?;
@@ -151,13 +147,13 @@ pub(crate) fn holder_or_dying(path: &Path) -> Option<Holder> {
         if let Some(holder) = signed(&file) {
             return Some(holder);
         }
-        // Locked, and not yet signed.
+        // Locked, but not signed yet.
         std::thread::sleep(TRY_AGAIN_AFTER);
     }
     None
 }
 
-/// Who signed the file, if that can be read.
+/// Content of the file, if it can be read.
 fn signed(mut file: &File) -> Option<Holder> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
@@ -165,29 +161,29 @@ fn signed(mut file: &File) -> Option<Holder> {
     Some(Holder { role: role.to_owned(), pid: pid.parse().ok()? })
 }
 
-/// Whether the process was killed, and has only to be cleared away: it runs no instruction of ours any
-/// more, though the kernel may not have released its locks yet.
+/// Whether the process was killed or has ended, and only awaits cleanup: it executes none of its code any more, though
+/// the kernel may not have released its locks yet.
 fn is_dying(pid: u32) -> bool {
     says_dying(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
 
-/// Whether the system says so of a process, in its `status`.
+/// Whether a process with this `/proc/PID/status` is dying.
 fn says_dying(status: &str) -> bool {
     status.lines().filter_map(|line| line.split_once(":\t")).any(|(name, value)| match name {
         "State" => value.starts_with(['Z', 'X']),
-        // Of the first thread, and of the process.
+        // Signals pending for the first thread and for the process.
         "SigPnd" | "ShdPnd" => u64::from_str_radix(value, 16).is_ok_and(|set| set & KILL_BIT != 0),
         _ => false,
     })
 }
 
-/// What the last one who held the file left in it.
+/// Role that the last holder has left in the file.
 pub(crate) fn last_words(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.trim().split_once(' ').map(|(role, _)| role.to_owned())
 }
 
-/// Whether a file with this content can be one of these.
+/// Whether a file with this content can be a lock file.
 pub(crate) fn is_signature(text: &[u8]) -> bool {
     text.is_empty()
         || str::from_utf8(text)
@@ -201,7 +197,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// A file that another process holds.
+/// The error for a file that another process holds.
 pub(crate) fn held_by_another() -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, "another process holds it")
 }
@@ -240,7 +236,7 @@ mod tests {
             std::thread::sleep(TRY_AGAIN_AFTER);
         }
         assert_eq!(holder_or_dying(&path), Some(Holder { role: "node".into(), pid }));
-        // Whoever wants the lock waits for the kernel, longer than for one who only looks at it.
+        // `take` waits longer for the kernel than for a process that only looks up the holder.
         let releases = std::thread::spawn(move || {
             std::thread::sleep(3 * TRIES_MAX * TRY_AGAIN_AFTER);
             lock.release().unwrap();
@@ -259,7 +255,7 @@ mod tests {
             ("X (dead)",     "0000000000000000", "0000000000000000", true),
             ("R (running)",  "0000000000000100", "0000000000000000", true),
             ("D (disk sleep)", "0000000000000000", "0000000000000100", true),
-            ("T (stopped)",  "0000000000000000", "0000000000004000", false), // SIGTERM, that it has not seen yet.
+            ("T (stopped)",  "0000000000000000", "0000000000004000", false), // SIGTERM, not received yet.
         ];
         for (state, own, shared, dying) in cases {
             let status =

@@ -1,4 +1,4 @@
-//! The network of a cluster: who is where, and who may belong to it.
+//! The network of a cluster: the addresses of its processes and their certificates.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,20 +15,19 @@ use skein_multicast::config::endpoint_name;
 
 use crate::config::{ClusterConfig, Network, engine_address};
 
-/// The authority's certificate, in the directory of certificates.
+/// File name of the authority's certificate in the directory of certificates.
 pub const AUTHORITY: &str = "authority.pem";
 
-/// Whose certificate is to be used.
+/// Owner of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// A node.
     Node(u16),
-    /// Anybody else.
+    /// Any process other than a node.
     Client,
 }
 
 impl Who {
-    /// The name in the certificate, and of its file.
+    /// Name in the certificate and of its file.
     pub fn name(self) -> String {
         match self {
             Self::Node(node) => format!("node{node}"),
@@ -36,58 +35,51 @@ impl Who {
         }
     }
 
-    /// Which certificate the process needs that joins under this name.
+    /// Owner of the certificate that the process named `process` must present.
     fn of(process: &str) -> Self {
         let node = process.strip_prefix('n').and_then(|rest| rest.split_once('e'));
         node.and_then(|(node, _)| node.parse().ok()).map_or(Self::Client, Self::Node)
     }
 }
 
-/// Why there is no network.
+/// Reasons why the network cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
-    /// Every host must say where the others are.
     #[error(
         "network.fabric = \"{fabric}\" needs network.addresses: where each of the nodes listens"
     )]
     NoAddresses {
-        /// Its name.
+        /// Name of the fabric.
         fabric: &'static str,
     },
-    /// The program was built without them.
     #[cfg(not(feature = "verbs"))]
     #[error(
         "a node with network.fabric = \"verbs\" needs a skein that was built with `--features verbs`"
     )]
     NoVerbs,
-    /// There is no such file, or it cannot be read.
     #[error("cannot read {}: {source}; `skein pki` makes certificates and keys, and network.certificates says where they are", path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// The system's error.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Whoever can read it can be this process.
+    /// Any user who can read the key can impersonate this process.
     #[error("{} can be read by everybody (its mode is {mode:04o}): `chmod 600 {}`, or 640 with a group that only it is in", path.display(), path.display())]
     OpenKey {
-        /// The key.
         path: PathBuf,
-        /// Who may do what with it.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It is no certificate, or not the right one.
     #[error("the certificates in {} cannot be used: {source}", directory.display())]
     Certificates {
-        /// Where they are.
+        /// Directory of the certificates.
         directory: PathBuf,
-        /// What is wrong.
         source: TlsError,
     },
 }
 
-/// The network of `cluster`, for one who shows the certificate of `who`.
+/// The network of `cluster`, for a process that presents the certificate of `who`.
 pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, NetworkError> {
     let network = &config.network;
     if network.addresses.is_empty() {
@@ -96,7 +88,7 @@ pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, Netwo
     let book = Book::default();
     for (node, address) in (0..).zip(&network.addresses) {
         for engine in 0..config.topology.engines {
-            // Addresses and their ports were checked with the configuration.
+            // Addresses and ports were checked with the configuration.
             if let Some(address) = engine_address(address, engine) {
                 book.insert(&endpoint_name(node, engine), &address);
             }
@@ -106,8 +98,8 @@ pub fn net(config: &ClusterConfig, cluster: &str, who: Who) -> Result<Net, Netwo
     Ok(Net::new(cluster, book, security).agreeing(constants(config)))
 }
 
-/// The address of `node`, if that is none of this host's. One that cannot be looked up counts as
-/// this host's: what is wrong with it is told where it is used.
+/// Address of `node` if it is not an address of this host. An address that cannot be resolved counts as this host's:
+/// the error is reported where the address is used.
 pub fn elsewhere(config: &ClusterConfig, node: u16) -> Option<&str> {
     if !config.network.fabric.is_network() {
         return None;
@@ -121,7 +113,7 @@ pub fn elsewhere(config: &ClusterConfig, node: u16) -> Option<&str> {
     (!resolved.is_empty() && resolved.iter().all(is_foreign)).then_some(address.as_str())
 }
 
-/// Which RDMA device to use, and how.
+/// Selection and settings of the RDMA device.
 #[cfg(feature = "verbs")]
 pub fn cards(config: &ClusterConfig) -> skein_fabric::verbs::Config {
     let network = &config.network;
@@ -156,10 +148,11 @@ fn mutual(network: &Network, who: Who) -> Result<Security, NetworkError> {
     Ok(Security::Mutual(Arc::new(tls.map_err(wrong)?)))
 }
 
-/// What the processes of a cluster must have alike: those that have not refuse each other when they meet.
+/// Settings that must be equal in all processes of a cluster. Processes with different settings refuse each other when
+/// they connect.
 fn constants(config: &ClusterConfig) -> Constants {
     let ClusterConfig { topology, network, limits, tuning, .. } = config;
-    // Which fabric it is they tell each other in plain words.
+    // `network.fabric` is absent: the handshake compares it separately.
     let addresses = network.addresses.join(" ");
     Constants::default()
         .with("wire_version", WIRE_VERSION)
@@ -190,7 +183,7 @@ mod tests {
         let mut config = ClusterConfig::default();
         assert_eq!(elsewhere(&config, 0), None, "shared memory is always here");
         config.network.fabric = FabricKind::Tcp;
-        // Of the last three, two are for documentation only, and one is nobody's name.
+        // Nodes 1 and 2 have addresses that are reserved for documentation; the name of node 3 does not resolve.
         let addresses =
             ["127.0.0.1:7400", "203.0.113.1:7400", "[2001:db8::1]:7400", "nobody.invalid:1"];
         config.network.addresses = addresses.map(String::from).to_vec();

@@ -1,9 +1,8 @@
 //! The directory of a cluster's shared memory: `skein-UID-CLUSTER`, in a file system in memory.
 //!
-//! Whoever starts the cluster and every node hold it locked (shared). One that nobody holds was
-//! abandoned, for instance because its cluster was killed and its `--dir` deleted; the next `up` on
-//! this machine removes it. It is locked before it gets its name, so that nobody takes it for
-//! abandoned in between.
+//! The process that starts the cluster and every node hold a shared lock on it. A directory that no process holds is
+//! abandoned, for instance because its cluster was killed and its `--dir` deleted; the next `up` on this machine
+//! removes it. The directory is locked before it gets its name, so that it never counts as abandoned in between.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -15,14 +14,14 @@ use rustix::fs::{Access, access};
 use crate::config::{ClusterConfig, Footprint, SHARED_MEMORY, show_bytes};
 use crate::directory::{Directory, DirectoryError, MANIFEST, Manifest, failed, uid};
 
-/// A held directory of shared memory.
+/// A directory of shared memory on which this process holds a shared lock.
 #[derive(Debug)]
 pub struct Regions {
     _held: File,
 }
 
 impl Regions {
-    /// Makes the directory, held.
+    /// Creates and locks the directory.
     pub(crate) fn make(path: &Path) -> Result<Self, DirectoryError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let early = path.with_file_name(format!(".{name}"));
@@ -33,7 +32,7 @@ impl Regions {
         Ok(held)
     }
 
-    /// Holds that of a running cluster.
+    /// Locks the shared memory of a running cluster.
     pub fn hold_of(directory: &Directory, manifest: &Manifest) -> Result<Self, DirectoryError> {
         if !manifest.regions.is_dir() {
             let (dir, regions) = (directory.path().to_owned(), manifest.regions.clone());
@@ -42,7 +41,7 @@ impl Regions {
         Self::hold(&manifest.regions)
     }
 
-    /// Holds one that is there.
+    /// Locks an existing directory.
     fn hold(path: &Path) -> Result<Self, DirectoryError> {
         let held = File::open(path).map_err(failed("open", path))?;
         held.lock_shared().map_err(failed("lock", path))?;
@@ -50,8 +49,8 @@ impl Regions {
     }
 }
 
-/// Shared memory for processes that are no cluster. Goes when this is dropped; what one that was
-/// killed has left is removed like that of a cluster.
+/// Shared memory for processes that form no cluster. It is removed when this is dropped; after a kill, its remains are
+/// removed like those of a cluster.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -59,7 +58,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it, where clusters have theirs unless told otherwise.
+    /// Creates it in the default root of shared memory.
     pub fn make() -> Result<Self, DirectoryError> {
         let root = root(&ClusterConfig::default(), &mut |warning| tracing::warn!(warning))?;
         sweep(&root);
@@ -68,7 +67,7 @@ impl Scratch {
         Ok(Self { path, held })
     }
 
-    /// Its directory.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -83,13 +82,13 @@ impl Drop for Scratch {
     }
 }
 
-/// The place for the shared memory of the cluster of that name.
+/// Path of the shared memory of `cluster`.
 pub(crate) fn path(root: &Path, cluster: &str) -> PathBuf {
     root.join(format!("skein-{}-{cluster}", uid()))
 }
 
-/// The root to use: what the configuration says; in its place, if that is the default and cannot be
-/// used here, the temporary directory.
+/// The root of shared memory: the configured one, or the temporary directory if the configured one is the default and
+/// cannot be used here.
 pub(crate) fn root(
     config: &ClusterConfig,
     warn: &mut dyn FnMut(String),
@@ -114,8 +113,8 @@ pub(crate) fn root(
     Ok(temporary)
 }
 
-/// Refuses if the file system of `root` has no room for the cluster to start. Warns if it has none
-/// for what it may grow to.
+/// Fails if the file system of `root` has no room for the cluster to start. Warns if it has no room for the cluster's
+/// largest size.
 pub(crate) fn check_room(
     root: &Path,
     footprint: &Footprint,
@@ -141,17 +140,17 @@ pub(crate) fn check_room(
     Ok(())
 }
 
-/// Bytes that this user may still write to the file system that holds `path`.
+/// Bytes that this user can still write to the file system of `path`.
 pub fn free_bytes(path: &Path) -> std::io::Result<u64> {
     let about = rustix::fs::statvfs(path)?;
     Ok(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
-/// Removes the shared memory of a cluster. The name is checked, so that no manifest, whatever it
-/// says, makes us remove anything else.
+/// Removes the shared memory of a cluster. The name is checked, so that a wrong manifest cannot remove any other
+/// directory.
 pub(crate) fn remove(manifest: &Manifest) -> Result<(), DirectoryError> {
     let Some(root) = manifest.regions.parent() else { return Ok(()) };
-    // On a network there is none, and that is the cluster's directory, whatever it is called.
+    // On a network, the path is the cluster's directory, whatever its name.
     let no_memory = manifest.regions.join(MANIFEST).exists();
     if no_memory || cluster_of(&manifest.regions) != Some(&manifest.cluster) {
         return Ok(());
@@ -168,7 +167,7 @@ pub(crate) fn remove(manifest: &Manifest) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Removes what nobody holds. Failing to is no reason not to start.
+/// Removes abandoned shared memory below `root`. A failure does not prevent a start.
 pub(crate) fn sweep(root: &Path) {
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -184,14 +183,14 @@ pub(crate) fn sweep(root: &Path) {
     }
 }
 
-/// Removes what nobody holds, where clusters have their memory unless told otherwise.
+/// Removes abandoned shared memory from the default root.
 pub fn sweep_abandoned() {
     if let Ok(root) = root(&ClusterConfig::default(), &mut |_| ()) {
         sweep(&root);
     }
 }
 
-/// The cluster to which a directory of this user's shared memory belongs, going by its name.
+/// Cluster to which a directory of this user's shared memory belongs, according to its name.
 fn cluster_of(path: &Path) -> Option<&str> {
     let cluster = path.file_name()?.to_str()?.strip_prefix(&format!("skein-{}-", uid()))?;
     let whole = cluster.len() == 16 && cluster.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,11 +1,11 @@
-//! The files of a cluster's directory that are the same for all its processes.
+//! The files of a cluster's directory that all its processes share.
 
 use std::io::ErrorKind;
 
 use crate::directory::{CONFIG, Directory, DirectoryError, MANIFEST, failed};
 use crate::files;
 
-/// The files that are the same for all processes of a cluster, as they were when this one began.
+/// The shared files of a cluster's directory, as they were when this process started.
 #[derive(Debug)]
 pub struct Shared {
     directory: Directory,
@@ -15,7 +15,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// As they are now.
+    /// Reads the files.
     pub fn read(directory: &Directory) -> Result<Self, DirectoryError> {
         let read = |name| {
             let path = directory.path().join(name);
@@ -29,12 +29,12 @@ impl Shared {
         })
     }
 
-    /// The directory that they stand in.
+    /// The directory that holds the files.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Makes anew what is missing. Returns whether anything was.
+    /// Creates missing files again, and a damaged manifest. Returns whether any was missing or damaged.
     pub fn restore(&self) -> Result<bool, DirectoryError> {
         let dir = self.directory.path();
         let mut restored = false;
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-/// Whether nothing is at `path`, rather than something that cannot be looked at.
+/// Whether `path` does not exist; false if that cannot be determined.
 pub fn is_missing(path: &std::path::Path) -> bool {
     std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }

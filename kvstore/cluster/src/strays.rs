@@ -1,4 +1,4 @@
-//! The processes of a cluster whose directory was removed: they are found by the files they hold open.
+//! Processes of a cluster whose directory was removed, found by the removed files that they hold open.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::directory::{Directory, LOCK};
 use crate::lock::Holder;
 
-/// What the system adds to the name of a file that is not there any more.
+/// Suffix that Linux appends to the name of an open file that was removed.
 const DELETED: &str = " (deleted)";
 
 impl Directory {
-    /// Processes that hold files of the cluster in this directory which were removed. They need not
-    /// stay: nodes and supervisors make such files anew.
+    /// Processes that hold removed files of the cluster in this directory. The result may soon be out of date: nodes
+    /// and supervisors create such files again.
     pub fn strays(&self) -> Vec<Holder> {
         let dir = real(self.path());
         let mut strays = Vec::new();
@@ -22,7 +22,7 @@ impl Directory {
             if pid == std::process::id() {
                 continue;
             }
-            // Those of other users cannot be listed, and are not ours to find.
+            // The open files of other users' processes cannot be listed; these processes are skipped.
             let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
             let held = files.filter_map(|file| fs::read_link(file.path()).ok());
             strays
@@ -34,7 +34,7 @@ impl Directory {
     }
 }
 
-/// What a process is that holds a file of this name, if that is a lock of the directory and gone.
+/// Role of a process that holds `held` open, if that is a removed lock of `dir`.
 fn role(held: &Path, dir: &Path) -> Option<String> {
     let held = Path::new(held.to_str()?.strip_suffix(DELETED)?);
     if held.parent() != Some(dir) {
@@ -48,7 +48,7 @@ fn role(held: &Path, dir: &Path) -> Option<String> {
     Some(format!("node {node}"))
 }
 
-/// `path` as the system names it, though it need not be there.
+/// `path` without symbolic links, though it need not exist.
 fn real(path: &Path) -> PathBuf {
     let mut missing = Vec::new();
     for above in path.ancestors() {
@@ -72,7 +72,7 @@ mod tests {
         let cases = [
             ("/a/b/node12.lock (deleted)", Some("node 12")),
             ("/a/b/lock (deleted)",        Some("supervisor")),
-            ("/a/b/node12.lock",           None), // It is there: found by its name.
+            ("/a/b/node12.lock",           None), // It exists: found by its name.
             ("/a/node12.lock (deleted)",   None),
             ("/a/b/c/lock (deleted)",      None),
             ("/a/b/node.lock (deleted)",   None),

@@ -1,4 +1,4 @@
-//! Digests that an operator waits for: taken by the engine threads, a part at a time between turns.
+//! Digests for operators, which the engine threads compute in parts between turns.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use skein_protocol::ids::ReplicaId;
 
 use crate::status::StateDigest;
 
-/// How long a digest may take. While messages are delivered all the time, it is never done.
+/// Maximum time to compute a digest. It cannot finish while messages are delivered all the time.
 const WITHIN: Duration = Duration::from_secs(20);
-/// Bytes looked at between two turns: a tenth of a millisecond or so.
+/// Bytes that are hashed between two turns: about a tenth of a millisecond.
 const PART_BYTES: usize = 256 << 10;
 
-/// What the replicas of an engine hold.
+/// Digests of replicas.
 pub(super) type Digests = Vec<(ReplicaId, StateDigest)>;
 
-/// The engine's side: the digests that are being taken.
+/// The engine's side: the digests that are being computed.
 #[derive(Default)]
 pub(super) struct Taking {
-    /// Who waits for them.
+    /// Recipients of the digests.
     asked: Vec<SyncSender<Digests>>,
     since: Option<Instant>,
     done: Digests,
@@ -30,19 +30,19 @@ pub(super) struct Taking {
 }
 
 impl Taking {
-    /// Somebody waits. Whoever came before waits a little longer.
+    /// Adds a recipient and starts again, so that earlier recipients wait a little longer.
     pub(super) fn ask(&mut self, answer: SyncSender<Digests>) {
         let asked = std::mem::take(&mut self.asked);
         *self = Self { asked, since: Some(Instant::now()), ..Self::default() };
         self.asked.push(answer);
     }
 
-    /// Takes the next part. Returns whether there was one to take.
+    /// Computes the next part. Returns whether there was one.
     pub(super) fn go_on<F: Fabric>(&mut self, engine: &Engine<F, Machine>) -> bool {
         let Some(since) = self.since else { return false };
         let Some((replica, machine)) = engine.applications().nth(self.done.len()) else {
             for answer in self.asked.drain(..) {
-                // Whoever asked may have given up waiting.
+                // The recipient may have given up waiting.
                 let _ = answer.try_send(self.done.clone());
             }
             *self = Self::default();
@@ -52,14 +52,14 @@ impl Taking {
             self.done.push((replica, StateDigest::new(position, hash)));
             self.under_way = Digesting::default();
         } else if since.elapsed() > WITHIN {
-            // Those who asked find that nobody will answer.
+            // Dropping the senders reports the failure to the recipients.
             *self = Self::default();
         }
         true
     }
 }
 
-/// The other side: one who waits for the digests of all engines of a node.
+/// The other side: the digests of all engines of a node, as they arrive.
 pub(super) struct Awaited {
     missing: Vec<Receiver<Digests>>,
     found: Digests,
@@ -70,7 +70,7 @@ impl Awaited {
         Self { missing, found: Digests::new() }
     }
 
-    /// All of them, once they are there; or an engine has given up.
+    /// All digests, once they have arrived; an error if an engine has given up.
     pub(super) fn poll(&mut self) -> Option<Result<Digests, GivenUp>> {
         let mut given_up = false;
         self.missing.retain(|engine| match engine.try_recv() {
@@ -92,5 +92,5 @@ impl Awaited {
     }
 }
 
-/// Messages were delivered all the time.
+/// Digests could not be computed because messages were delivered all the time.
 pub(super) struct GivenUp;

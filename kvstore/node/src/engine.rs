@@ -1,4 +1,4 @@
-//! The loop of an engine thread, and how other threads talk to it between two turns.
+//! The loop of an engine thread, and how other threads communicate with it between two turns.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,28 +17,27 @@ use skein_multicast::operate::{Command, CommandError};
 use crate::digests::{Digests, Taking};
 use crate::status::{RefusedNode, ReplicaReport};
 
-/// Questions that may wait for one engine.
+/// Queries that may wait for one engine.
 const QUESTIONS_MAX: usize = 8;
 
-/// Sessions that one message ends: small enough to travel in the log, which a node that asks for it
-/// finds at once.
+/// Sessions that one message expires: few enough for the message to be inline in the log, where a node that needs it
+/// finds it at once.
 const EXPIRED_MAX: usize = 256;
 
-/// How often an engine that is kept from turning looks whether it still is.
+/// Interval at which a paused engine checks whether it still is paused.
 const PAUSE_NAP: Duration = Duration::from_millis(1);
 
-/// What an operator sees of an engine.
+/// Status of an engine, for operators.
 #[derive(Clone, Debug, Default)]
 pub struct EngineStatus {
-    /// Whether it has met every replica it talks to.
+    /// Whether it has connected to every replica that it communicates with.
     pub connected: bool,
-    /// Its replicas.
     pub replicas: Vec<ReplicaReport>,
-    /// Other nodes that it refuses, and why.
+    /// Other nodes that it refuses, with the reasons.
     pub refused: Vec<RefusedNode>,
 }
 
-/// Something that another thread wants of an engine, and where it waits for the answer.
+/// A request of another thread, and the channel for the answer.
 #[derive(Debug)]
 enum Query {
     Status(SyncSender<EngineStatus>),
@@ -46,14 +45,14 @@ enum Query {
     Digest(SyncSender<Digests>),
 }
 
-/// The other threads' side of an engine. Dropping it stops the engine.
+/// Handle by which other threads control an engine. Dropping it stops the engine.
 pub struct Control {
     queries: SyncSender<Query>,
     shared: Arc<Shared>,
     wake: Box<dyn FnMut() + Send>,
 }
 
-/// The engine's side.
+/// The engine's end of a [`Control`].
 #[derive(Debug)]
 pub struct Requests {
     queries: Receiver<Query>,
@@ -64,12 +63,12 @@ pub struct Requests {
 struct Shared {
     stop: AtomicBool,
     pause: AtomicBool,
-    /// Questions sent and not yet taken.
+    /// Queries that were sent and not taken yet.
     asked: AtomicUsize,
 }
 
-/// The two ends between an engine and the other threads. `wake` must wake the engine if it is
-/// parked; see [`Waker`](skein_fabric::shm::Waker).
+/// Creates the two ends between an engine and other threads. `wake` must wake the engine if it is parked; see
+/// [`Waker`](skein_fabric::shm::Waker).
 pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
     let (sender, receiver) = sync_channel(QUESTIONS_MAX);
     let shared = Arc::<Shared>::default();
@@ -78,12 +77,12 @@ pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
 }
 
 impl Control {
-    /// What the engine is doing, if it says so within `longest`.
+    /// Status of the engine; `None` if it does not answer within `longest`.
     pub fn status(&mut self, longest: Duration) -> Option<EngineStatus> {
         self.ask(Query::Status, longest)
     }
 
-    /// What came of `command`, if the engine says so within `longest`.
+    /// Result of `command`; `None` if the engine does not answer within `longest`.
     pub fn command(
         &mut self,
         command: Command,
@@ -92,10 +91,10 @@ impl Control {
         self.ask(|answer| Query::Command(command, answer), longest)
     }
 
-    /// What its replicas hold, as soon as nothing has been delivered for long enough to tell.
+    /// Asks for digests of its replicas. They arrive once nothing has been delivered for long enough to compute them.
     pub(super) fn digests(&mut self) -> Receiver<Digests> {
         let (sender, answer) = sync_channel(1);
-        // If it is not taken, nobody answers: that is told by the receiver.
+        // If the query is dropped, the receiver reports a disconnect.
         self.send(Query::Digest(sender));
         answer
     }
@@ -110,7 +109,7 @@ impl Control {
         answer.recv_timeout(longest).ok()
     }
 
-    /// Sends a query, unless too many wait: then it is dropped, and its asker's hope with it.
+    /// Sends a query. If too many queries wait, it is dropped, and its receiver reports a disconnect.
     fn send(&mut self, query: Query) {
         self.shared.asked.fetch_add(1, Ordering::SeqCst);
         if self.queries.try_send(query).is_err() {
@@ -120,13 +119,13 @@ impl Control {
         (self.wake)();
     }
 
-    /// Keeps the engine from turning, as a stopped process is kept; or lets it go on.
+    /// Keeps the engine from taking turns, as if its process were stopped, or lets it continue.
     pub fn pause(&mut self, pause: bool) {
         self.shared.pause.store(pause, Ordering::SeqCst);
         (self.wake)();
     }
 
-    /// Ends the engine's loop after the turn it is in.
+    /// Ends the engine's loop after the current turn.
     pub fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         (self.wake)();
@@ -164,7 +163,7 @@ impl Requests {
         }
         while let Ok(query) = self.queries.try_recv() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
-            // Whoever asked may have given up waiting.
+            // The recipient may have given up waiting.
             match query {
                 Query::Status(answer) => _ = answer.try_send(status(engine)),
                 Query::Command(command, answer) => {
@@ -197,9 +196,9 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
     EngineStatus { connected: engine.connected(), refused: refused.collect(), replicas }
 }
 
-/// Turns `engine` on a thread of its own until [stopped](Control::stop). Shared by node processes and by clusters
-/// inside other processes. `peer_died` is called when the process of a peer has ended: what it left on the
-/// host is not for an engine to remove, for that takes longer than a turn should.
+/// Runs `engine` on the calling thread until [stopped](Control::stop). Node processes and clusters inside other
+/// processes share this loop. `peer_died` is called when the process of a peer has ended or a new one was met. The
+/// engine does not remove what a process left on the host, because this takes longer than a turn should.
 pub fn run<F: Fabric>(
     engine: &mut Engine<F, Machine>,
     waiting: Waiting,

@@ -1,5 +1,5 @@
-//! A node: one process, its engine threads, and how operators speak to it; and the node processes of a cluster,
-//! seen from outside.
+//! A node: one process, its engine threads, and its admin interface. Also the node processes of a cluster, seen from
+//! outside.
 
 pub mod admin;
 mod digests;

@@ -1,4 +1,4 @@
-//! The nodes of a cluster, seen from outside: what they are doing, and how to stop them.
+//! The nodes of a cluster, seen from outside: their status, and how to stop them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,22 +17,20 @@ use skein_multicast::operate::{Diverged, DivergenceStatus, ReplicaStatus};
 use crate::admin::{self, Action, CallError};
 use crate::status::NodeStatus;
 
-/// How often we look whether something has ended.
+/// Interval between checks whether something has ended.
 const POLL: Duration = Duration::from_millis(5);
-/// How long a node may take to answer that it has drained, once the time for that is over.
+/// Time that a node may take to answer once the time to drain is over.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// How long a node may take to end when nothing is left to do.
+/// Time that a node may take to end when nothing is left to do.
 const END_WITHIN: Duration = Duration::from_secs(3);
-/// How long the kernel may take to end a killed process: it has memory to give back.
+/// Time that the kernel may take to end a killed process: it has memory to free.
 const KILL_WITHIN: Duration = Duration::from_secs(30);
 
-/// A process that cannot be signalled: usually because it is another user's.
+/// A process that cannot be signalled, usually because it belongs to another user.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot signal process {pid}")]
 pub struct SignalError {
-    /// The process.
     pub pid: u32,
-    /// The system's error.
     pub source: io::Error,
 }
 
@@ -40,10 +38,10 @@ pub struct SignalError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// One of them cannot be signalled.
+    /// A node cannot be signalled.
     #[error(transparent)]
     Signal(#[from] SignalError),
-    /// One of them was killed, and the kernel has not ended it in time.
+    /// A node was killed, and the kernel has not ended it in time.
     #[error("a node in {} has been killed and does not end", dir.display())]
     Stuck {
         /// The cluster's directory.
@@ -51,13 +49,13 @@ pub enum StopError {
     },
 }
 
-/// What each of the nodes says of itself, asked all at once.
+/// Status of each node; all nodes are asked at once.
 pub fn statuses(directory: &Directory, nodes: u16) -> Vec<Result<NodeStatus, CallError>> {
     ask(nodes, |node| admin::status(directory, node))
 }
 
-/// What the nodes of the cluster in `dir` say of replicas that have diverged, a line each: whatever was
-/// measured on them is worth nothing. Nodes of other hosts are not asked.
+/// Diverged replicas, as the nodes of the cluster in `dir` report them, a line each. Measurements of such a cluster are
+/// worthless. Nodes of other hosts are not asked.
 pub fn divergences(dir: &Path) -> Vec<String> {
     let Ok(directory) = Directory::at(dir) else { return Vec::new() };
     let Ok(manifest) = directory.manifest() else { return Vec::new() };
@@ -65,7 +63,7 @@ pub fn divergences(dir: &Path) -> Vec<String> {
     diverged(answers.iter().flatten())
 }
 
-/// What these nodes say of replicas that have diverged, a line each.
+/// Diverged replicas in these statuses, a line each.
 fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<String> {
     let replicas = statuses
         .into_iter()
@@ -89,7 +87,7 @@ fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<Strin
     replicas.filter_map(line).collect()
 }
 
-/// Calls `one` for each of the nodes, each on a thread of its own. Returns their answers in the nodes' order.
+/// Calls `one` for each node, each on a thread of its own. Returns the answers in the order of the nodes.
 ///
 /// # Panics
 ///
@@ -102,8 +100,8 @@ pub fn ask<T: Send>(nodes: u16, one: impl Fn(u16) -> T + Sync) -> Vec<T> {
     })
 }
 
-/// How many keys the nodes that answer hold, each counted once: for each group what the replica that
-/// is furthest says.
+/// Number of keys that the answering nodes hold, each counted once: for each group, the count of the replica that has
+/// delivered most.
 pub fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
     let mut groups = BTreeMap::<u16, (u64, u64)>::new();
     for replica in statuses.into_iter().flat_map(|status| &status.replicas) {
@@ -113,12 +111,12 @@ pub fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
     groups.values().map(|(_, keys)| keys).sum()
 }
 
-/// Stops the nodes that are running: lets them finish what is under way together, then ends them,
-/// then kills what does not end. `hurry` is asked all the time whether to skip the first.
+/// Stops the running nodes: drains them together, then ends them, then kills those that do not end. `hurry` is polled.
+/// If it returns true, draining is cut short, and then nodes that have not ended are killed at once.
 ///
 /// # Errors
 ///
-/// Some of the nodes still run then.
+/// A node cannot be signalled, or a killed node does not end. Some nodes may still run then.
 pub fn stop(
     directory: &Directory,
     nodes: u16,
@@ -129,7 +127,7 @@ pub fn stop(
     if !running() {
         return Ok(());
     }
-    // Together, because one that has ended no longer acknowledges what another waits for.
+    // Together, because a node that has ended no longer acknowledges what another waits for.
     let (drained, draining) = channel();
     let asker = directory.clone();
     thread::spawn(move || {
@@ -138,7 +136,7 @@ pub fn stop(
         let _ = drained.send(());
     });
     while draining.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !hurry() && running() {}
-    // Nodes that have drained do not do so again.
+    // Nodes that have drained do not drain again.
     let mut ending = signal_nodes(directory, nodes, Signal::TERM)?;
     let mut deadline = Instant::now() + END_WITHIN;
     let mut killed = false;
@@ -164,8 +162,8 @@ fn signal_nodes(
     (0..nodes).filter_map(|node| signal_holder(pid(node), signal).transpose()).collect()
 }
 
-/// Signals the process that `holder` names, if there is one, and no other that may have got its
-/// number since. Returns a handle on it.
+/// Signals the process that `holder` returns, if there is one, and no other process that may have got its number since.
+/// Returns a handle of the process.
 pub fn signal_holder(
     holder: impl Fn() -> Option<u32>,
     signal: Signal,
@@ -173,7 +171,7 @@ pub fn signal_holder(
     let Some(pid) = holder() else { return Ok(None) };
     let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     let told = match pidfd_open(number, PidfdFlags::empty()) {
-        // It still holds what it held before we had a handle on it, so the handle is the holder's.
+        // The process still holds the file after the handle was opened, so the handle is the holder's.
         Ok(handle) if holder() == Some(pid) => {
             pidfd_send_signal(&handle, signal).map(|()| Some(handle))
         }
@@ -187,13 +185,13 @@ pub fn signal_holder(
     }
 }
 
-/// Whether all of the process is gone, and with it whatever it held.
+/// Whether the whole process is gone, and with it everything that it held.
 pub fn has_ended(process: &OwnedFd) -> bool {
     ends_within(process, Duration::ZERO)
 }
 
-/// Waits for processes that have let go of their locks already, which the kernel does on the way to
-/// their end and not when it comes.
+/// Waits for the end of processes that have already released their locks, which the kernel does before a process has
+/// ended.
 pub fn await_end(ending: &[OwnedFd]) {
     for process in ending {
         ends_within(process, END_WITHIN);

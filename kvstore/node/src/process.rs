@@ -1,4 +1,4 @@
-//! A node process from its start to its end.
+//! A node process, from start to end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,88 +34,79 @@ use crate::engine::{self, Control, EngineStatus};
 use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
 use crate::upkeep::{self, Upkeep};
 
-/// How long an engine may take to answer. It answers between two turns, and no turn is
-/// long; but it may have to wait for a core.
+/// Time that an engine may take to answer. It answers between two turns, and turns are short, but it may have to wait
+/// for a core.
 const ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
-/// How often a draining node looks whether it has finished.
+/// Interval at which a draining node checks whether it has finished.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
-/// How often what dead clients have left is looked for, though nobody says that there is any.
+/// Interval at which the remains of dead clients are removed, though no engine has reported any.
 const CLEAN_AGAIN: Duration = Duration::from_secs(10);
 
-/// What engine threads say by the alarm. Any other byte is a signal.
+/// Bytes that engine threads write to the alarm. Any other byte is a signal.
 const ENDED: u8 = b'e';
 const PEER_DIED: u8 = b'b';
 
-/// Why a node ended otherwise than by being stopped.
+/// Reasons why a node ended other than by being stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The cluster's directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Only `skein up` starts nodes, and knows how many there are.
     #[error("no node {node} in a cluster of {nodes}: they are numbered from 0")]
     NoSuchNode {
-        /// The node asked for.
         node: u16,
-        /// How many there are.
+        /// Number of nodes of the cluster.
         nodes: u16,
     },
-    /// Its address is another host's.
     #[error(
         "node {node} does not belong on this host: {address} is no address of it; start the node on its own host, or correct network.addresses on all hosts"
     )]
     Elsewhere {
-        /// The node.
         node: u16,
-        /// Where it belongs.
+        /// Configured address of the node.
         address: String,
     },
-    /// It runs already.
     #[error("node {node} is running already, as process {}", .holder.pid)]
     Running {
-        /// The node.
         node: u16,
-        /// Its process.
+        /// The process that runs the node.
         holder: Holder,
     },
-    /// It would come too late.
     #[error("node {node} does not start: the cluster is being stopped by process {}", .by.pid)]
     Stopping {
-        /// The node.
         node: u16,
-        /// Who stops it.
+        /// The process that stops the cluster.
         by: Holder,
     },
-    /// The numbers that tell its lives apart are used up.
+    /// All incarnation numbers are used up.
     #[error(
         "node {node} of this cluster has been started {incarnations} times, and that is as often as its incarnations can be told apart; move what you need into a new cluster"
     )]
     TooManyIncarnations {
-        /// The node.
         node: u16,
-        /// How often.
+        /// Number of starts.
         incarnations: u32,
     },
-    /// No memory, or another problem with it.
+    /// The fabric cannot be used, for want of memory for instance.
     #[error("the node cannot meet the others: {0}")]
     Fabric(#[from] FabricError),
-    /// The others know another process to be this node.
+    /// The other nodes accept another process as this node.
     #[error("the other nodes refuse this one: {why}{}", instead(.why))]
     Refused {
-        /// What is wrong with it.
+        /// Reason for the refusal.
         why: Mistrust,
     },
-    /// An engine thread panicked; it has said why.
+    /// An engine thread panicked, and has printed why.
     #[error("engine thread {engine} has panicked")]
     Panicked {
-        /// Its number.
+        /// Number of the engine.
         engine: usize,
     },
 }
 
-/// What to do where it is the other host that must go.
+/// Advice for the case that the other process is to end instead.
 fn instead(why: &Mistrust) -> String {
     let Mistrust::Replaced { node } = why else { return String::new() };
     format!(
@@ -129,10 +120,9 @@ struct Worker {
     thread: JoinHandle<()>,
 }
 
-/// What the node is up to.
 enum Phase {
     Serving,
-    /// Delivers what it knows of, until `deadline`; then tells `asked`, and ends if `stop`.
+    /// Delivers pending messages until `deadline`, then answers `asked`, and ends if `stop`.
     Draining {
         deadline: Instant,
         asked: Vec<Answer>,
@@ -148,28 +138,28 @@ struct Node {
     started: Instant,
     workers: Vec<Worker>,
     phase: Phase,
-    /// Drained since it was last asked to: what it was to finish is finished.
+    /// A drain has ended; a stop that follows does not drain again.
     drained: bool,
-    /// Told by an operator to stop, who does not want it to be started again.
+    /// An operator has stopped the node, and it is not to be restarted.
     dismissed: bool,
     incarnation: u32,
-    /// Who runs the other nodes, as far as is known here.
+    /// Processes of the other nodes, as far as this node has learned.
     roster: Arc<Roster>,
-    /// That could not be written down.
+    /// The last attempt to write the record of the other nodes failed.
     forgets: bool,
-    /// Those who wait for digests.
+    /// Requests that await digests.
     digesting: Vec<(Answer, Awaited)>,
-    /// Other nodes that were seen to be gone: in which incarnation, and when.
+    /// Other nodes that do not run: their last incarnations, and the times at which this was first seen.
     gone: BTreeMap<u16, (u32, Instant)>,
     upkeep: Upkeep,
-    /// When to look again for what dead clients have left.
+    /// Time of the next removal of dead clients' remains.
     clean_again: Instant,
     log: Arc<LogLosses>,
 }
 
-/// Runs `node` of the cluster in `directory` until it is told to stop: by its admin interface, or by
-/// a byte to read from `alarm`. `alarm_end` is the other end; engine threads use it too. `log` counts
-/// what the process's log lacks.
+/// Runs `node` of the cluster in `directory` until it is stopped, by its admin interface or by a byte to read from
+/// `alarm`. `alarm_end` is the other end of `alarm`; engine threads write to it too. `log` counts the lines that are
+/// missing from the process's log.
 pub fn run(
     directory: &Directory,
     node: u16,
@@ -183,13 +173,13 @@ pub fn run(
     if node >= config.topology.nodes {
         return Err(NodeError::NoSuchNode { node, nodes: config.topology.nodes });
     }
-    // Before anything is written down of it, by which it would look like a node of this host.
+    // Before any file is written that would make it look like a node of this host.
     if let Some(address) = network::elsewhere(&config, node) {
         return Err(NodeError::Elsewhere { node, address: address.to_owned() });
     }
     let mut lock = take_lock(directory, node)?;
     let _regions = Regions::hold_of(directory, &manifest)?;
-    // An engine never waits for the thread that hears the alarm.
+    // An engine never waits for the thread that reads the alarm.
     for end in [&alarm, alarm_end] {
         end.set_nonblocking(true).map_err(failed("prepare", directory.path()))?;
     }
@@ -198,7 +188,7 @@ pub fn run(
         .ok_or(NodeError::TooManyIncarnations { node, incarnations: Identity::INCARNATIONS_MAX })?;
     let roster = Arc::new(roster(directory, node, incarnation)?);
     let upkeep = Upkeep::begin(directory, node, incarnation)?;
-    // What can fail for want of a certificate, a port or memory comes first.
+    // All steps that can fail for want of a certificate, a port or memory come first.
     let start = Start { manifest: &manifest, config: &config, node, incarnation, roster: &roster };
     let begin = || incarnations::begin(&incarnation_file, incarnation);
     let workers = start_engines(start, alarm_end, begin)?;
@@ -224,11 +214,11 @@ pub fn run(
     let mut server = Server::new(directory.socket(node));
     tracing::info!(node, incarnation, cluster = this.manifest.cluster, "the node is running");
     this.serve(&mut server, &mut alarm, &mut lock);
-    // Nobody shall connect to a node that is ending.
+    // No client shall connect to a node that is ending.
     let _ = fs::remove_file(directory.socket(node));
     let engines = this.stop_engines();
     if this.dismissed {
-        // If it cannot be said, the node will be started again.
+        // If the lock cannot be signed, the node will be restarted.
         let _ = lock.sign("stopped");
     }
     tracing::info!(node, "the node has stopped");
@@ -238,8 +228,8 @@ pub fn run(
     }
 }
 
-/// Makes sure that the node does not run already, and that the cluster is not being stopped: who
-/// stops it says so first and looks for nodes then, so that one of the two sees the other.
+/// Locks the node, unless it already runs or the cluster is being stopped. A process that stops the cluster first marks
+/// it as stopping and then looks for nodes, so that one of the two processes sees the other.
 fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     let path = directory.node_lock(node);
     if let Some(holder) = directory.node(node) {
@@ -248,7 +238,7 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     let lock = match Lock::take_old(&path, "node") {
         Ok(Ok(lock)) => lock,
         Err(error) => {
-            // Cleared meanwhile, most likely.
+            // The cluster was cleared meanwhile, most likely.
             directory.manifest()?;
             return Err(failed("lock", &path)(error).into());
         }
@@ -263,7 +253,7 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     }
 }
 
-/// What the engines of a node are started with.
+/// Arguments for the start of a node's engines.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     manifest: &'a Manifest,
@@ -273,7 +263,7 @@ struct Start<'a> {
     roster: &'a Arc<Roster>,
 }
 
-/// Who a node says that it is, and what it remembers of the others.
+/// The node's own identity, and its record of the other nodes.
 fn roster(directory: &Directory, node: u16, incarnation: u32) -> Result<Roster, DirectoryError> {
     let (replaced, identity) = identity::read(&directory.node_identity(node))?;
     let peers = identity::peers(&directory.node_peers(node))?;
@@ -281,7 +271,7 @@ fn roster(directory: &Directory, node: u16, incarnation: u32) -> Result<Roster, 
     Ok(Roster::new(node, own, peers.others))
 }
 
-/// Starts an engine for each of a node's fabrics. `begin` begins the node's incarnation.
+/// Starts the node's engines on the configured fabric. `begin` begins the node's incarnation.
 fn start_engines(
     start: Start<'_>,
     alarm: &UnixStream,
@@ -322,8 +312,8 @@ fn start_engines(
     }
 }
 
-/// Starts engines, which `join` under their names. All of them have their places and their memory
-/// before the node's incarnation begins, and none takes a turn before.
+/// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
+/// incarnation begins, and none takes a turn before.
 fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
     start: Start<'_>,
     alarm: &UnixStream,
@@ -362,12 +352,12 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
     Ok(workers)
 }
 
-/// Rings when an engine thread ends, however it ends.
+/// Writes to the alarm when an engine thread ends, however it ends.
 struct Alarm(UnixStream);
 
 impl Alarm {
     fn ring(&self, why: u8) {
-        // If it cannot be rung, nobody is left to hear it.
+        // If the write fails, no thread reads the alarm any more.
         let _ = io::Write::write(&mut &self.0, &[why]);
     }
 }
@@ -379,18 +369,18 @@ impl Drop for Alarm {
 }
 
 impl Node {
-    /// Answers requests until it is time to stop.
+    /// Serves requests until it is time to stop.
     fn serve(&mut self, server: &mut Server, alarm: &mut UnixStream, lock: &mut Lock) {
         loop {
             let looked = self.upkeep.look(lock, server);
             self.remember_peers(looked);
             if self.roster.successor().is_some() {
-                // It may have been learned since, and `skein admin replace` goes on from it.
+                // The record of the successor must be written: `skein admin replace` starts from it.
                 self.remember_peers(true);
                 return;
             }
             if self.clean_again <= Instant::now() {
-                // Of clients that were killed before any engine had met them.
+                // Clients may have been killed before any engine had connected to them.
                 self.clean_up();
             }
             let longest = match self.phase {
@@ -411,7 +401,7 @@ impl Node {
                             continue;
                         }
                         if bytes[..len].contains(&ENDED) {
-                            return; // What ended it is found when it is joined.
+                            return; // The cause is found when the thread is joined.
                         }
                         tracing::info!("told to stop by a signal");
                         self.drain(None, true);
@@ -457,7 +447,8 @@ impl Node {
         }
     }
 
-    /// Has the engine do it that runs the group. The answer is what that engine says then.
+    /// Passes the command to the engine that runs the group. The answer is the node's status after it, or the engine's
+    /// error.
     fn command(&mut self, server: &mut Server, from: Answer, command: Command) {
         let group = match &command {
             Command::Lead(group)
@@ -482,7 +473,7 @@ impl Node {
         server.answer(from, &response);
     }
 
-    /// Answers those who have waited for digests.
+    /// Answers the requests whose digests have arrived.
     fn tell_digests(&mut self, server: &mut Server) {
         for (from, mut awaited) in std::mem::take(&mut self.digesting) {
             match awaited.poll() {
@@ -508,10 +499,10 @@ impl Node {
         response
     }
 
-    /// Begins to drain, or joins in.
+    /// Begins to drain, or joins the drain that is under way.
     fn drain(&mut self, from: Option<Answer>, and_stop: bool) {
         if matches!(self.phase, Phase::Serving) {
-            // A node that was drained and is then stopped has had its time.
+            // A node that has drained and is then stopped gets no more time.
             let time = if and_stop && self.drained { 0 } else { self.config.stop_within_ms };
             let deadline = Instant::now() + Duration::from_millis(time);
             self.phase = Phase::Draining { deadline, asked: Vec::new(), stop: false };
@@ -522,7 +513,7 @@ impl Node {
         }
     }
 
-    /// Whether it has drained, and is to stop.
+    /// Ends a drain that is complete or late. Returns whether the node is to stop.
     fn finish(&mut self, server: &mut Server) -> bool {
         let Phase::Draining { deadline, .. } = self.phase else { return false };
         let late = Instant::now() >= deadline;
@@ -583,7 +574,7 @@ impl Node {
         })
     }
 
-    /// Notes which of the other nodes do not run, and since when they are not seen to.
+    /// Records which of the other nodes do not run, and since when this has been seen.
     fn look_for_gone(&mut self) {
         for node in (0..self.manifest.nodes).filter(|node| *node != self.number) {
             let incarnations = self.directory.incarnations(node).unwrap_or_default();
@@ -600,8 +591,8 @@ impl Node {
         }
     }
 
-    /// Writes down what was learned of the other nodes: whoever starts in our place must know it.
-    /// What was lost of it, or could not be written, is only if that is `due`.
+    /// Writes the record of the other nodes if it has changed: the next process of this node needs it. If `due`, also
+    /// writes it if the file is missing or could not be written before.
     fn remember_peers(&mut self, due: bool) {
         let path = self.directory.node_peers(self.number);
         let lost = || self.forgets || shared::is_missing(&path);
@@ -620,7 +611,7 @@ impl Node {
         self.forgets = saved.is_err();
     }
 
-    /// Removes what clients that were killed have left. The next one to join would, too.
+    /// Removes the remains of killed clients. The next process that joins would do so, too.
     fn clean_up(&mut self) {
         self.clean_again = Instant::now() + CLEAN_AGAIN;
         if self.config.network.fabric != FabricKind::Shm {
@@ -633,7 +624,7 @@ impl Node {
         }
     }
 
-    /// Ends the engine threads and says what had ended one before.
+    /// Ends the engine threads, and returns the error of one that has panicked.
     fn stop_engines(&mut self) -> Result<(), NodeError> {
         for worker in &mut self.workers {
             worker.control.stop();

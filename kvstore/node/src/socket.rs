@@ -1,5 +1,5 @@
-//! Unix sockets in a directory with a long name. A socket's address has room for 107 bytes; what
-//! does not fit is reached through an open directory, whose name below `/proc` is short.
+//! Unix sockets in directories with long names. The address of a socket holds at most 107 bytes; a longer path is
+//! reached through an open directory, whose path below `/proc` is short.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const ADDRESS_MAX: usize = 107;
 
-/// A name for the socket that fits its address. The directory stays open while it is used.
+/// A path to the socket that fits into an address. The directory must stay open while the path is used.
 fn reach(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     if path.as_os_str().len() <= ADDRESS_MAX {
         return Ok((path.to_owned(), None));

@@ -1,11 +1,11 @@
-//! The node processes of a cluster, started and kept running.
+//! Starts the node processes of a cluster and keeps them running.
 //!
-//! A thread of its own sleeps until a process ends, an order comes, or it is time to start a process
-//! again. It starts them itself, because a child may ask to end with the *thread* that made it.
-//! Nodes that others have started are followed just so; only how they ended cannot be told.
+//! A dedicated thread sleeps until a process ends, an order arrives, or a process is due to be restarted. It starts the
+//! processes itself, because a child may ask to end with the *thread* that created it. Nodes that other processes have
+//! started are followed in the same way, but how they ended cannot be determined.
 //!
-//! A node is this program, called with the arguments `node --dir DIR --index N` and flags of `skein node`: the
-//! calling program must have that subcommand.
+//! A node is this program, called with the arguments `node --dir DIR --index N` and flags of `skein node`: the calling
+//! program must have that subcommand.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -25,70 +25,67 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_cluster::directory::{Directory, DirectoryError};
 use skein_multicast::operate::Identity;
 
-/// A node that ran for less than this has died again.
+/// A node that ran for less than this has died soon after its start.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
-/// How long it waits the first time: as long as the others may need the cores to choose a leader
-/// among themselves, and the host to clean up after it.
+/// Delay before a first restart: the other nodes may need the cores to elect a leader, and the host to clean up after
+/// the node.
 const DELAY_FIRST: Duration = Duration::from_millis(50);
-/// How long the second time, and at most.
+/// Delay after the second quick death in a row. It doubles with each further one, up to `DELAY_MAX`.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// How often a node is looked at that cannot start because files of its directory are gone.
+/// Interval between checks of a node that cannot start because files of its directory are gone.
 const DAMAGED_POLL: Duration = Duration::from_secs(1);
-/// After how many such looks it is told.
+/// Number of such checks after which the problem is reported.
 const DAMAGED_POLLS_TOLD: u32 = 4;
 
-/// How a node ends that must not be started as it was, with bad usage.
+/// Exit code of a node that must not be restarted: bad usage.
 const USAGE: i32 = 2;
 
-/// Orders to the thread, a byte each.
+/// Orders to the thread, one byte each.
 const RESTART: u8 = b'r';
 const HOLD: u8 = b'h';
 
 /// How nodes are started.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The cluster's directory.
     pub directory: Directory,
-    /// The number of nodes in the cluster.
     pub nodes: u16,
     /// Nodes that other hosts run.
     pub elsewhere: BTreeSet<u16>,
-    /// How many times `-v` was given.
+    /// Number of `-v` flags.
     pub verbose: u8,
-    /// They leave the terminal and go on without us; otherwise they end with us.
+    /// The nodes leave the terminal and outlive this process; otherwise they end with it.
     pub detached: bool,
-    /// Each runs in the network namespace whose name is this and its number, if it is given.
+    /// If given, each node runs in the network namespace whose name is this and the node's number.
     pub namespaces: Option<String>,
 }
 
 impl Plan {
-    /// Whether the node is to run here.
+    /// Whether the node is to be started here.
     fn starts(&self, node: u16) -> bool {
         !self.elsewhere.contains(&node) && !self.directory.was_stopped(node)
     }
 }
 
-/// What has become of a node's process.
+/// The end of a node's process.
 #[derive(Debug)]
 pub struct Ended {
-    /// The node.
     pub node: u16,
-    /// In words that follow its name.
+    /// Text that follows the node's name.
     pub how: String,
     next: Next,
-    /// Nodes that run, or are about to.
+    /// Number of nodes that run or are due to start.
     pub left: usize,
 }
 
-/// What follows from it.
+/// What follows from the end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Next {
-    /// It is started again, as that incarnation of it.
+    /// The node is restarted as this incarnation.
     Restart { incarnation: u32, delay: Duration },
-    /// Somebody else has started it.
+    /// Another process has started the node.
     Taken { pid: u32 },
-    /// It stays as it is, and why.
+    /// The node is not restarted now, for this reason.
     Stays(String),
 }
 
@@ -114,50 +111,47 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Failures of a supervisor.
+/// Errors of a supervisor.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperviseError {
-    /// There is no supervisor, and no node was started.
+    /// The supervisor did not start, and no node was started.
     #[error("cannot {attempt}")]
     NoSupervisor {
-        /// The step that failed.
+        /// Step that failed.
         attempt: &'static str,
-        /// The system's error.
         source: io::Error,
     },
-    /// A node was not started. Once [`Supervisor::restart`] was called, it is tried again.
+    /// A node did not start. Once [`Supervisor::restart`] has been called, it is tried again.
     #[error("cannot {attempt}")]
     NotStarted {
-        /// The step that failed, and its node.
+        /// Step that failed, and its node.
         attempt: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// A node that has died waits until its files are mended, and is started then.
+    /// A node that has died waits until its files are repaired, and is started then.
     #[error("node {node} is not started: {why}")]
     Damaged {
-        /// The node.
         node: u16,
-        /// The error of its files, which says what to do.
+        /// Error of the files, with the remedy.
         why: DirectoryError,
     },
 }
 
-/// The one who starts nodes and keeps them running. Dropping it starts no more, and waits for those
-/// that end with us.
+/// Starts nodes and keeps them running. Dropping it starts no more nodes, and waits for the nodes that end with this
+/// process.
 pub struct Supervisor {
     orders: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Supervisor {
-    /// Starts every node that does not run, unless it was told to stop. What becomes of them is told to `tell`, on
-    /// the supervisor's thread. None is started again before [`restart`](Self::restart).
+    /// Starts every node that does not run, unless an operator has stopped it. Reports to `tell`, on the supervisor's
+    /// thread, what becomes of the nodes. No node is restarted before [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`SuperviseError::NoSupervisor`] is returned. The other errors concern single nodes, and are told to `tell`.
+    /// Returns [`SuperviseError::NoSupervisor`]. The other errors concern single nodes, and are passed to `tell`.
     pub fn start(
         plan: Plan,
         tell: impl Fn(Result<Ended, SuperviseError>) + Send + 'static,
@@ -176,20 +170,20 @@ impl Supervisor {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// From now on whatever has died or dies is started again.
+    /// From now on, nodes that have died or die are restarted.
     pub fn restart(&self) {
         self.order(RESTART);
     }
 
-    /// From now on nothing is started. What had only just been started, and holds nothing yet by
-    /// which others could find it, is killed. All that is so when this returns.
+    /// From now on, no node is started. A node that was started a moment ago, and does not hold the lock yet by which
+    /// other processes could find it, is killed. Both are done when this returns.
     pub fn hold(&self) {
         self.order(HOLD);
     }
 
     fn order(&self, order: u8) {
         let Some(mut orders) = self.orders.as_ref() else { return };
-        // It answers when it is done; if it is not there any more, it does nothing either.
+        // The thread answers when it is done. If it has ended, it starts no node either.
         if orders.write_all(&[order]).is_ok() {
             let _ = orders.read(&mut [0]);
         }
@@ -205,7 +199,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// The thread.
+/// State of the supervisor's thread.
 struct Crew {
     plan: Plan,
     nodes: Vec<Watched>,
@@ -214,24 +208,24 @@ struct Crew {
     tell: Box<dyn Fn(Result<Ended, SuperviseError>) + Send>,
 }
 
-/// One node.
+/// State of one node.
 struct Watched {
     process: Option<Process>,
-    /// When to start it.
+    /// Time of the next start, if one is due.
     due: Option<Instant>,
-    /// When it was started last.
+    /// Time of the last start.
     since: Instant,
-    /// The number of times in a row that it died soon after its start.
+    /// Number of times in a row that it died soon after its start.
     again: u32,
-    /// The number of times in a row that its files were found damaged.
+    /// Number of times in a row that its files were found damaged.
     damaged_polls: u32,
 }
 
 struct Process {
     pid: u32,
-    /// A number could come to mean another process.
+    /// A process id could come to mean another process.
     handle: OwnedFd,
-    /// Unless another has started it.
+    /// `None` if another process has started it.
     child: Option<Child>,
 }
 
@@ -250,7 +244,7 @@ impl Crew {
         if self.plan.detached {
             return;
         }
-        // They would be told when this thread ends; so they are told now, and may take their time.
+        // They would be signalled when this thread ends; they are signalled now, and may take their time.
         let processes = self.nodes.iter_mut().filter_map(|watched| watched.process.take());
         let mut ours: Vec<_> = processes.filter(|process| process.child.is_some()).collect();
         for process in &ours {
@@ -261,7 +255,7 @@ impl Crew {
         }
     }
 
-    /// Sleeps until something happens: whether there is an order, and which nodes have ended.
+    /// Sleeps until something happens. Returns whether there is an order, and which nodes have ended.
     fn wait(&self) -> (bool, Vec<usize>) {
         let due = self.nodes.iter().filter_map(|watched| watched.due).min();
         let timeout = due.map(|due| {
@@ -286,7 +280,7 @@ impl Crew {
         (happened[0], ended.map(|((node, _), _)| *node).collect())
     }
 
-    /// Does as it is told. False: nobody is there to tell us anything any more.
+    /// Executes an order. Returns false if no supervisor is left to send another.
     fn obey(&mut self) -> bool {
         let mut order = [0];
         match self.orders.read(&mut order) {
@@ -332,7 +326,7 @@ impl Crew {
                     let watched = &mut self.nodes[node];
                     watched.due = Some(Instant::now() + DAMAGED_POLL);
                     watched.damaged_polls += 1;
-                    // A file that is only missing is made anew before that.
+                    // A file that is only missing is created again before that.
                     if watched.damaged_polls == DAMAGED_POLLS_TOLD {
                         (self.tell)(Err(SuperviseError::Damaged { node: number, why }));
                     }
@@ -356,18 +350,17 @@ impl Crew {
         }
     }
 
-    /// What is wrong with the directory, if the node has died and it does not say which incarnation would be
-    /// its next.
+    /// The error that keeps the number of the node's next incarnation from being read, once nodes are restarted.
     fn waits_for_its_files(&self, node: u16) -> Option<DirectoryError> {
         self.plan.directory.incarnations(node).err().filter(|_| self.restart)
     }
 
-    /// Follows the process that runs the node already.
+    /// Follows the process that already runs the node.
     fn adopt(&self, node: u16) -> Option<Process> {
         let pid = self.plan.directory.node(node)?.pid;
         let number = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = pidfd_open(number, PidfdFlags::empty()).ok()?;
-        // It still holds the node after we had a handle on it, so the handle is the holder's.
+        // The process still holds the node after the handle was opened, so the handle is the holder's.
         let holds = self.plan.directory.node(node).is_some_and(|holder| holder.pid == pid);
         holds.then_some(Process { pid, handle, child: None })
     }
@@ -377,7 +370,7 @@ impl Crew {
         let command = self.command(node).map_err(failed("find this program".to_owned()));
         let mut child = command?.spawn().map_err(failed(format!("start node {node}")))?;
         let pid = child.id();
-        // Not yet waited for, so the number is the child's.
+        // The child has not been waited for, so the number is still its own.
         let number = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a child's number");
         match pidfd_open(number, PidfdFlags::empty()) {
             Ok(handle) => Ok(Process { pid, handle, child: Some(child) }),
@@ -391,15 +384,15 @@ impl Crew {
 
     fn command(&self, node: u16) -> io::Result<Command> {
         let Plan { directory, verbose, detached, namespaces, .. } = &self.plan;
-        // The node writes this file itself. What the system says for it when it dies goes there too,
-        // and a file that cannot be written keeps no node from starting.
+        // The node writes this file itself. What is printed when the node dies goes there too. If the file cannot be
+        // written, the node starts nevertheless.
         let mut options = OpenOptions::new();
         let log = options.create(true).append(true).mode(0o600).open(directory.log(node));
         let log = log.map_or_else(|_| Stdio::null(), Stdio::from);
         let us = std::env::current_exe()?;
         let mut command = match namespaces {
             None => Command::new(us),
-            // It becomes the node: their process is the same.
+            // `ip` becomes the node: the process is the same.
             Some(prefix) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", &format!("{prefix}{node}")]).arg(us);
@@ -413,7 +406,7 @@ impl Crew {
             command.arg("--detached");
         } else {
             command.arg("--with-parent").arg(std::process::id().to_string());
-            // Ctrl-C is for us, who stop them in an orderly way.
+            // Ctrl-C is for this process, which stops the nodes in an orderly way.
             command.process_group(0);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -430,7 +423,7 @@ impl Crew {
                 let code = status.as_ref().ok().and_then(ExitStatus::code);
                 refused = code == Some(USAGE);
                 let mut how = how(status);
-                // Its log is in the same directory, and cannot say so.
+                // The node's log is in the same directory, and cannot report it.
                 if code.is_some_and(|code| code != 0)
                     && let Some(error) = self.plan.directory.unwritable()
                 {
@@ -477,7 +470,7 @@ impl Crew {
     }
 }
 
-/// How long a node waits that has died so often in a row, each time soon after it was started.
+/// Delay before the restart of a node that has died this often in a row, each time soon after its start.
 fn delay(again: u32) -> Duration {
     match again.checked_sub(2) {
         None => DELAY_FIRST,

@@ -1,8 +1,8 @@
-//! What a running node does about files of its own that are gone.
+//! Restores files of a running node that are gone.
 //!
-//! **Invariant.** Nothing that happens to the cluster's directory ends a node. A node can be found as
-//! long as its directory can be written: within [`EVERY`] it makes anew what was removed or damaged.
-//! It changes nothing in a directory that holds the manifest of another cluster.
+//! **Invariant.** No change to the cluster's directory ends a node. As long as the directory can be written, commands
+//! find the node: it restores removed or damaged files within [`EVERY`]. It changes nothing in a directory that holds
+//! the manifest of another cluster.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use skein_cluster::shared::Shared;
 
 use crate::admin::Server;
 
-/// How often a node looks after its files.
+/// Interval between checks of a node's files.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// A node's care for its files.
+/// State from which a node restores its files.
 pub(super) struct Upkeep {
     shared: Shared,
-    /// What says who the node is, and how often it was started.
+    /// Path and content of the identity file and of the count of starts.
     own: [(PathBuf, String); 2],
     again: Instant,
     problem: Option<String>,
 }
 
 impl Upkeep {
-    /// Remembers the files as they are, or will be when the node has begun its incarnation.
+    /// Reads the files. The count of starts is taken as it will be once this incarnation has begun.
     pub(super) fn begin(
         directory: &Directory,
         node: u16,
@@ -48,12 +48,12 @@ impl Upkeep {
         })
     }
 
-    /// What keeps the node from being found, if anything does.
+    /// The error that prevents the node from restoring its files, if any.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Looks after the files, if it is time to. Returns whether it was.
+    /// Checks and restores the files if it is time to. Returns whether it was.
     pub(super) fn look(&mut self, lock: &mut Lock, server: &mut Server) -> bool {
         let now = Instant::now();
         if now < self.again {
@@ -84,7 +84,7 @@ impl Upkeep {
         let mut restored = self.shared.restore()?;
         let [(identity, _), (incarnation, _)] = &self.own;
         let damaged = [identity::read(identity).err(), incarnations::begun(incarnation).err()];
-        // Before the lock: who finds that may start the node when this process has ended.
+        // Before the lock: a process that finds the lock may start the node when this process has ended.
         for ((path, text), error) in self.own.iter().zip(damaged) {
             if matches!(error, Some(DirectoryError::IncarnationsDamaged { .. })) {
                 files::replace_or_overwrite(path, text).map_err(failed("write", path))?;

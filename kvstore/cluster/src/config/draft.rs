@@ -1,4 +1,4 @@
-//! A configuration that may still be wrong, and where each of its entries came from.
+//! A configuration that is not validated yet, with the origin of each entry.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,6 @@ use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
 use super::network::{self, Encryption, FabricKind, Network};
 use super::{ClusterConfig, machine_memory, parse_bytes};
 
-/// The value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Number(u64),
@@ -21,25 +20,23 @@ pub(super) enum Setting {
     List(Vec<String>),
 }
 
-/// Where the value of an entry came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Default,
-    /// A line of the file.
+    /// Line of the file, counted from 1.
     Line(usize),
-    /// The command line.
     Flag,
 }
 
-/// Why a configuration was refused: where, what, and what to do.
+/// Why a configuration was refused: place, cause and remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{what}", place(.file.as_deref(), *.line))]
 pub struct ConfigError {
-    /// The file, if it was one.
+    /// `None` if no file is to blame.
     pub file: Option<PathBuf>,
-    /// The line, counted from 1, if one line is to blame.
+    /// Counted from 1; `None` if no single line is to blame.
     pub line: Option<usize>,
-    /// What is wrong, and what to do.
+    /// Cause and remedy.
     pub what: String,
 }
 
@@ -51,7 +48,7 @@ fn place(file: Option<&Path>, line: Option<usize>) -> String {
     }
 }
 
-/// A configuration that may still be wrong.
+/// A configuration that is not validated yet.
 #[derive(Clone, Debug)]
 pub struct Draft {
     file: Option<PathBuf>,
@@ -105,7 +102,7 @@ impl From<&ClusterConfig> for Draft {
 }
 
 impl Draft {
-    /// The defaults with what `file` says.
+    /// The defaults, overridden by the entries of `file`.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| ConfigError {
             file: Some(file.to_owned()),
@@ -115,7 +112,7 @@ impl Draft {
         Self::parse(&text, file)
     }
 
-    /// The defaults with what `text` says; `file` is what to call it.
+    /// The defaults, overridden by the entries of `text`. Errors name `file`.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigError> {
         let mut draft = Self { file: Some(file.to_owned()), ..Self::default() };
         let line_at = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
@@ -160,18 +157,18 @@ impl Draft {
         self.put(entry, Setting::Number(value), Origin::Flag);
     }
 
-    /// Overrides a word from the command line.
+    /// Overrides the fabric from the command line.
     pub fn flag_fabric(&mut self, fabric: FabricKind) {
         let entry = entries::find("network", "fabric").expect("flags name entries");
         self.put(entry, Setting::Text(fabric.name().to_owned()), Origin::Flag);
     }
 
-    /// The configuration, if it can work, on this machine too.
+    /// Validates the configuration, also against the memory of this machine.
     pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
         self.finish_for(machine_memory())
     }
 
-    /// The configuration, if it can work where there are `memory` bytes of it.
+    /// Validates the configuration, also against `memory` bytes if these are given.
     fn finish_for(mut self, memory: Option<u64>) -> Result<ClusterConfig, ConfigError> {
         let mut config = self.config();
         config.check().map_err(|conflict| self.blame(&conflict))?;
@@ -179,7 +176,7 @@ impl Draft {
         let ceiling = entries::find("limits", "memory_bytes_max").expect("an entry");
         if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
             if !config.network.is_one_host() {
-                // What each would make of its own memory may differ, and replicas must agree.
+                // Hosts may differ in memory, and replicas must agree on the limit.
                 return Err(ConfigError {
                     file: self.file.clone(),
                     line: None,
@@ -219,7 +216,7 @@ impl Draft {
                 encryption: Encryption::of(text("network", "encryption")),
                 certificates: PathBuf::from(text("network", "certificates")),
                 device: text("network", "device").to_owned(),
-                // None is larger than what its entry takes.
+                // No value exceeds the maximum of its entry, which fits the field.
                 port: number("network", "port") as u8,
                 gid_index: number("network", "gid_index") as u8,
                 mtu: number("network", "mtu") as u32,
@@ -241,8 +238,7 @@ impl Draft {
         self.settings.insert((entry.section, entry.name), (setting, origin));
     }
 
-    /// The entries of one section as the type that holds them. Names and ranges were checked when
-    /// they were put in.
+    /// The entries of one section as the type that holds them. Names and ranges were checked on insertion.
     fn section<T: DeserializeOwned>(&self, section: &str) -> T {
         let entries = self.settings.iter().filter(|((of, _), _)| *of == section);
         let fields: serde_json::Map<String, serde_json::Value> = entries
@@ -258,7 +254,7 @@ impl Draft {
         serde_json::from_value(fields.into()).expect("entries have the types of their fields")
     }
 
-    /// Says where the settings that conflict come from.
+    /// Adds the origins of the settings that conflict.
     fn blame(&self, conflict: &Conflict) -> ConfigError {
         let origin = |said: &str| {
             let name = said.split(' ').next().unwrap_or_default();
@@ -291,7 +287,7 @@ impl Draft {
     }
 }
 
-/// The fields of a section's type, all numbers.
+/// The fields of a section that holds numbers only.
 fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(section) else {
         unreachable!("sections are structs")
@@ -304,14 +300,14 @@ const CEILING_MISSING: &str = "limits.memory_bytes_max is not set, and a cluster
     because all of them must refuse writes at the same size: add memory_bytes_max to the section [limits] \
     of the file that the hosts share, with what each host has room for, such as memory_bytes_max = \"8GiB\"";
 
-/// The longest name of a cluster.
+/// Maximum length of a cluster's name.
 const NAME_MAX: usize = 40;
 
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '-' || c == '_'
 }
 
-/// Reads the value of `entry`, or says what was expected.
+/// Parses the value of `entry`, or returns what was expected.
 fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, String> {
     let wrong = |got: fmt::Arguments<'_>| {
         format!("{} is {got}; it takes {}", entry.name, entry.kind.expected())

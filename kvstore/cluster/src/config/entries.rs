@@ -1,28 +1,25 @@
-//! Every entry of the configuration: its section, its name, what it is and what it may be.
+//! Every entry of the configuration: its section, name, type and meaning.
 
 use super::network::{Encryption, FabricKind};
 
-/// What an entry may hold.
+/// Type of an entry's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// A number.
     Count,
-    /// A number of bytes: an integer, or text such as "4MiB".
+    /// An integer, or text such as "4MiB".
     Bytes,
-    /// A number of milliseconds.
     Milliseconds,
-    /// One of these words.
     Word(&'static [&'static str]),
-    /// A directory.
+    /// An absolute path.
     Directory,
-    /// A name of letters, digits, `-` and `_`, or none.
+    /// Letters, digits, `-` and `_`; may be empty.
     Name,
-    /// Hosts and ports.
+    /// A list of `host:port`.
     Addresses,
 }
 
 impl Kind {
-    /// For messages: what was expected.
+    /// Description of the expected value, for error messages.
     pub(super) fn expected(self) -> String {
         match self {
             Self::Count => "a whole number".into(),
@@ -36,18 +33,17 @@ impl Kind {
     }
 }
 
-/// One entry.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) section: &'static str,
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// The largest value, for what is not bounded by `check`: the width of the field it goes into.
+    /// Largest value, at most what the field holds. `check` may refuse smaller ones.
     pub(super) most: u64,
     pub(super) about: &'static str,
 }
 
-/// Wider than any memory, narrower than any overflow.
+/// Above any size of memory, and low enough that sums do not overflow.
 const BYTES_MAX: u64 = 1 << 50;
 
 const fn count(section: &'static str, name: &'static str, most: u64, about: &'static str) -> Entry {
@@ -140,7 +136,7 @@ pub(super) fn find(section: &str, name: &str) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| entry.section == section && entry.name == name)
 }
 
-/// The name nearest to `word`, if one is near.
+/// The name most similar to `word`, if one is similar enough.
 pub(super) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()

@@ -1,22 +1,22 @@
-//! How much shared memory a cluster takes, computed before it is asked for.
+//! Shared memory that a cluster takes, computed before it is allocated.
 
 use super::ClusterConfig;
 
-/// Bytes of shared memory, by what they are for.
+/// Bytes of shared memory, by purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// The logs of all replicas.
+    /// Logs of all replicas.
     pub logs: u64,
-    /// The rings between the replicas of a group.
+    /// Rings between the replicas of a group.
     pub within_groups: u64,
-    /// The rings between replicas of different groups, if all of them talk to each other.
+    /// Rings between replicas of different groups, if all pairs communicate.
     pub across_groups_max: u64,
-    /// What the rings of sessions may grow to at the nodes, all engines together.
+    /// Maximum of the session rings at the nodes, over all engines.
     pub sessions_max: u64,
 }
 
 impl Footprint {
-    /// Of a cluster so configured.
+    /// Footprint of a cluster with this configuration.
     pub fn of(config: &ClusterConfig) -> Self {
         let topology = &config.topology;
         let (groups, slots) = (u64::from(topology.groups), u64::from(topology.replicas));
@@ -31,12 +31,12 @@ impl Footprint {
         }
     }
 
-    /// What must be there for the cluster to start.
+    /// Bytes that must be free for the cluster to start.
     pub fn at_start(&self) -> u64 {
         self.logs + self.within_groups
     }
 
-    /// What it may grow to. A log that a leader writes has its next grant's file beside it.
+    /// Largest size. Each log may have the file of its leader's next grant beside it.
     pub fn most(&self) -> u64 {
         self.at_start() + self.logs + self.across_groups_max + self.sessions_max
     }

@@ -1,7 +1,7 @@
-//! A cluster's configuration: one TOML file over the defaults, refused where it cannot work.
+//! A cluster's configuration: one TOML file over the defaults, refused if it cannot work.
 //!
-//! A [`Draft`] remembers where each entry came from, so that what is wrong with it is said with file
-//! and line. [`Draft::finish`] parses it into a [`ClusterConfig`], which has passed every check.
+//! A [`Draft`] records the origin of each entry, so that an error names file and line. [`Draft::finish`] converts it
+//! into a [`ClusterConfig`], which has passed every check.
 
 mod draft;
 mod entries;
@@ -26,22 +26,18 @@ pub(crate) use network::engine_address;
 
 use entries::{ENTRIES, Kind, SECTIONS};
 
-/// Everything that decides how a cluster is laid out and behaves.
+/// All settings of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Nodes, groups, replicas, engines.
     pub topology: Topology,
-    /// How they reach each other.
     pub network: Network,
-    /// What the store accepts.
     pub limits: Limits,
-    /// Sizes of memory and bounds of queues.
     pub tuning: Tuning,
-    /// What an engine thread does when there is nothing to do.
+    /// How an engine thread waits when it has no work.
     pub waiting: Waiting,
-    /// Where the directory with the cluster's shared memory is made.
+    /// Parent of the directory with the cluster's shared memory.
     pub region_root: PathBuf,
-    /// How long a node that stops may take to finish what is under way, in milliseconds.
+    /// Time that a stopping node may take to finish pending work, in milliseconds.
     pub stop_within_ms: u64,
 }
 
@@ -59,11 +55,11 @@ impl Default for ClusterConfig {
     }
 }
 
-/// Where Linux keeps shared memory.
+/// The default root of shared memory, where Linux mounts a file system in memory.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
 impl ClusterConfig {
-    /// The settings, if any, that cannot work, alone or together.
+    /// Fails if settings cannot work, alone or together, and names them.
     pub fn check(&self) -> Result<(), Conflict> {
         self.topology.check()?;
         self.network.check(self.topology)?;
@@ -93,7 +89,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The settings, if any, with which the cluster does not fit into `memory` bytes.
+    /// Fails if the cluster does not fit into `memory` bytes, and names the settings to blame.
     pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
         let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
@@ -116,8 +112,7 @@ impl ClusterConfig {
         Ok(())
     }
 
-    /// The whole configuration as TOML with a comment for each entry. Reading it gives the same
-    /// configuration again.
+    /// The whole configuration as TOML with a comment for each entry. Parsing it gives the same configuration again.
     pub fn print(&self) -> String {
         let draft = Draft::from(self);
         let mut text = String::from("# The configuration of a Skein cluster.\n");
@@ -143,7 +138,7 @@ impl ClusterConfig {
     }
 }
 
-/// `text` in lines of at most `width` characters.
+/// Breaks `text` into lines of at most `width` characters.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
@@ -158,7 +153,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The memory of this machine, or of the container we are in, in bytes; if that can be told.
+/// Memory of this machine, or of the container that this process runs in, in bytes; `None` if it cannot be determined.
 pub fn machine_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

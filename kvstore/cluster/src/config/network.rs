@@ -1,4 +1,4 @@
-//! Over which fabric the processes of a cluster reach each other, and where they are.
+//! The fabric over which a cluster's processes communicate, and their addresses.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,58 +8,54 @@ use skein_multicast::config::{Conflict, Topology};
 /// The section `[network]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// What the nodes are joined by.
     pub fabric: FabricKind,
-    /// What the cluster is called, on a network; empty if `skein up` is to draw a name.
+    /// Name of the cluster on a network; empty if `skein up` is to draw one.
     pub cluster: String,
-    /// Where each node listens, `host:port`; its engines listen at this port and those after it.
+    /// Address of each node, `host:port`. Engine `e` of a node listens `e` ports further.
     pub addresses: Vec<String>,
-    /// When connections are encrypted.
     pub encryption: Encryption,
-    /// The directory with certificates and keys.
+    /// Directory of certificates and keys.
     pub certificates: PathBuf,
-    /// The RDMA device to use; empty for the first that can.
+    /// RDMA device; empty for the first usable one.
     pub device: String,
-    /// Its port; 0 for the first that is active.
+    /// Port of the device; 0 for the first active one.
     pub port: u8,
-    /// Which of the port's addresses; [`ANY_GID`] for the one that fits best.
+    /// Index of the port's address (GID); [`ANY_GID`] for the best one.
     pub gid_index: u8,
-    /// The longest packet in bytes; 0 for the port's own.
+    /// Largest packet in bytes; 0 for the port's own limit.
     pub mtu: u32,
-    /// What RDMA packets are marked with.
     pub traffic_class: u8,
 }
 
-/// No index into a port's addresses.
+/// Value of `gid_index` for the best address.
 pub const ANY_GID: u8 = u8::MAX;
 
-/// A fabric, by name.
+/// Kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricKind {
     /// Shared memory of one host.
     Shm,
-    /// Connections between any hosts.
+    /// TCP connections.
     Tcp,
-    /// RDMA network cards, and connections between any hosts for what is said about them.
+    /// RDMA network cards, and TCP connections for control traffic.
     Verbs,
 }
 
-/// When connections are encrypted, and both sides must show certificates.
+/// When connections are encrypted and both sides must present certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encryption {
-    /// Unless all addresses are those of this very machine.
+    /// Always, unless all addresses are loopback addresses.
     BetweenHosts,
-    /// Always.
     Always,
-    /// Never: whoever reaches a port can read and write everything.
+    /// Any process that reaches a port can read and write everything.
     Never,
 }
 
 impl FabricKind {
-    /// The names of all.
+    /// Names of all fabrics.
     pub const WORDS: &'static [&'static str] = &["shm", "tcp", "verbs"];
 
-    /// Its name.
+    /// Name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
@@ -68,7 +64,7 @@ impl FabricKind {
         }
     }
 
-    /// The one of that name; shared memory if there is none.
+    /// The fabric of that name; [`Shm`](Self::Shm) if there is none.
     pub fn of(word: &str) -> Self {
         match word {
             "tcp" => Self::Tcp,
@@ -77,7 +73,7 @@ impl FabricKind {
         }
     }
 
-    /// Whether its processes have addresses.
+    /// Whether its processes have network addresses.
     pub fn is_network(self) -> bool {
         self != Self::Shm
     }
@@ -165,7 +161,7 @@ impl Network {
     }
 }
 
-/// An address in its parts, if it is one.
+/// Host and port of an address, if it is valid.
 pub(super) fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
@@ -176,7 +172,7 @@ pub(super) fn split(address: &str) -> Option<(&str, u16)> {
     fits.then_some((host, port))
 }
 
-/// The address of an engine: that of its node, and as many ports further as its number.
+/// Address of an engine: its node's address with the port raised by `engine`.
 pub(crate) fn engine_address(node: &str, engine: u16) -> Option<String> {
     let (host, port) = split(node)?;
     Some(format!("{host}:{}", port.checked_add(engine)?))

@@ -1,6 +1,6 @@
-//! Numbers of bytes as people write them.
+//! Numbers of bytes in text form.
 
-/// Reads `65536`, `"64KiB"`, `"64 KiB"`, `"64K"`: powers of 1,024, the case does not matter.
+/// Parses `65536`, `"64KiB"`, `"64 KiB"`, `"64K"`. Units are powers of 1,024 in upper or lower case.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
@@ -17,7 +17,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// Exactly: `64KiB`, or plain bytes where there is no such unit.
+/// Exact text: `64KiB`, or plain bytes if no unit divides the number.
 pub fn exact_bytes(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.trailing_zeros() >= shift {
@@ -27,7 +27,7 @@ pub fn exact_bytes(bytes: u64) -> String {
     bytes.to_string()
 }
 
-/// For reading: `1.5 GiB`.
+/// Rounded text: `1.5 GiB`.
 pub fn show_bytes(bytes: u64) -> String {
     for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift {

@@ -1,4 +1,4 @@
-//! The calling side.
+//! The calling side of the admin interface.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -10,50 +10,46 @@ use super::{Action, Problem, Response, VERSION};
 use crate::socket;
 use crate::status::NodeStatus;
 
-/// Larger than any response of ours.
+/// Larger than any response of a node.
 const RESPONSE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why a node did not do what it was asked.
+/// Reasons why a node did not carry out an action.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// It does not listen: not running, or not yet.
+    /// The node does not listen: it does not run, or has not started to listen yet.
     #[error("cannot connect to {}: {source}", path.display())]
     Unreachable {
-        /// Its socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// It cannot answer.
+    /// The process cannot answer.
     #[error("process {pid} is paused: `skein admin kill {node} --signal CONT` lets it go on")]
     Paused {
-        /// The node.
         node: u16,
-        /// Its process.
+        /// Process id.
         pid: u32,
     },
-    /// It listens and does not answer in time, or breaks off.
+    /// The node listens, but does not answer in time or closes the connection.
     #[error("no answer from {}: {source}", path.display())]
     Silent {
-        /// Its socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
-    /// What it said is not of this version.
+    /// The answer does not conform to this version of the interface.
     #[error("{} answered something else than version {VERSION} of the admin interface: {why}", path.display())]
     Strange {
-        /// Its socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         why: String,
     },
-    /// It said no.
+    /// The node refused the action.
     #[error(transparent)]
     Refused(#[from] Problem),
 }
 
-/// Asks `node` of the cluster in `directory`, and waits for the answer no longer than `longest`.
+/// Sends `action` to `node` of the cluster in `directory`, and waits at most `longest` for the answer.
 pub fn call(
     directory: &Directory,
     node: u16,
@@ -92,7 +88,7 @@ pub fn call(
     }
 }
 
-/// What `node` is doing.
+/// Status of `node`.
 pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError> {
     if let Some(pid) = directory.node(node).map(|holder| holder.pid).filter(|pid| is_paused(*pid)) {
         return Err(CallError::Paused { node, pid });
@@ -100,11 +96,11 @@ pub fn status(directory: &Directory, node: u16) -> Result<NodeStatus, CallError>
     call(directory, node, Action::Status, Duration::from_secs(4))
 }
 
-/// Whether the process has been stopped by a signal, each thread of it, as far as the system says.
+/// Whether every thread of the process was stopped by a signal, according to `/proc`.
 pub fn is_paused(pid: u32) -> bool {
     let stands_still = |thread: io::Result<std::fs::DirEntry>| {
         let stat = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
-        // The state comes after the name, which ends with the last parenthesis.
+        // The state follows the name, which ends with the last parenthesis.
         stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
     };
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));

@@ -7,15 +7,15 @@ use std::time::Instant;
 
 use super::REQUEST_BYTES_MAX;
 
-/// What a connection has come to.
+/// Result of reading from a connection.
 pub(super) enum Progress {
-    /// A line, without its end.
+    /// A line without its newline.
     Line(Vec<u8>),
-    /// A line that never ends.
+    /// The line is longer than a request may be.
     Oversized,
-    /// Not a whole line yet.
+    /// No complete line yet.
     Wait,
-    /// The other side has closed, or is broken.
+    /// The peer has closed the connection, or the connection has failed.
     Closed,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct Connection {
     stream: UnixStream,
     received: Vec<u8>,
     to_send: Vec<u8>,
-    /// Close it once everything is sent.
+    /// To be closed once everything is sent.
     pub(super) last: bool,
-    /// Waits for its answer; nothing is read meanwhile.
+    /// A request awaits its answer; nothing is read meanwhile.
     pub(super) waiting: bool,
-    /// When it last said something.
+    /// Time at which bytes were last received.
     pub(super) heard: Instant,
 }
 
@@ -42,7 +42,7 @@ impl Connection {
         !self.waiting && !self.last && self.to_send.is_empty()
     }
 
-    /// Everything is said, and nothing more will be asked.
+    /// Whether everything is sent and no further request is read.
     pub(super) fn is_over(&self) -> bool {
         self.last && !self.waiting && self.to_send.is_empty()
     }
@@ -51,19 +51,19 @@ impl Connection {
         !self.to_send.is_empty()
     }
 
-    /// Whether a line waits to be taken without anything more to come.
+    /// Whether a complete line is buffered and may be taken.
     pub(super) fn has_line(&self) -> bool {
         self.wants_to_read() && self.received.contains(&b'\n')
     }
 
-    /// Takes what has come.
+    /// Takes the next line, reading from the socket if none is buffered.
     pub(super) fn read(&mut self, now: Instant) -> Progress {
         if self.has_line() {
             return self.line();
         }
         let mut buffer = [0; REQUEST_BYTES_MAX];
         match self.stream.read(&mut buffer) {
-            // What stands before the end counts as a line: `printf` forgets the newline.
+            // Bytes before the end of the stream count as a line: `printf` adds no newline.
             Ok(0) if self.received.is_empty() => Progress::Closed,
             Ok(0) => {
                 self.last = true;
@@ -83,7 +83,7 @@ impl Connection {
         }
     }
 
-    /// Takes the next line of what has come before.
+    /// Takes the next line that is buffered.
     pub(super) fn line(&mut self) -> Progress {
         match self.received.iter().position(|byte| *byte == b'\n') {
             Some(end) if end < REQUEST_BYTES_MAX => {
@@ -102,7 +102,7 @@ impl Connection {
         self.write()
     }
 
-    /// Sends what the other side takes.
+    /// Sends as much as the socket accepts.
     pub(super) fn write(&mut self) -> io::Result<()> {
         while !self.to_send.is_empty() {
             match self.stream.write(&self.to_send) {

@@ -13,59 +13,56 @@ pub(super) use server::{Answer, Server, Wanted};
 
 use crate::status::NodeStatus;
 
-/// The version of the interface.
+/// Version of the interface.
 pub const VERSION: u64 = 1;
-/// The longest request, in bytes, its newline included.
+/// Maximum length of a request in bytes, its newline included.
 pub const REQUEST_BYTES_MAX: usize = 4 << 10;
-/// The most connections. One more, and the one that has been silent for longest is closed.
+/// Maximum number of connections. If another one arrives, the one that has been silent longest is closed.
 pub const CONNECTIONS_MAX: usize = 64;
 
-/// What can be asked of a node. In a request, `do` names it, and what it holds are fields.
+/// A request to a node. In JSON, `do` names the action, and its fields stand beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do", deny_unknown_fields)]
 pub enum Action {
-    /// What it is doing. Answered with a [`NodeStatus`].
+    /// Report a [`NodeStatus`].
     Status,
-    /// What its replicas hold, in short. Answered, with a [`NodeStatus`] that says so, when nothing
-    /// has been delivered for long enough to tell.
+    /// Report digests of what its replicas hold. Answered with a [`NodeStatus`] that contains them, once nothing has
+    /// been delivered for long enough to compute them.
     Digest,
-    /// To deliver everything it knows of. Answered, with a [`NodeStatus`], when nothing is pending
-    /// or `node.stop_within_ms` has passed.
+    /// Deliver all pending messages. Answered with a [`NodeStatus`] when nothing is pending or `node.stop_within_ms`
+    /// has passed.
     Drain,
-    /// To drain, and to end. Answered at once.
+    /// Drain, and end. Answered at once.
     Stop,
-    /// That its replica of the group lead it. Answered when it has set out to.
+    /// Make its replica lead the group. Answered when its engine has begun to do so.
     Lead {
-        /// The group.
+        /// Number of the group.
         group: u16,
     },
-    /// That its replica, which must lead the group, evict another. Answered when it has set out to.
+    /// Make its replica, which must lead the group, evict another. Answered when its engine has begun to do so.
     Evict {
-        /// The group.
         group: u16,
-        /// The slot of the other.
+        /// Slot of the replica to evict.
         slot: u8,
     },
-    /// Whether its replica of a lost group can be recreated by this plan, which it keeps for a
-    /// while; see [`Command::PrepareRecreate`](skein_multicast::operate::Command::PrepareRecreate).
+    /// Check whether its replica of a lost group can be recreated by this plan, and keep the plan for a while; see
+    /// [`Command::PrepareRecreate`](skein_multicast::operate::Command::PrepareRecreate).
     PrepareRecreate {
-        /// The group.
         group: u16,
-        /// Names the attempt: any number.
+        /// Names the attempt; any number.
         token: u64,
-        /// What all its replicas are to do.
+        /// Plan for all replicas of the group.
         plan: Recreation,
     },
-    /// That its replica of a lost group carry out the plan it has prepared under this token.
+    /// Make its replica of a lost group carry out the plan that was prepared under this token.
     CommitRecreate {
-        /// The group.
         group: u16,
-        /// The attempt.
+        /// Token of the prepared plan.
         token: u64,
     },
 }
 
-/// The names of the actions, and the fields that each must have besides `v` and `do`.
+/// Names of the actions, and the fields that each requires besides `v` and `do`.
 const ACTIONS: [(&str, &[&str]); 8] = [
     ("status", &[]),
     ("digest", &[]),
@@ -81,13 +78,11 @@ const ACTIONS: [(&str, &[&str]); 8] = [
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// Done.
     Ok(Box<NodeStatus>),
-    /// Not done.
     Error(Problem),
 }
 
-/// Why a request was not carried out.
+/// Reason why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
@@ -102,15 +97,15 @@ pub struct Problem {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// The line is no JSON object, or a field of it has another type. The connection goes on.
+    /// The line is no JSON object, or a field has the wrong type. The connection stays open.
     Malformed,
     /// The line is too long. The connection is closed.
     Oversized,
     /// `v` is missing or another version.
     Version,
-    /// `do` is missing or names nothing that can be done.
+    /// `do` is missing or names no action.
     UnknownAction,
-    /// The engine does not answer: ask again.
+    /// An engine does not answer: ask again.
     Busy,
     /// No replica of that group runs on this node.
     NotHere,
@@ -118,7 +113,7 @@ pub enum ProblemKind {
     NotLeader,
     /// The replica here is a learner, and cannot lead.
     Learner,
-    /// There is no such slot, or it is the leader's own.
+    /// The slot does not exist, or is the leader's own.
     NotEvictable,
     /// The group still has its state.
     NotLost,
@@ -126,9 +121,9 @@ pub enum ProblemKind {
     Outdated,
     /// The group has been recreated as often as a group can be.
     NoGenerationLeft,
-    /// The group cannot go on from the replica here.
+    /// The group cannot continue from the replica here.
     NoSurvivor,
-    /// Nothing was prepared under that token, or too long ago.
+    /// No plan was prepared under this token, or it was prepared too long ago.
     NotPrepared,
 }
 
@@ -162,7 +157,7 @@ impl Problem {
     }
 }
 
-/// Reads a request.
+/// Parses a request.
 fn parse(line: &[u8]) -> Result<Action, Problem> {
     let malformed = |why: String| Problem::new(ProblemKind::Malformed, why);
     let request: Value = serde_json::from_slice(line)
@@ -197,7 +192,7 @@ fn parse(line: &[u8]) -> Result<Action, Problem> {
         .map_err(|error| malformed(format!("{error}: {}", takes())))
 }
 
-/// A response as a line.
+/// Encodes a response as a line.
 fn line(response: &Response) -> Vec<u8> {
     let mut value = serde_json::to_value(response).expect("responses are JSON");
     value["v"] = VERSION.into();

@@ -1,5 +1,5 @@
-//! The listening side: one thread, one `poll`, bounded in everything. It knows nothing of engines:
-//! what is asked is handed to the caller, who answers when it can.
+//! The listening side: one thread, one `poll`, with bounds on everything. It is independent of engines: the caller
+//! receives the requests and answers them when it can.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,14 +20,14 @@ use super::{
 };
 use crate::socket;
 
-/// How long nobody is let in after a connection could not be taken. The descriptor stays readable
-/// all that time.
+/// Time for which no connection is accepted after `accept` has failed. The listening socket stays readable meanwhile,
+/// so that `poll` would return at once.
 const CLOSED_FOR: Duration = Duration::from_millis(100);
 
-/// Who asked.
+/// The connection that awaits an answer.
 pub(in super::super) type Answer = u64;
 
-/// Something to do.
+/// Something for the caller to do.
 pub(in super::super) enum Wanted {
     /// A request, to be [answered](Server::answer).
     Action(Answer, Action),
@@ -37,45 +37,45 @@ pub(in super::super) enum Wanted {
 
 pub(in super::super) struct Server {
     path: PathBuf,
-    /// None: it could not be made, and is to be tried again.
+    /// `None` if the socket could not be created; it is tried again.
     listener: Option<Listener>,
-    /// Until then nobody is let in, because a connection could not be taken.
+    /// No connection is accepted before this time, because `accept` has failed.
     closed_until: Option<Instant>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
 }
 
-/// A socket, and the file by which it is reached.
+/// A socket, and the device and inode of its file.
 struct Listener {
     socket: UnixListener,
     file: (u64, u64),
 }
 
-/// Which file is at `path`.
+/// Device and inode of the file at `path`.
 fn file_at(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }
 
 impl Server {
-    /// Will [listen](Self::listen) at `path`.
+    /// A server that will [listen](Self::listen) at `path`.
     pub(in super::super) fn new(path: PathBuf) -> Self {
         let connections = BTreeMap::new();
         Self { path, listener: None, closed_until: None, connections, next: 0 }
     }
 
-    /// Where it listens.
+    /// Path of the socket.
     pub(in super::super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Listens at the path, if it does not. Returns whether a socket was there before, and is gone.
+    /// Listens at the path unless it does so already. Returns whether an earlier socket file was gone.
     pub(in super::super) fn listen(&mut self) -> io::Result<bool> {
         let listens = |it: &Listener| file_at(&self.path).is_ok_and(|file| file == it.file);
         if self.listener.as_ref().is_some_and(listens) {
             return Ok(false);
         }
         let gone = self.listener.take().is_some();
-        // Left by a process that was killed: we have its lock.
+        // A killed process may have left it: this process holds the node's lock.
         let _ = fs::remove_file(&self.path);
         let socket = socket::listen(&self.path)?;
         socket.set_nonblocking(true)?;
@@ -83,7 +83,7 @@ impl Server {
         Ok(gone)
     }
 
-    /// Sleeps until something is wanted or `longest` has passed.
+    /// Sleeps until there is something to do or `longest` has passed.
     pub(in super::super) fn wait(
         &mut self,
         signal: BorrowedFd<'_>,
@@ -112,7 +112,7 @@ impl Server {
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
-                // For lack of memory or descriptors: what the node is told is heard nevertheless.
+                // Memory or descriptors are exhausted. The caller still has to read the signal's descriptor.
                 tracing::warn!(%error, "cannot wait for administrators");
                 thread::sleep(longest.min(CLOSED_FOR));
                 return vec![Wanted::Signal];
@@ -135,7 +135,7 @@ impl Server {
         wanted
     }
 
-    /// Requests that came together with one that has been answered since: no event tells of them.
+    /// Serves requests that arrived together with one that has been answered since: `poll` reports no event for them.
     fn serve_buffered(&mut self, wanted: &mut Vec<Wanted>) {
         let has_line = |(id, connection): (&u64, &Connection)| connection.has_line().then_some(*id);
         let ids: Vec<u64> = self.connections.iter().filter_map(has_line).collect();
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// Answers a request. The one who asked may be gone.
+    /// Answers a request. Its connection may be closed already.
     pub(in super::super) fn answer(&mut self, to: Answer, response: &Response) {
         let Some(connection) = self.connections.get_mut(&to) else { return };
         connection.waiting = false;
@@ -155,11 +155,11 @@ impl Server {
         }
     }
 
-    /// Does what one connection is ready for; `None` if it is over.
+    /// Handles the events of a connection; `None` if the connection is over.
     fn serve(&mut self, id: u64, wanted: &mut Vec<Wanted>) -> Option<()> {
         let connection = self.connections.get_mut(&id)?;
         if connection.waiting {
-            // Not asked for anything: it can only be broken.
+            // No event was asked for, so the connection has failed or was closed.
             return None;
         }
         connection.write().ok()?;
@@ -196,7 +196,7 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        // No more at once, so that those who are in are heard however many come.
+        // Bounded, so that open connections are served however many arrive.
         for _ in 0..CONNECTIONS_MAX {
             let Some(listener) = &self.listener else { return };
             let accepted = listener.socket.accept();
@@ -206,7 +206,7 @@ impl Server {
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
-                    // Out of descriptors: those who wait are served when others leave.
+                    // Out of descriptors: closing a connection makes room for the next.
                     _ => {
                         tracing::warn!(%error, "cannot accept an admin connection");
                         self.close_most_silent();
