@@ -15,7 +15,7 @@ use crate::adapters::NoAdapter;
 #[non_exhaustive]
 pub enum FabricError {
     /// No process has that name now. Try again when it has started.
-    #[error("no process goes by the name {name}: it is not running")]
+    #[error("no process named {name} is running")]
     Unreachable {
         /// The name that was dialled.
         name: String,
@@ -40,7 +40,7 @@ pub enum FabricError {
 
     /// The span is not inside the peer's region, or begins within a word. An error and not a panic: the region's
     /// length, and perhaps the offset, come from another process.
-    #[error("a span of {len} bytes at {at} is none of a peer's region of {size} bytes")]
+    #[error("a span of {len} bytes at {at} is not inside a peer's region of {size} bytes")]
     Outside {
         /// Offset of its first byte.
         at: usize,
@@ -80,7 +80,7 @@ pub enum FabricError {
     },
 
     /// A control message was over [`MAIL_MAX`](crate::MAIL_MAX), or the peer's mailbox is full.
-    #[error("control message of {len} bytes not taken: {why}")]
+    #[error("control message of {len} bytes not accepted: {why}")]
     Mail {
         /// In bytes.
         len: usize,
@@ -88,7 +88,7 @@ pub enum FabricError {
     },
 
     /// Another live process has this name in this directory.
-    #[error("{name} is already running in {}, or another process has taken that place", dir.display())]
+    #[error("{name} is already running in {}, or another process has this name", dir.display())]
     NameTaken {
         name: String,
         /// The cluster's region directory.

@@ -64,7 +64,7 @@ impl fmt::Display for Waiting {
 
 /// A text that names no [`Waiting`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no way of waiting: it is adaptive, busy or park")]
+#[error("unknown waiting mode {0:?}: use adaptive, busy or park")]
 pub struct UnknownWaiting(String);
 
 /// A longer yield has let another thread run.

@@ -48,7 +48,7 @@ pub fn check(bytes: &[u8]) -> u64 {
     }
     let (Some((first, _)), Some(last)) = (bytes.split_first_chunk::<128>(), bytes.last_chunk())
     else {
-        unreachable!("it is longer");
+        unreachable!("the length is at least 129");
     };
     let sum =
         |sum: u64, (block, secret): (&[u8; 16], &[u64; 2])| sum.wrapping_add(mix(block, secret));

@@ -15,7 +15,7 @@ use crate::mutants::{Mutant, planted};
 /// Offset of a cumulative position in a ring of `capacity` bytes. The capacity is a power of two, because a division
 /// would be much slower than a mask.
 pub const fn offset(capacity: u64, position: u64) -> u64 {
-    debug_assert!(capacity.is_power_of_two(), "a ring of any other size");
+    debug_assert!(capacity.is_power_of_two(), "the capacity is not a power of two");
     position & (capacity - 1)
 }
 
@@ -61,7 +61,7 @@ impl Outgoing {
 
     /// Reserves `len` bytes and returns the position at which they start.
     pub fn reserve(&mut self, len: u64) -> u64 {
-        assert!(len <= self.room(), "the ring would lap its reader");
+        assert!(len <= self.room(), "the write would overtake the ring's reader");
         let at = self.tail;
         self.tail += len;
         at
@@ -136,7 +136,7 @@ impl Incoming {
 
     /// Takes the next `len` bytes.
     pub fn take(&mut self, len: u64) {
-        assert!(len <= self.available(), "nobody wrote that yet");
+        assert!(len <= self.available(), "read beyond the tail");
         self.consumed += len;
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "lap its reader")]
+    #[should_panic(expected = "overtake the ring's reader")]
     fn a_full_ring_refuses() {
         Outgoing::new(64).reserve(72);
     }

@@ -396,7 +396,7 @@ impl Fabric for ShmFabric {
                 *into = bytes;
                 return Some(sender);
             }
-            tracing::debug!("mail of nobody dropped");
+            tracing::debug!("control message of an unknown or dead sender dropped");
         }
     }
 

@@ -365,7 +365,7 @@ impl World {
     fn with<R>(&self, name: &str, act: impl FnOnce(&mut State, usize) -> R) -> R {
         let mut state = self.0.borrow_mut();
         let latest = state.names.get(name).copied();
-        act(&mut state, latest.unwrap_or_else(|| panic!("nobody was ever called {name}")))
+        act(&mut state, latest.unwrap_or_else(|| panic!("no process was ever named {name}")))
     }
 }
 

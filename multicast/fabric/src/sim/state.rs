@@ -624,7 +624,7 @@ impl State {
                 format!("{from} {verb} {to} region {} {at}+{len}", op.region)
             }
             Step::Wake => format!("{from} wakes {to}"),
-            Step::LostWake => format!("nobody wakes {to} in place of {from}"),
+            Step::LostWake => format!("the wake-up of {to} by {from} is lost"),
             Step::Mail(bytes) => format!("{from} mails {to} {} bytes", bytes.len()),
             Step::Deposit { .. } => format!("{from} has read from {to}"),
             Step::Complete { tag, outcome } => {

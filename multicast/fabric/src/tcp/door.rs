@@ -140,9 +140,7 @@ impl Hall {
         if callers.len() >= CALLERS_MAX
             && let Some((_, oldest)) = callers.pop_front()
         {
-            tracing::warn!(
-                "{CALLERS_MAX} are at the door: who has been there for longest is sent away"
-            );
+            tracing::warn!("{CALLERS_MAX} callers in the handshake: the oldest is disconnected");
             let _ = oldest.shutdown(Shutdown::Both);
         }
         callers.push_back((number, caller));
@@ -189,13 +187,13 @@ fn listen(hall: &Arc<Hall>, socket: &TcpListener, stop: &OwnedFd) {
                     })
                 });
                 if let Err(error) = taken {
-                    tracing::warn!(%from, %error, "a connection cannot be taken");
+                    tracing::warn!(%from, %error, "a connection cannot be accepted");
                     hall.left(number);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot take another connection");
+                tracing::warn!(%error, "cannot accept another connection");
                 thread::sleep(NO_ROOM_NAP);
             }
         }

@@ -146,7 +146,7 @@ impl<'a> Frame<'a> {
         let asks = match head[5..] {
             [0, 0, 0] => false,
             [1, 0, 0] => true,
-            _ => return Err(Nonsense("a frame's header is not one")),
+            _ => return Err(Nonsense("a frame's header is malformed")),
         };
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let frame = match head[4] {
@@ -167,13 +167,13 @@ impl<'a> Frame<'a> {
             6 if len <= MAIL_MAX => Self::Mail { bytes: body },
             7 => Self::Taken { letters: number(body)? },
             8 if len <= MAIL_MAX => Self::Note { bytes: body },
-            _ => return Err(Nonsense("a frame is of no known kind")),
+            _ => return Err(Nonsense("a frame's kind is unknown")),
         };
         Ok(Some((frame, HEADER + len)))
     }
 }
 
-const SHORT: Nonsense = Nonsense("a frame has not the length of its kind");
+const SHORT: Nonsense = Nonsense("a frame has the wrong length for its kind");
 
 fn number(body: &[u8]) -> Result<u64, Nonsense> {
     Ok(u64::from_le_bytes(body.try_into().map_err(|_| SHORT)?))

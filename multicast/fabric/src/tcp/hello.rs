@@ -111,7 +111,7 @@ impl Hello {
             let (constants, _) = Constants::decode(rest)?;
             (kind == 1 && is_name(&from)).then_some(Self { cluster, constants, from, to, side })
         };
-        hello().ok_or_else(|| NotMet::Refused("what it says is no hello".into()))
+        hello().ok_or_else(|| NotMet::Refused("its first message is not a hello".into()))
     }
 }
 
@@ -147,7 +147,7 @@ impl Answer {
         match kind {
             2 => match Side::decode(&body) {
                 Some((side, [])) => Ok(side),
-                _ => Err(NotMet::Refused("its welcome makes no sense".into())),
+                _ => Err(NotMet::Refused("its welcome is malformed".into())),
             },
             3 => Err(NotMet::Later),
             4 => {
@@ -155,7 +155,7 @@ impl Answer {
                 let plain = why.chars().map(|c| if c.is_control() { ' ' } else { c });
                 Err(NotMet::Refused(format!("it says: {}", plain.collect::<String>())))
             }
-            _ => Err(NotMet::Refused("its answer makes no sense".into())),
+            _ => Err(NotMet::Refused("its answer is malformed".into())),
         }
     }
 }
@@ -193,7 +193,7 @@ fn receive(stream: &mut Stream, deadline: Instant) -> Result<(u16, Vec<u8>), Not
         return Err(NotMet::Refused(what));
     }
     if len > BODY_MAX {
-        return Err(NotMet::Refused("what it says first is too long".into()));
+        return Err(NotMet::Refused("its first message is too long".into()));
     }
     let mut body = vec![0; len];
     stream.receive_by(&mut body, deadline)?;

@@ -82,7 +82,7 @@ pub(super) enum Ended {
     Closed,
     #[error("{0}")]
     Broken(#[from] io::Error),
-    #[error("the other side sends nonsense: {0}")]
+    #[error("the other side breaks the protocol: {0}")]
     Nonsense(&'static str),
     #[error("the other side reads nothing: {0} bytes wait for it")]
     Unread(usize),
@@ -291,13 +291,13 @@ impl TcpLink {
             Frame::Mail { bytes } => {
                 self.letters_received += 1;
                 if self.letters_received - self.letters_read > LETTERS_MAX {
-                    return Err(Nonsense("it sends more letters than are taken"));
+                    return Err(Nonsense("it sends more control messages than may wait"));
                 }
                 reach.letters.push_back((reach.peer, bytes.to_owned()));
             }
             Frame::Taken { letters } => {
                 if letters < self.letters_taken || letters > self.letters_sent {
-                    return Err(Nonsense("it has taken letters that nobody sent"));
+                    return Err(Nonsense("it acknowledges control messages that were not sent"));
                 }
                 self.letters_taken = letters;
             }
@@ -307,7 +307,7 @@ impl TcpLink {
                     return Err(Nonsense(why));
                 };
                 if notes.len() >= NOTES_MAX {
-                    return Err(Nonsense("it sends more notes than there is to say"));
+                    return Err(Nonsense("it sends too many notes"));
                 }
                 notes.push_back((reach.peer, bytes.to_owned()));
             }
@@ -324,12 +324,12 @@ impl TcpLink {
     /// All requests up to `number` are done, except for those that were answered before.
     fn done(&mut self, number: u64, reach: &mut Reach<'_>) -> Result<(), Nonsense> {
         if number < self.answered || number > self.posted {
-            return Err(Nonsense("it answers what nobody asked"));
+            return Err(Nonsense("it answers a request that is not in flight"));
         }
         self.answered = number;
         while let Some(ended) = self.waiting.pop_front_if(|waiting| waiting.number <= number) {
             if ended.into.is_some() {
-                return Err(Nonsense("it has read and does not say what"));
+                return Err(Nonsense("it acknowledges a read without its bytes"));
             }
             if let Some(tag) = ended.tag {
                 let outcome = self.failed.take().unwrap_or(Outcome::Done);
@@ -342,11 +342,11 @@ impl TcpLink {
     /// Takes the awaited request of that number. All before it are done.
     fn answer(&mut self, number: u64, reach: &mut Reach<'_>) -> Result<Option<Waiting>, Nonsense> {
         if number <= self.answered {
-            return Err(Nonsense("it answers what nobody asked"));
+            return Err(Nonsense("it answers a request that is not in flight"));
         }
         self.done(number - 1, reach)?;
         if number > self.posted {
-            return Err(Nonsense("it answers what nobody asked"));
+            return Err(Nonsense("it answers a request that is not in flight"));
         }
         self.answered = number;
         Ok(self.waiting.pop_front_if(|waiting| waiting.number == number))
@@ -385,7 +385,7 @@ impl TcpLink {
                 reach.completions.extend(tag.map(|tag| Completion { tag, outcome }));
                 Ok(())
             }
-            _ => Err(Nonsense("it has read what nobody asked for")),
+            _ => Err(Nonsense("it sends bytes that no read awaits")),
         }
     }
 

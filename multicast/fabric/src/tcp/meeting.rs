@@ -92,7 +92,7 @@ impl TcpFabric {
                 let refused = |kind| kind == ErrorKind::ConnectionRefused;
                 let failed = match error {
                     NotMet::Absent(error) => {
-                        tracing::trace!(peer = name, %error, "nobody there");
+                        tracing::trace!(peer = name, %error, "no process there");
                         call.slow &= !refused(error.kind());
                         Failed::Absent
                     }

@@ -38,8 +38,8 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A certificate or key is malformed or of no use.
-    #[error("the {what} is of no use: {why}")]
+    /// A certificate or key is malformed or cannot be used.
+    #[error("the {what} cannot be used: {why}")]
     Unusable {
         /// The authority's certificate, our own, or its key.
         what: &'static str,
@@ -107,7 +107,7 @@ impl Tls {
 
     fn expected(&self, name: &str) -> Result<ServerName<'static>, NotMet> {
         let expected = (self.name_of)(name);
-        let invalid = |_| NotMet::Refused(format!("{expected} is no name for a certificate"));
+        let invalid = |_| NotMet::Refused(format!("{expected} is not a valid certificate name"));
         ServerName::try_from(expected.clone()).map_err(invalid)
     }
 }
@@ -118,7 +118,7 @@ fn chain(
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|e| bad(&e))?;
-    if chain.is_empty() { Err(bad(&"there is none in it")) } else { Ok(chain) }
+    if chain.is_empty() { Err(bad(&"it contains no certificate")) } else { Ok(chain) }
 }
 
 fn configure(
@@ -198,7 +198,7 @@ pub(super) fn explain(error: &rustls::Error) -> NotMet {
             format!("it says that our certificate is {foreign}")
         }
         Error::AlertReceived(Alert::CertificateRequired) => {
-            "it wants a certificate, and we have shown none".into()
+            "it requires a certificate, and we have none".into()
         }
         Error::AlertReceived(alert) => format!("it ends the connection: {alert:?}"),
         error => error.to_string(),

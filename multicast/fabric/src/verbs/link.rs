@@ -137,7 +137,7 @@ pub(super) enum Broken {
     Call(#[from] io::Error),
     #[error("a request failed: {0}")]
     Failed(String),
-    #[error("the other side makes no sense: {0}")]
+    #[error("the other side breaks the protocol: {0}")]
     Nonsense(&'static str),
     #[error("{BACKLOG_MAX} requests wait for the other side")]
     Unserved,
@@ -231,7 +231,7 @@ impl VerbsLink {
     /// The other side is ready to serve us.
     pub(super) fn ready(&mut self) -> Result<(), Broken> {
         if self.theirs.is_none() || self.stage != Stage::Meeting {
-            return Err(Broken::Nonsense("it is ready before we have met"));
+            return Err(Broken::Nonsense("it is ready before its offer, or twice"));
         }
         self.stage = Stage::Up;
         Ok(())
@@ -239,7 +239,7 @@ impl VerbsLink {
 
     /// The other side begins again.
     pub(super) fn again(&mut self, first: u32) -> Result<(), Broken> {
-        let offer = self.theirs.ok_or(Broken::Nonsense("it begins again and never began"))?;
+        let offer = self.theirs.ok_or(Broken::Nonsense("it begins again before its offer"))?;
         self.into.connect(&far(&offer, offer.out), (0, first), true)?;
         // We are awake, and a wake-up may have been lost.
         self.asleep = false;
@@ -255,7 +255,7 @@ impl VerbsLink {
         let grant = self.requests.front()?.grant;
         let tired = self.refused.1 > REFUSALS_MAX;
         if open && tired {
-            tracing::error!(grant, "a request is refused again and again, and its grant is open");
+            tracing::error!(grant, "a request is refused repeatedly, though its grant is open");
         }
         (!open || tired).then_some(grant)
     }

@@ -249,9 +249,9 @@ impl VerbsFabric {
     }
 
     fn try_hear(&mut self, peer: u32, note: &[u8]) -> Result<(), Broken> {
-        let note = Note::decode(note).ok_or(Broken::Nonsense("its note is none"))?;
+        let note = Note::decode(note).ok_or(Broken::Nonsense("its note is malformed"))?;
         if !self.control.has_card(Peer(peer)) {
-            return Err(Broken::Nonsense("it has no card, and speaks of queue pairs"));
+            return Err(Broken::Nonsense("it has no card, and sends notes of queue pairs"));
         }
         if self.link(peer).is_err() && self.control.is_linked(Peer(peer)) {
             return Err(Broken::Failed("no queue pair for it".into()));

@@ -177,7 +177,7 @@ impl Regions {
             && let Err(error) = open.registration.end()
         {
             // The device may write there for ever, so the memory must never be reused.
-            tracing::error!(%error, device = self.device, "memory is lost");
+            tracing::error!(%error, device = self.device, "memory cannot be released");
             std::mem::forget(state.held);
         }
     }

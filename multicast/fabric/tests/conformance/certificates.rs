@@ -146,11 +146,11 @@ fn certificates_that_are_none_are_an_error_that_says_which() {
     let other = ours.certify("a").key;
     #[rustfmt::skip]
     let cases = [
-        ("",        pem,     key,     "authority's certificate is of no use: there is none in it"),
-        ("garbage", pem,     key,     "authority's certificate is of no use"),
-        (good,      key,     key,     "the certificate is of no use"),
-        (good,      pem,     pem,     "the certificate's key is of no use"),
-        (good,      pem,     &other,  "the certificate's key is of no use"),
+        ("",        pem,     key,     "authority's certificate cannot be used: it contains no certificate"),
+        ("garbage", pem,     key,     "authority's certificate cannot be used"),
+        (good,      key,     key,     "the certificate cannot be used"),
+        (good,      pem,     pem,     "the certificate's key cannot be used"),
+        (good,      pem,     &other,  "the certificate's key cannot be used"),
     ];
     for (authority, certificate, key, why) in cases {
         let made =

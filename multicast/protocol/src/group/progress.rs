@@ -139,7 +139,7 @@ impl<R: LogRecord> GroupLog<R> {
         let counted = self.others().filter(counts);
         let counted = counted.filter(|_| !planted(Mutant::SettledTooEarly));
         let slots = counted.chain([self.config.me.slot]);
-        slots.map(|slot| self.progress.of(slot)).min().expect("we are one of them")
+        slots.map(|slot| self.progress.of(slot)).min().expect("our own slot is included")
     }
 
     /// Whether a slot is not suspected, and an incarnation of it that does not count yet has applied what the group was

@@ -48,7 +48,7 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
             let Some(multicast) = history.multicasts.get(&message) else { return Ok(()) };
             let destinations = multicast.destinations;
             if [by, to].iter().any(|party| !destinations.contains(party.group)) {
-                return violated(format!("{by} told {to} about {message} to {destinations}"));
+                return violated(format!("{by} wrote to {to} about {message} to {destinations}"));
             }
         }
         About::Passed => {
@@ -59,14 +59,16 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
             let (by_group, to_group) = (by.group, to.group);
             let shared = shares(by_group, to_group) || shares(to_group, by_group);
             if by_group != to_group && !shared {
-                return violated(format!("{by} told {to} what it passed: they share nothing"));
+                return violated(format!(
+                    "{by} sent {to} what it passed, but their groups share no message"
+                ));
             }
         }
         About::Log(Acceptance { index, .. }) => {
             let shares = history.shares.of_replica.get(&by).copied().unwrap_or_default();
             if by.group != to.group && !shares.contains(to.group) {
                 return violated(format!(
-                    "{by} told {to} of its log up to {index}, in which they share nothing"
+                    "{by} acknowledged its log to {to} up to {index}, but it holds no message to both groups"
                 ));
             }
         }

@@ -16,7 +16,7 @@ pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Resu
         return violated(format!("{by} delivered {message} a second time"));
     }
     let Some(multicast) = history.multicasts.get(&message) else {
-        return violated(format!("{by} delivered {message}, which nobody multicast"));
+        return violated(format!("{by} delivered {message}, which was never multicast"));
     };
     let (as_if, sent) = (deliver.destinations, multicast.destinations);
     if as_if != sent || !sent.contains(group) {

@@ -29,7 +29,7 @@ pub struct Footprint {
     /// Maximum number of entries in the log's ring: its size divided by the shortest entry.
     pub log_entries_max: usize,
     /// Maximum number of additional datagrams that may wait for paused replicas. These are repeated anyway.
-    pub told_again_max: usize,
+    pub repeated_max: usize,
     /// Number of groups in the cluster.
     pub groups: usize,
 }
@@ -48,12 +48,11 @@ pub fn check_memory(replica: ReplicaId, footprint: &Footprint) -> Result<(), Vio
         ("bytes of large payloads", footprint.large_bytes, footprint.large_bytes_max),
         ("payloads beyond the budget", footprint.beyond_budget, logged),
         ("log entries",            footprint.log_entries, footprint.log_entries_max),
-        ("waiting datagrams",      footprint.waiting,     3 * groups * messages + footprint.told_again_max),
+        ("waiting datagrams",      footprint.waiting,     3 * groups * messages + footprint.repeated_max),
     ];
     for (what, have, most) in bounds {
         if have > most {
-            let evidence =
-                format!("{replica} holds {have} {what}, and at most {most} are accounted for");
+            let evidence = format!("{replica} holds {have} {what}, more than the bound of {most}");
             return Err(Violation { property: "bounded memory", evidence });
         }
     }

@@ -53,6 +53,8 @@ pub(super) fn check_beginning(
     if reached <= known {
         return Ok(());
     }
-    let evidence = format!("{replica} was given {reached} deliveries, of which {known} were made");
+    let evidence = format!(
+        "{replica} received a state of {reached} deliveries, but its group has made {known}"
+    );
     Err(Violation { property: "order", evidence })
 }

@@ -167,10 +167,10 @@ impl<'a> Graph<'a> {
                 (Node::Answered(message), _) => write!(told, " [{message} was answered]"),
                 (Node::ReadAnswered, _) => write!(told, " [a read was answered]"),
                 (Node::Read(read), Why::Delivered(group)) => {
-                    write!(told, " a read at {}, which {group} made before", read.position)
+                    write!(told, " a read at {}, which {group} executed before", read.position)
                 }
                 (Node::Read(read), Why::Time) => {
-                    write!(told, " a read of {}, which was answered before", read.group)
+                    write!(told, " a read at group {}, which was answered before", read.group)
                 }
                 (Node::Message(it), why) => {
                     let Deliver { message, destinations, rank, .. } = it;
@@ -260,7 +260,7 @@ mod tests {
     fn a_read_misses_nothing_that_was_answered_before_it_was_asked_for() {
         assert_eq!(run("a>0 a@0:1 r?0 a=0 r!0:0"), Ok(()), "a was answered meanwhile");
         let stale = run("a>0 a@0:1 a=0 r?0 r!0:0").unwrap_err().evidence;
-        assert!(stale.contains("a read at 0, which g0 made before"), "{stale}");
+        assert!(stale.contains("a read at 0, which g0 executed before"), "{stale}");
         let back = run("a>0 a@0:1 r?0 r!0:1 s?0 s!0:0").unwrap_err();
         assert_eq!(back.property, "real-time order", "what one has seen the next does not miss");
     }

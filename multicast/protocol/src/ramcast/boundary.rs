@@ -105,7 +105,7 @@ impl OrderingProtocol for Ramcast {
             Event::Received { message, low_water, destinations, inline } => {
                 assert!(
                     destinations.contains(self.group()),
-                    "a genuine multicast has no bystanders"
+                    "a message not addressed to this group"
                 );
                 if self.log.leads() {
                     self.receive(message, low_water, destinations, inline, effects);
@@ -122,7 +122,7 @@ impl OrderingProtocol for Ramcast {
                 self.append(Record::Exchange, effects);
             }
             Event::Logged { index, birth, time_ms, record, held, last } => {
-                assert!(!self.log.leads(), "nobody else writes the leader's log");
+                assert!(!self.log.leads(), "only the leader itself writes its log");
                 assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
                 let entry = Uncommitted { index, birth, time_ms, record };
                 self.accept(entry, held, last);

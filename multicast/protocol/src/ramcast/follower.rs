@@ -58,7 +58,7 @@ impl Ramcast {
         time_ms: u64,
         proposals: impl Iterator<Item = Remote> + Clone,
     ) {
-        assert!(!self.log.leads(), "nobody else writes the leader's log");
+        assert!(!self.log.leads(), "only the leader itself writes its log");
         assert!(self.log.stalled_on().is_none(), "the log waits for a payload");
         assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
         debug_assert!(birth >= self.log.last_birth(), "births never fall along a log");

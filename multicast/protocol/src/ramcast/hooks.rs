@@ -66,7 +66,7 @@ impl OnLog for Ramcast {
 
     fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
         let granted = ballot == self.log.promised() && !self.log.leads();
-        assert!(granted, "only whom we let in writes our log");
+        assert!(granted, "only the leader whose ballot we granted writes our log");
         self.truncate(base);
         self.log.follow(ballot, first);
         self.acceptance_due = self.acceptance_due.with(self.group());

@@ -58,7 +58,7 @@ impl Ramcast {
     /// keeps its promise; it also promises itself to that leader's ballot, for no earlier leader's log need hold all
     /// that the state holds.
     pub(super) fn restore(&mut self, bytes: &[u8]) -> Option<()> {
-        assert_eq!(self.log.role(), Role::Blank, "a state is taken by who has none");
+        assert_eq!(self.log.role(), Role::Blank, "only a blank replica restores a state");
         let mut from = Reader(bytes);
         if from.u8()? != VERSION {
             return None;

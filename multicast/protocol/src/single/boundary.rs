@@ -80,7 +80,7 @@ impl OrderingProtocol for Single {
             }
             Event::Heard(never) => match never {},
             Event::Logged { index, birth, time_ms, record, held, last } => {
-                assert!(!self.log.leads(), "nobody else writes the leader's log");
+                assert!(!self.log.leads(), "only the leader itself writes its log");
                 assert_eq!(index, self.log.last_index() + 1, "a follower never skips an entry");
                 self.take(Uncommitted { index, birth, time_ms, record }, held, last);
             }

@@ -24,9 +24,9 @@ both!(
     a_promise_never_falls,
     #[should_panic(expected = "a promise is never taken back")]
     nobody_promises_less,
-    #[should_panic(expected = "only whom we let in writes our log")]
+    #[should_panic(expected = "only the leader whose ballot we granted writes our log")]
     nobody_follows_a_ballot_that_it_has_not_granted,
-    #[should_panic(expected = "nobody else writes the leader's log")]
+    #[should_panic(expected = "only the leader itself writes its log")]
     nobody_but_a_leader_writes_its_log,
     the_best_log_is_the_last_born_then_the_longest_never_ones_own,
     a_grant_counts_only_from_a_life_that_the_best_log_names,

@@ -42,7 +42,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             window: self.tuning.window,
             large_bytes_max,
             log_entries_max: self.tuning.log_bytes / HEADER,
-            told_again_max: WAITING_MAX * members(self.topology) * groups,
+            repeated_max: WAITING_MAX * members(self.topology) * groups,
             groups,
         }
     }
