@@ -128,7 +128,7 @@ pub trait Application {
 
 /// The bytes are not a part of a state machine's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a part of a copied state makes no sense")]
+#[error("a part of a copied state is invalid")]
 pub struct Malformed;
 
 /// Takes the output of a state machine. Every replica's machine produces all output; only the leader's is sent.

@@ -114,7 +114,7 @@ impl Topology {
             return conflict(
                 format!("replicas = {replicas}"),
                 format!("nodes = {nodes}"),
-                "replicas of one group must live on different nodes",
+                "replicas of one group must run on different nodes",
             );
         }
         if engines == 0 || engines > groups {
@@ -287,7 +287,7 @@ impl Tuning {
             ((1..=10_000).contains(&self.lease_ms),
              format!("lease_ms = {}", self.lease_ms), "1 to 10000".into(), "is the range of a lease"),
             (self.clock_skew_percent < 100,
-             format!("clock_skew_percent = {}", self.clock_skew_percent), "0 to 99".into(), "is the range of what a clock's rate may be off"),
+             format!("clock_skew_percent = {}", self.clock_skew_percent), "0 to 99".into(), "is the range of the error of a clock's rate"),
             (self.spread_after_ms <= 3_600_000,
              format!("spread_after_ms = {}", self.spread_after_ms), "0 to 3600000".into(), "is the range of the time before leaders spread"),
         ];

@@ -147,10 +147,10 @@ impl<F: Fabric> Endpoint<F> {
                             version,
                             ?purpose,
                             sane,
-                            "refused a channel that makes no sense"
+                            "refused a channel of another version, or of invalid sizes"
                         );
                     } else {
-                        tracing::debug!(?purpose, "refused a channel of one that may not open it");
+                        tracing::debug!(?purpose, "refused a channel that its sender may not open");
                     }
                     self.post(from, Introduction::Refused { channel: side.channel });
                     return Opening::Nothing;
@@ -355,7 +355,7 @@ impl<F: Fabric> Endpoint<F> {
                     (ring, wanted)
                 }
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "a ring stays as it is");
+                    tracing::warn!(%error, "a ring cannot grow");
                     (old, capacity)
                 }
                 None => (old, capacity),
@@ -463,7 +463,7 @@ impl<F: Fabric> Endpoint<F> {
         for (id, words) in self.news.drain(..) {
             let Some(channel) = &mut self.channels[id as usize] else { continue };
             if channel.see(words).is_err() {
-                tracing::warn!(purpose = ?channel.purpose, ?words, "a slot makes no sense");
+                tracing::warn!(purpose = ?channel.purpose, ?words, "a slot holds invalid words");
                 channel.dying = true;
                 channel.drop_backlog();
             }
@@ -510,7 +510,7 @@ impl<F: Fabric> Endpoint<F> {
     /// Gives up a channel whose ring holds invalid data.
     fn give_up(&mut self, id: u32) {
         let channel = self.channel_mut(id);
-        tracing::warn!(purpose = ?channel.purpose, "a ring makes no sense");
+        tracing::warn!(purpose = ?channel.purpose, "a ring holds invalid data");
         channel.dying = true;
     }
 
@@ -630,7 +630,7 @@ impl<F: Fabric> Endpoint<F> {
         let said = channel.say_goodbye(&mut self.fabric);
         let silent = channel.silent;
         if let Err(error) = said {
-            tracing::debug!(%error, "a peer was not told that its channel is closed");
+            tracing::debug!(%error, "cannot notify a peer that its channel is closed");
         }
         if let Some((ring, _)) = ring.filter(|(ring, slots)| ring != slots) {
             self.fabric.detach(ring);
@@ -717,7 +717,7 @@ impl<F: Fabric> Endpoint<F> {
             Err(FabricError::Mail { .. }) => false,
             Err(error) if error.is_lack() => false,
             Err(error) => {
-                tracing::debug!(%error, "mail to a peer that is gone");
+                tracing::debug!(%error, "cannot send a control message: the peer is gone");
                 true
             }
         }

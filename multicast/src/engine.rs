@@ -452,7 +452,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             any = true;
             self.links.endpoint.met(from);
             let Some(mail) = Introduction::decode(&bytes) else {
-                tracing::warn!(len = bytes.len(), "dropped mail that makes no sense");
+                tracing::warn!(len = bytes.len(), "dropped an invalid control message");
                 continue;
             };
             self.take_mail(from, mail);
@@ -470,7 +470,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             ));
         }
         let Some((theirs, [])) = Constants::decode(constants) else {
-            return Some("what it says of its configuration makes no sense".to_owned());
+            return Some("its configuration cannot be decoded".to_owned());
         };
         self.links.constants.difference(&theirs).map(|difference| difference.to_string())
     }
@@ -501,7 +501,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     tracing::warn!(
                         node,
                         engine,
-                        "refused an engine that has another name than it says"
+                        "refused an engine that does not run under the name it claims"
                     );
                     return;
                 }

@@ -343,7 +343,7 @@ pub enum CommandError {
     NoGenerationLeft(GroupId),
     /// The replica whose state the group would resume from has no usable state.
     #[error(
-        "{0} cannot be recreated from the replica here: it has no state that can be trusted, or was evicted and lacks what other groups tell nobody any more; choose another survivor, and where there is none, --accept-data-loss --discard-survivors begins with nothing"
+        "{0} cannot be recreated from the replica here: it has no state that can be trusted, or was evicted and lacks messages that other groups no longer send; choose another survivor, or, if there is none, begin empty with --accept-data-loss --discard-survivors"
     )]
     NoSurvivor(GroupId),
     /// Nothing was prepared under that token, or it was too long ago.

@@ -358,7 +358,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         let (words, pulse) = match attached {
             Ok(attached) => attached,
             Err(error) => {
-                tracing::warn!(%error, ?engine, "a welcome was of no use");
+                tracing::warn!(%error, ?engine, "cannot use a welcome");
                 return None;
             }
         };

@@ -46,7 +46,7 @@ pub(crate) struct Credentials {
 pub enum Mistrust {
     /// The number of its start is too low, or belongs to another process.
     #[error(
-        "node {node} says that this is start number {} of it, and start number {} was seen before: its directory is out of date, and what it had promised since is forgotten; on its host, `skein admin replace {node}` makes it a new one", .incarnation.saturating_add(1), .known.saturating_add(1)
+        "node {node} claims start number {}, but start number {} was seen before: its directory is out of date, and what it had promised since is lost; on its host, `skein admin replace {node}` makes it a new one", .incarnation.saturating_add(1), .known.saturating_add(1)
     )]
     WentBack {
         node: u16,

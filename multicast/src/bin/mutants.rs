@@ -169,7 +169,7 @@ fn try_one(mutant: Mutant, seeds: u64, ground: Ground) -> ExitCode {
     let Hunt { tried, failing, killer } = Hunt::run(mutant, seeds, ground);
     let took = begun.elapsed().as_secs_f64();
     let verdict = killer.as_ref().map_or_else(
-        || format!("LIVES through {tried} seeds"),
+        || format!("SURVIVES {tried} seeds"),
         |failure| {
             let (seed, property) = (failure.scenario.seed, failure.violation.property);
             let profile = failure.scenario.profile;
@@ -230,17 +230,17 @@ fn main() -> ExitCode {
     let alive = try_all(&chosen, seeds, hunt).map(|mut alive| {
         let slow: Vec<_> = alive.extract_if(.., |it| takes_long(it)).collect();
         if !slow.is_empty() {
-            println!("noticed by seeds that were kept, and not by {seeds} fresh ones: {slow:?}");
+            println!("detected by kept seeds, but not by {seeds} fresh ones: {slow:?}");
         }
         alive
     });
     match alive {
         Ok(alive) if alive.is_empty() => {
-            println!("{} mutants, and each was noticed", chosen.len());
+            println!("{} mutants, and each was detected", chosen.len());
             ExitCode::SUCCESS
         }
         Ok(alive) => {
-            println!("nobody notices that these guards are gone: {alive:?}");
+            println!("no seed detects the loss of these guards: {alive:?}");
             ExitCode::FAILURE
         }
         Err(error) => {

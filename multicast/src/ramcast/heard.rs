@@ -84,7 +84,7 @@ pub(super) fn take_proposals<F: Fabric, A: Application>(
     links: &mut ReplicaLinks<F, Ramcast>,
 ) {
     if datagram.len() > proposal_batch::TOGETHER_MAX {
-        return tracing::warn!(len = datagram.len(), %from, "dropped proposals that make no sense");
+        return tracing::warn!(len = datagram.len(), %from, "dropped a batch of proposals that is too long");
     }
     let mut hear = std::mem::take(&mut links.together.hear);
     for (at, ours) in replicas.iter().enumerate().filter(|(_, it)| it.core.log().leads()) {

@@ -57,7 +57,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Ok(log) => log,
             Err(error) => {
                 self.writer.followers[usize::from(slot)].attempt += 1;
-                return tracing::warn!(%error, %follower, "a granted log was of no use");
+                return tracing::warn!(%error, %follower, "cannot attach a granted log");
             }
         };
         let (ballot, grant) = (self.core.log().ballot(), granted.grant);

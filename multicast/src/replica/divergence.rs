@@ -146,7 +146,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Some(found) if we => {
                 found.recovered = true;
                 tracing::warn!(replica = %self.id, position = found.position,
-                    "has taken the state anew that had diverged");
+                    "had diverged, and has received the state again");
             }
             _ => {}
         }
@@ -270,7 +270,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// All replicas hold the same at this position.
     fn all_agree(&mut self, position: u64) {
         if self.divergence.others.take_if(|found| position >= found.position).is_some() {
-            tracing::info!(replica = %self.id, position, "all replicas hold the same again");
+            tracing::info!(replica = %self.id, position, "all replicas hold the same state again");
         }
         let accused = |it: &Found| matches!(it.what, What::Accused(_));
         let found = self.divergence.found.as_mut().filter(|it| position >= it.position);
@@ -306,12 +306,12 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let slots: Vec<_> = slots.iter().collect();
                 tracing::error!(group, %replica, position, held_by = ?slots,
                     "this replica has diverged: it holds another state than f+1 replicas do; it answers \
-                     nobody, and takes the state anew");
+                     no requests, and receives the state again");
             }
             What::Accused(_) => {
                 tracing::error!(group, %replica, position,
-                    "a learner has refused a copy of this replica's state, which is not what its digest \
-                     says: it answers nobody, lets another lead, and takes the state anew");
+                    "a learner has refused a copy of this replica's state, which does not match its \
+                     digest: it answers no requests, gives up leading, and receives the state again");
             }
             What::Nobody => {
                 tracing::error!(group, %replica, position,

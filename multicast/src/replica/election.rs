@@ -133,7 +133,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.ask_member(to, &Election::Admitted { ballot, incarnation }, links);
             }
             GroupEffect::GiveUp { slot, evicted } => {
-                tracing::warn!(replica = %self.id, slot, evicted, "goes on without a replica");
+                tracing::warn!(replica = %self.id, slot, evicted, "continues without a replica");
                 self.paths.learner_given_up += u64::from(!evicted);
                 self.stop_sending_to(slot);
                 self.follower_lost(slot);
@@ -148,13 +148,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.accused_by((slot, incarnation), others);
             }
             GroupEffect::LeftBehind => {
-                tracing::info!(replica = %self.id, "waits for what nobody tells any more");
+                tracing::info!(replica = %self.id, "waits for messages that no replica sends any more");
                 self.paths.left_behind += 1;
             }
             GroupEffect::AskForState(ask) => self.ask_for_state(ask, links),
             GroupEffect::IsMember { slot, incarnation } => {
                 self.writer.followers[usize::from(slot)].joining = None;
-                tracing::info!(replica = %self.id, slot, incarnation, "is let in");
+                tracing::info!(replica = %self.id, slot, incarnation, "is admitted");
             }
             GroupEffect::TimeoutNow { to, ballot } => {
                 let succeed = Election::TimeoutNow { ballot: ballot.to_word() };
@@ -188,7 +188,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) {
         links.note(|| Note::Promised { by: self.id, ballot });
-        tracing::info!(replica = %self.id, %ballot, ?cause, "sets out to lead");
+        tracing::info!(replica = %self.id, %ballot, ?cause, "stands for election");
         // Nothing more is read: only we, or a replica that we grant, may write our log.
         self.reader.await_leader(&self.memory, &links.endpoint.fabric);
         self.forget_followers();

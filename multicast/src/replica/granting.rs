@@ -50,7 +50,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let key = match granted {
             Ok(key) => key.0,
             Err(error) => {
-                return tracing::warn!(%error, replica = %self.id, "cannot let a leader write");
+                return tracing::warn!(%error, replica = %self.id, "cannot grant its log to a leader");
             }
         };
         let (ballot, attempt) = (asked.question.ballot, asked.attempt);

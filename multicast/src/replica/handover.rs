@@ -55,7 +55,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         let lag = (0..self.topology.replicas).filter(lags).collect();
         let Some(slot) = self.core.hands_over(lag) else { return false };
-        tracing::info!(replica = %self.id, slot, "hands over, so that leaders spread");
+        tracing::info!(replica = %self.id, slot, "transfers leadership, so that leaders spread");
         self.tell_core(GroupEvent::HandsOver { to: slot }, links);
         true
     }

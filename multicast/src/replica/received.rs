@@ -86,7 +86,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             && sequence - low_water < self.tuning.window as u64
             && payload.len() <= self.tuning.payload_bytes_max;
         if !valid {
-            tracing::warn!(%message, %destinations, "dropped a message that makes no sense");
+            tracing::warn!(%message, %destinations, "dropped an invalid message");
             return;
         }
         // Only a leader needs messages of nodes themselves. A message that our log waits for may be known
@@ -101,7 +101,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.reader.lacking == (destinations, check(payload))
             )
         {
-            tracing::warn!(%message, "dropped other bytes than the log has of a message");
+            tracing::warn!(%message, "dropped a payload that differs from the one in the log");
             return;
         }
         let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, || sequence);

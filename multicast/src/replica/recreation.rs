@@ -115,7 +115,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         match from {
             None => self.begin_empty(view, ballot_counter, clock, links, fresh),
             Some(slot) if slot == self.id.slot => {
-                tracing::info!(replica = %self.id, end = self.core.log().last_index(), "its group goes on from its log");
+                tracing::info!(replica = %self.id, end = self.core.log().last_index(), "its group resumes from its log");
                 self.core.revive(marker, Revival::Survivor { view, clock });
             }
             Some(_) => self.core.revive(marker, Revival::Other),

@@ -266,7 +266,7 @@ impl ResultExchange {
         let waits: Vec<_> = self.given.iter().map(|given| given.message.to_string()).collect();
         let heard: Vec<_> = sorted(&self.heard).map(|(m, of)| format!("{m} of {of}")).collect();
         let said: Vec<_> = sorted(&self.outgoing.results).map(|(m, _)| m.to_string()).collect();
-        format!("waits for results about {waits:?}, heard {heard:?}, has said {said:?}")
+        format!("waits for results about {waits:?}, has received {heard:?}, has sent {said:?}")
     }
 }
 

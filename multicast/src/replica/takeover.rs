@@ -69,7 +69,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             // none of which committed its first entry. Then no entry may be overwritten, since each may be
             // committed. Such a group waits until a replica returns that knows more; `status` reports that it
             // has no leader.
-            tracing::info!(replica = %self.id, "has no room in its log for a ballot of its own yet");
+            tracing::info!(replica = %self.id, "has no room in its log for its own ballot yet");
             return;
         }
         self.memory.rewritten = end;

@@ -173,7 +173,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         let (Some(peer), Some(words)) = (link.peer, link.words) else { return };
         match self.endpoint.fabric.write(words, at, Source::Inline(&word.to_le_bytes()), None) {
             Ok(()) => self.endpoint.wake_later(peer),
-            Err(error) => tracing::debug!(%error, %to, "a word was not told"),
+            Err(error) => tracing::debug!(%error, %to, "a status word was not written"),
         }
     }
 

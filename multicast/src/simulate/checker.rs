@@ -242,10 +242,7 @@ impl<O: Driven> Onlooker<O> {
             if let Some(Some(why)) = why {
                 let message = deliver.message;
                 let evidence = format!("{by} delivered {message}, which {group} may lose: {why}");
-                return Err(Violation {
-                    property: "what is delivered outlives elections",
-                    evidence,
-                });
+                return Err(Violation { property: "deliveries survive elections", evidence });
             }
         }
         Ok(())
@@ -270,7 +267,10 @@ impl<O: Driven> Onlooker<O> {
             }
             if let Some(broken) = &replica.application.broken {
                 let evidence = format!("{}: {broken}", replica.id);
-                return Err(Violation { property: "what a machine may rely on", evidence });
+                return Err(Violation {
+                    property: "the contract with the state machine",
+                    evidence,
+                });
             }
         }
         Ok(())
@@ -355,22 +355,22 @@ fn describe<R: std::fmt::Debug>(notes: &[Note<R>]) -> String {
         Note::Logged { by, index, record } => format!("{by} logs {index}: {record:?}"),
         Note::ReceivedResult(Touch { by, about: About::Log(word), .. }) => {
             format!(
-                "{by} tells {to} that it holds up to {}, in the ballot of tag {}",
+                "{by} acknowledges to {to} its log up to {}, in the ballot of tag {}",
                 word.index, word.tag
             )
         }
         Note::ReceivedResult(Touch { by, about: About::Message(message), .. }) => {
-            format!("{by} tells {to} about {message}")
+            format!("{by} writes to {to} about {message}")
         }
         Note::ReceivedResult(Touch { by, about: About::Passed, .. }) => {
-            format!("{by} tells {to} what was delivered and passed")
+            format!("{by} sends {to} what was delivered and passed")
         }
         Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
         Note::Settled { by, rank, .. } => {
-            format!("{by} says that its group is done up to {rank}")
+            format!("{by} reports that its group has settled up to {rank}")
         }
-        Note::Gave { by, delivered } => format!("{by} gives its state after delivery {delivered}"),
-        Note::Restored { by, delivered } => format!("{by} goes on after delivery {delivered}"),
+        Note::Gave { by, delivered } => format!("{by} sends its state as of delivery {delivered}"),
+        Note::Restored { by, delivered } => format!("{by} resumes after delivery {delivered}"),
         Note::Delivered { by, deliver } => {
             format!("{by} delivers {} at {}", deliver.message, deliver.rank)
         }

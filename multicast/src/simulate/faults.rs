@@ -389,24 +389,24 @@ impl fmt::Display for Fault {
         write!(f, "{:?} after message {}: ", self.delay, self.after)?;
         match &self.kind {
             Kind::Crash { node, back_after } => {
-                write!(f, "{node} dies, and is started again {back_after:?} later")
+                write!(f, "{node} dies, and restarts {back_after:?} later")
             }
             Kind::Loss { group, replicas, back_after } => {
                 write!(
                     f,
-                    "{replicas} replicas of g{group} die, and begin anew {back_after:?} later"
+                    "{replicas} replicas of g{group} die, and restart without their state {back_after:?} later"
                 )
             }
             Kind::Pause { node, lasts, flaps } => {
                 let flaps = if *flaps { ", with its connections broken" } else { "" };
-                write!(f, "{node} stands still for {lasts:?}{flaps}")
+                write!(f, "{node} is suspended for {lasts:?}{flaps}")
             }
             Kind::Slow { node, factor, lasts } => {
                 write!(f, "{node} is {factor} times slower for {lasts:?}")
             }
             Kind::Cut { from, to, both_ways, lasts } => {
-                let way = if *both_ways { "and" } else { "to" };
-                write!(f, "nothing goes from {from} {way} {to} for {lasts:?}")
+                let (way, and) = if *both_ways { ("between", "and") } else { ("from", "to") };
+                write!(f, "nothing goes {way} {from} {and} {to} for {lasts:?}")
             }
             Kind::Isolate { node, outbound, inbound, lasts } => {
                 let way = match (outbound, inbound) {
@@ -417,7 +417,7 @@ impl fmt::Display for Fault {
                 write!(f, "nothing goes {way} {node} for {lasts:?}")
             }
             Kind::Deaf { node, lasts } => {
-                write!(f, "nothing goes from clients to {node} or back for {lasts:?}")
+                write!(f, "nothing goes between clients and {node} for {lasts:?}")
             }
             Kind::Flap { one, other } => {
                 write!(f, "the connections between {one} and {other} break")
@@ -434,27 +434,30 @@ impl fmt::Display for Fault {
                 write!(f, "the connections between client {client} and {node} break")
             }
             Kind::Resend { client } => write!(f, "client {client} sends all again"),
-            Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is told to lead"),
-            Kind::Evict { group, slot } => write!(f, "g{group} is told to evict g{group}.{slot}"),
+            Kind::Transfer { group, slot } => write!(f, "g{group}.{slot} is asked to lead"),
+            Kind::Evict { group, slot } => write!(f, "g{group} is asked to evict g{group}.{slot}"),
             Kind::Stall { group, has_state } => {
-                let when = if *has_state { "has a state" } else { "takes a state" };
+                let when = if *has_state { "has a state" } else { "receives a state" };
                 write!(
                     f,
-                    "whoever {when} of g{group} next, and is not admitted, stands still for ever"
+                    "the next replica of g{group} that {when}, and is not admitted, is suspended \
+                    for the rest of the load"
                 )
             }
             Kind::StopInside { node, looks, clock_looks, lasts } => {
                 write!(
                     f,
-                    "{node} is stopped in its next turn after {looks} looks, or {clock_looks} at its \
-                    clock, for {lasts:?}"
+                    "{node} is stopped in its next turn after {looks} reads of any kind, or \
+                    {clock_looks} of its clock, for {lasts:?}"
                 )
             }
-            Kind::Scarce { node, lasts } => write!(f, "{node} is given no memory for {lasts:?}"),
+            Kind::Scarce { node, lasts } => write!(f, "{node} gets no memory for {lasts:?}"),
             Kind::ClockStop { node, lasts } => {
-                write!(f, "the clock of {node} stands still for {lasts:?}")
+                write!(f, "the clock of {node} stops for {lasts:?}")
             }
-            Kind::ClockJump { node, by } => write!(f, "the clock of {node} goes forward by {by:?}"),
+            Kind::ClockJump { node, by } => {
+                write!(f, "the clock of {node} jumps forward by {by:?}")
+            }
             Kind::FailedStarts { node, times, back_after } => {
                 write!(
                     f,
@@ -462,12 +465,14 @@ impl fmt::Display for Fault {
                 )
             }
             Kind::WrongLife { node, lacks, lasts } => {
-                write!(f, "{node} dies, and its count of starts lacks {lacks} for {lasts:?}")
+                write!(f, "{node} dies, and its start count is {lacks} too low for {lasts:?}")
             }
             Kind::Elections { group, slot, count } => {
-                write!(f, "g{group}.{slot} hears of {count} elections at once")
+                write!(f, "g{group}.{slot} receives a ballot that is {count} elections ahead")
             }
-            Kind::Promote { group } => write!(f, "whoever g{group} lets in next is told to lead"),
+            Kind::Promote { group } => {
+                write!(f, "the next replica that g{group} admits is asked to lead")
+            }
         }
     }
 }

@@ -194,7 +194,7 @@ impl Injector {
                 match self.let_in(group, nodes) {
                     Some(id) => {
                         any = true;
-                        stage.note(|| format!("fault: {id} is let in, and told to lead"));
+                        stage.note(|| format!("fault: {id} is admitted, and asked to lead"));
                         let done = nodes.tell(id, &Command::Lead(id.group), stage)?;
                         self.counts.promotions += u64::from(done);
                     }
@@ -204,7 +204,9 @@ impl Injector {
                 match nodes.learner(group, has_state) {
                     Some(node) => {
                         any = true;
-                        stage.note(|| format!("fault: n{node} stands still for ever"));
+                        stage.note(|| {
+                            format!("fault: n{node} is suspended for the rest of the load")
+                        });
                         nodes.stop(node);
                         self.counts.learners_stopped += 1;
                         self.ends.push((now + FOR_EVER, Undo::Resume(node)));
@@ -417,13 +419,13 @@ impl Injector {
         match undo {
             Undo::Restart(node) => {
                 self.counts.node_restarts += 1;
-                stage.note(|| format!("fault: n{node} is started again"));
+                stage.note(|| format!("fault: n{node} restarts"));
                 nodes.restart(node, stage)?;
             }
             // The node stays suspended until the last of its pauses is over.
             Undo::Resume(node) if self.ends.iter().any(|(_, it)| it.resumes(node)) => {}
             Undo::Resume(node) => {
-                stage.note(|| format!("fault: n{node} goes on"));
+                stage.note(|| format!("fault: n{node} resumes"));
                 for process in nodes.processes.iter_mut().filter(|it| it.node == node) {
                     process.stands_still = false;
                 }
@@ -434,13 +436,13 @@ impl Injector {
                 }
             }
             Undo::Plenty(node) => {
-                stage.note(|| format!("fault: n{node} is given memory again"));
+                stage.note(|| format!("fault: n{node} gets memory again"));
                 for name in nodes.names_of(node) {
                     stage.world.scarce(&name, false);
                 }
             }
             Undo::Clock(node) => {
-                stage.note(|| format!("fault: the clock of n{node} goes on"));
+                stage.note(|| format!("fault: the clock of n{node} resumes"));
                 for name in nodes.names_of(node) {
                     stage.world.skew(&name, 1000);
                 }

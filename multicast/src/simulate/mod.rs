@@ -146,7 +146,7 @@ fn run_ordered_by<O: Driven>(scenario: &Scenario, trace: bool) -> Result<Report,
         Err(panic) => {
             let said = panic.downcast_ref::<String>().cloned();
             let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
-            let said = said.unwrap_or_else(|| "a panic without words".to_owned());
+            let said = said.unwrap_or_else(|| "a panic without a message".to_owned());
             let at = panicked_at().map(|at| format!(", at {at}")).unwrap_or_default();
             let evidence = format!("{said}{at}");
             Violation { property: "an assertion", evidence }

@@ -571,11 +571,11 @@ impl<O: Driven> Nodes<O> {
                     return Some(format!("{id} has {} reads", replica.reads_waiting()));
                 }
                 if core.log().is_silent() {
-                    return Some(format!("{id} was never let in"));
+                    return Some(format!("{id} was never admitted"));
                 }
                 let view = core.log().view();
                 if view.members().iter().any(|member| member.evicted) {
-                    return Some(format!("{id} waits for less than all of {view:?}"));
+                    return Some(format!("{id} has evicted members in {view:?}"));
                 }
                 let owes = core.inspect().retained() + replica.results();
                 if owes > 0 && !self.recreated {
@@ -588,7 +588,9 @@ impl<O: Driven> Nodes<O> {
                 let most = most.map(|other| other.core.delivered()).max().unwrap_or(0);
                 if core.delivered() < most {
                     let delivered = core.delivered();
-                    return Some(format!("{id} has delivered {delivered}, and another {most}"));
+                    return Some(format!(
+                        "{id} has delivered {delivered}, and another replica {most}"
+                    ));
                 }
             }
             let session = |purpose| matches!(purpose, Purpose::Session { .. });
@@ -607,9 +609,11 @@ impl<O: Driven> Nodes<O> {
     pub(super) fn inspect(&self, sessions: usize) -> Result<(), Violation> {
         self.engines().try_for_each(|engine| Onlooker::inspect(engine, sessions))?;
         if let Some((by, session)) = self.engines().find_map(SimEngine::<O>::taken_for_gone) {
-            let evidence =
-                format!("{by} has a connection from {session} and counts it among the dead");
-            return Err(Violation { property: "who is heard is not taken for gone", evidence });
+            let evidence = format!("{by} has a connection from {session}, but counts it as dead");
+            return Err(Violation {
+                property: "a connected session is not counted as dead",
+                evidence,
+            });
         }
         let replicas = || self.engines().flat_map(|engine| engine.inside().0);
         for leader in replicas().filter(|replica| replica.core.log().leads()) {

@@ -105,7 +105,7 @@ impl Operator {
             if lost {
                 self.loses(group, stage);
             } else if !says && all_run && nodes.remember(group) >= nodes.quorum() {
-                stage.note(|| format!("{group} has gone on"));
+                stage.note(|| format!("{group} has resumed"));
                 self.counts.groups_that_went_on += 1;
             } else {
                 continue;
@@ -127,7 +127,7 @@ impl Operator {
             let said = self.said.iter().position(|(of, ..)| *of == group);
             let Some(at) = said else {
                 if says_that_it_is_lost(nodes, group) {
-                    stage.note(|| format!("{group} says that it is lost"));
+                    stage.note(|| format!("{group} reports that it is lost"));
                     self.said.push((group, now, nodes.written_up_to(group)));
                 }
                 continue;
@@ -136,8 +136,8 @@ impl Operator {
             let committed = replicas(nodes, group).map(|replica| replica.core.log().commit_index());
             if let Some(index) = committed.max().filter(|index| *index > end) {
                 let evidence =
-                    format!("{group} is lost, its log ended at {end}, and it committed {index}");
-                return Err(Violation { property: "a lost group keeps still", evidence });
+                    format!("{group} is lost, its log ended at {end}, but it committed {index}");
+                return Err(Violation { property: "a lost group commits nothing", evidence });
             }
             if now >= since + LOOKED_AT_FOR {
                 self.said.swap_remove(at);
@@ -155,9 +155,9 @@ impl Operator {
         let mut gone = all.filter(|(group, message)| !history.has_delivered(*group, *message));
         gone.next().map_or(Ok(()), |(group, message)| {
             let evidence = format!(
-                "{group} went on from a log that holds {message}, and has not delivered it"
+                "{group} resumed from a log that holds {message}, but has not delivered it"
             );
-            Err(Violation { property: "what a survivor holds is not lost", evidence })
+            Err(Violation { property: "a survivor's messages are not lost", evidence })
         })
     }
 
@@ -188,7 +188,7 @@ impl Operator {
         match from {
             None => stage.onlooker.recreates(group),
             Some(survivor) => {
-                stage.note(|| format!("from {survivor}"));
+                stage.note(|| format!("it resumes from {survivor}"));
                 self.counts.revived += 1;
                 self.held.push((group, of(&survivor).core.inspect().undelivered()));
                 let survivors = members.iter().filter(serves).map(of);

@@ -104,7 +104,7 @@ impl Profile {
     pub const ALL: [Self; 30] = [
         Self {
             name: "default",
-            about: "every kind of fault, and a leader that falls in every seed",
+            about: "every kind of fault, and a leader that fails in every seed",
             faults: (1, 7),
             mix: Mix {
                 crashes: 6,
@@ -124,7 +124,7 @@ impl Profile {
         },
         Self {
             name: "calm",
-            about: "no fault but the world's own roughness",
+            about: "no faults, only the fabric's own delays and reordering",
             faults: (0, 1),
             large_one_in: 250,
             single: true,
@@ -132,7 +132,7 @@ impl Profile {
         },
         Self {
             name: "crashes",
-            about: "nodes die and come back without their memory, again and again",
+            about: "nodes die and return without their state, repeatedly",
             mix: Mix { crashes: 10, pauses: 2, flaps: 1, ..QUIET },
             messages: (150, 250),
             leader_falls: true,
@@ -140,13 +140,13 @@ impl Profile {
         },
         Self {
             name: "partitions",
-            about: "connections break and nodes are cut off, slow, or stand still; nobody dies",
+            about: "connections break, and nodes are cut off, slow or suspended; none dies",
             mix: Mix { pauses: 4, slows: 2, partitions: 8, flaps: 6, skews: 2, ..QUIET },
             ..PLAIN
         },
         Self {
             name: "clients",
-            about: "clients die between any two writes, and say everything twice",
+            about: "clients die between any two writes, and send everything twice",
             faults: (3, 8),
             mix: Mix { client_crashes: 8, resends: 4, crashes: 1, ..QUIET },
             single: true,
@@ -154,7 +154,7 @@ impl Profile {
         },
         Self {
             name: "laps",
-            about: "runs so long that every ring and log is lapped twice",
+            about: "runs so long that every ring and log wraps around twice",
             faults: (0, 4),
             mix: Mix { crashes: 2, pauses: 1, partitions: 2, client_crashes: 2, ..QUIET },
             messages: (200, 200),
@@ -165,7 +165,7 @@ impl Profile {
         },
         Self {
             name: "losses",
-            about: "a group loses more memories than it tolerates, and is recreated",
+            about: "a group loses the state of more replicas than it tolerates, and is recreated",
             faults: (0, 4),
             mix: Mix { crashes: 2, pauses: 2, flaps: 1, resends: 2, ..QUIET },
             messages: (80, 160),
@@ -176,7 +176,7 @@ impl Profile {
         },
         Self {
             name: "elections",
-            about: "one leader falls after the other, in the middle of what it writes",
+            about: "one leader fails after the other, in the middle of its writes",
             faults: (6, 12),
             mix: Mix {
                 crashes: 6,
@@ -206,7 +206,7 @@ impl Profile {
         },
         Self {
             name: "slow-replicas",
-            about: "replicas fall behind by more than a log, are evicted, and come back",
+            about: "replicas lag by more than a log, are evicted, and return",
             faults: (6, 12),
             mix: Mix {
                 crashes: 2,
@@ -226,7 +226,7 @@ impl Profile {
         },
         Self {
             name: "absent",
-            about: "as many replicas as a group tolerates are away for as long as there is load",
+            about: "as many replicas as a group tolerates are absent during the whole load",
             faults: (0, 4),
             mix: Mix { flaps: 2, client_crashes: 2, resends: 2, ..QUIET },
             messages: (250, 150),
@@ -236,7 +236,7 @@ impl Profile {
         },
         Self {
             name: "networks",
-            about: "connections end, clients' too, and say nothing of who was behind them",
+            about: "connections end, clients' too, and do not show whether the process has ended",
             faults: (6, 12),
             mix: Mix { crashes: 3, flaps: 4, client_flaps: 10, client_crashes: 3, ..QUIET },
             messages: (150, 150),
@@ -246,7 +246,7 @@ impl Profile {
         },
         Self {
             name: "divergent-logs",
-            about: "leaders are cut off in the middle of their first words, and are soon back",
+            about: "leaders are cut off in the middle of their first writes, and return soon",
             faults: (0, 4),
             mix: Mix { crashes: 2, pauses: 2, slows: 4, transfers: 4, deafs: 4, ..QUIET },
             messages: (60, 80),
@@ -258,7 +258,7 @@ impl Profile {
         },
         Self {
             name: "unreachable-sessions",
-            about: "sessions do not reach some replicas, which are evicted and come back",
+            about: "sessions do not reach some replicas, which are evicted and return",
             faults: (6, 12),
             mix: Mix {
                 pauses: 1,
@@ -277,7 +277,7 @@ impl Profile {
         },
         Self {
             name: "leases",
-            about: "reads that are not ordered, of leaders that stand still, are cut off, or keep wrong time",
+            about: "unordered reads at leaders that are suspended, are cut off, or have wrong clocks",
             faults: (1, 5),
             mix: Mix {
                 crashes: 2,
@@ -297,7 +297,7 @@ impl Profile {
         },
         Self {
             name: "confirmed",
-            about: "reads that are not ordered, of leaders that others follow without their knowing",
+            about: "unordered reads at leaders that have a successor and have not noticed",
             faults: (1, 6),
             mix: Mix {
                 crashes: 4,
@@ -317,7 +317,7 @@ impl Profile {
         },
         Self {
             name: "learners",
-            about: "replicas that were given the state lead as soon as they are let in",
+            about: "replicas that have received the state lead as soon as they are admitted",
             faults: (1, 5),
             mix: Mix {
                 crashes: 2,
@@ -368,7 +368,7 @@ impl Profile {
         },
         Self {
             name: "stalls",
-            about: "a replica that is brought up to date stops for ever, while there is load",
+            about: "a learner is suspended for the rest of the load",
             faults: (0, 4),
             mix: Mix { flaps: 2, slows: 1, client_crashes: 2, resends: 2, ..QUIET },
             messages: (250, 150),
@@ -378,7 +378,7 @@ impl Profile {
         },
         Self {
             name: "severed",
-            about: "a follower hears its own leader and nobody else, for as long as there is load",
+            about: "a follower receives from its own leader only, during the whole load",
             faults: (0, 3),
             mix: Mix { client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
             messages: (1500, 1500),
@@ -388,7 +388,7 @@ impl Profile {
         },
         Self {
             name: "relayed",
-            about: "a leader has large messages from other groups' leaders alone, while a follower lags",
+            about: "a leader receives large messages from other groups' leaders only, while a follower lags",
             faults: (0, 3),
             mix: Mix { pauses: 1, client_crashes: 2, resends: 2, evictions: 1, ..QUIET },
             messages: (150, 150),
@@ -398,7 +398,7 @@ impl Profile {
         },
         Self {
             name: "twins",
-            about: "two processes say different things under the same names",
+            about: "two processes send different messages under the same names",
             faults: (1, 6),
             mix: Mix {
                 crashes: 3,
@@ -437,7 +437,7 @@ impl Profile {
         },
         Self {
             name: "clocks",
-            about: "clocks stand still, jump, and go on",
+            about: "clocks stop, jump, and resume",
             faults: (2, 6),
             mix: Mix { pauses: 1, flaps: 2, client_flaps: 6, client_crashes: 1, ..QUIET },
             messages: (100, 100),
@@ -448,7 +448,7 @@ impl Profile {
         },
         Self {
             name: "scarce",
-            about: "nodes are given no memory while they need some",
+            about: "nodes get no memory while they need some",
             faults: (2, 6),
             mix: Mix { crashes: 2, pauses: 1, flaps: 3, client_crashes: 3, ..QUIET },
             messages: (100, 100),
@@ -458,7 +458,7 @@ impl Profile {
         },
         Self {
             name: "starts",
-            about: "starts fail, and nodes come back with a count of starts that is out of date",
+            about: "starts fail, and nodes return with a start count that is out of date",
             faults: (0, 4),
             mix: Mix { pauses: 2, partitions: 2, flaps: 2, crashes: 1, ..QUIET },
             messages: (100, 100),
@@ -490,7 +490,7 @@ impl Profile {
         },
         Self {
             name: "remains",
-            about: "the memory of the dead is written to until each finds out, and many die at once",
+            about: "others write to the memory of dead processes until they notice, and many die at once",
             faults: (0, 4),
             mix: Mix { crashes: 3, pauses: 2, slows: 3, resends: 2, transfers: 2, ..QUIET },
             messages: (80, 160),

@@ -144,10 +144,10 @@ impl Rules {
             Some(it) => {
                 let (id, done) = (it.id, it.application.done());
                 let evidence = format!(
-                    "{by} says that its group is done up to {rank}, which is delivery {needed}: \
-                    {id} is done with {done}"
+                    "{by} reports that its group has settled up to {rank}, which is delivery {needed}: \
+                    {id} has applied up to {done}"
                 );
-                Err(Violation { property: "what is settled was applied everywhere", evidence })
+                Err(Violation { property: "settled messages were applied everywhere", evidence })
             }
         }
     }
@@ -194,8 +194,8 @@ impl Rules {
         if done >= needed {
             return Ok(());
         }
-        let evidence = format!("{id} is let in, and is done with {done} of {needed} deliveries");
-        Err(Violation { property: "who is let in has what is settled", evidence })
+        let evidence = format!("{id} is admitted, and has applied {done} of {needed} deliveries");
+        Err(Violation { property: "an admitted replica has what is settled", evidence })
     }
 
     /// A replica considers that its group has passed a rank: everything that the group has delivered up to
@@ -208,10 +208,10 @@ impl Rules {
             for (at, others) in messages.into_iter().flatten().take_while(|(at, _)| *at <= level) {
                 for to in others.iter() {
                     if self.shared.get(&to).is_none_or(|shared| shared.delivered < *at) {
-                        let property = "what is passed was delivered everywhere";
+                        let property = "passed messages were delivered everywhere";
                         let evidence = format!(
-                            "{by} has passed {rank}, and rests on what {from} has at {at}: {to} \
-                            has not delivered it"
+                            "{by} considers {rank} passed, which depends on the message of {from} at \
+                            {at}: {to} has not delivered it"
                         );
                         return Err(Violation { property, evidence });
                     }
@@ -244,7 +244,7 @@ impl Rules {
         match self.promised.insert(by, ballot).filter(|before| *before > ballot) {
             None => Ok(()),
             Some(before) => {
-                let evidence = format!("{by} has promised {before}, and now {ballot}");
+                let evidence = format!("{by} has promised {before}, and now promises {ballot}");
                 Err(Violation { property: "a promise is kept", evidence })
             }
         }
@@ -256,8 +256,8 @@ impl Rules {
         match self.promised.get(&by) {
             Some(promised) if promised.tag() == word.tag => Ok(()),
             promised => {
-                let evidence = format!("{by} has promised {promised:?} and says {word:?}");
-                Err(Violation { property: "words are of the ballot that was granted", evidence })
+                let evidence = format!("{by} has promised {promised:?}, and acknowledges {word:?}");
+                Err(Violation { property: "acceptance words are of the granted ballot", evidence })
             }
         }
     }
@@ -296,11 +296,8 @@ impl Rules {
         }
         let id = by.id;
         let evidence =
-            format!("{id} gives its state after delivery {delivered}, and missed {missed}");
-        Err(Violation {
-            property: "a state holds what was delivered before its giver counted",
-            evidence,
-        })
+            format!("{id} sends its state as of delivery {delivered}, and missed {missed}");
+        Err(Violation { property: "a transferred state contains all earlier deliveries", evidence })
     }
 
     /// Checks every replica of an engine that has taken a turn.
@@ -315,7 +312,7 @@ impl Rules {
             let violated = |property, evidence| Err(Violation { property, evidence });
             let promised = core.log().promised();
             if let Some(before) = self.promised.get(&id).filter(|before| **before > promised) {
-                let evidence = format!("{id} has promised {before} and goes by {promised}");
+                let evidence = format!("{id} has promised {before}, but its log has {promised}");
                 return violated("a promise is kept", evidence);
             }
             let view = core.log().view();
@@ -323,21 +320,23 @@ impl Rules {
             // before it folds it.
             let admitted = self.admitted.get(&id).copied().unwrap_or(0);
             if spoke.contains(&id) && replica.incarnation != admitted {
-                let evidence = format!("{id} acknowledges, and its group has admitted {admitted}");
-                return violated("who is not let in says nothing", evidence);
+                let evidence = format!("{id} acknowledges, but its group has admitted {admitted}");
+                return violated("no acknowledgement before admission", evidence);
             }
             let counted = view.members().iter().filter(|member| !member.evicted).count();
             if counted < view.members().len() / 2 + 1 {
-                let evidence = format!("{id} waits for {counted} in {view:?}");
-                return violated("a quorum is waited for", evidence);
+                let evidence = format!("{id} counts {counted} members of {view:?}");
+                return violated("a view counts at least a quorum", evidence);
             }
             let word = self.said.get(&id).filter(|word| word.tag == promised.tag());
             let kept =
                 word.is_none_or(|word| core.log().leads() || core.log().last_index() >= word.index);
             if !kept {
-                let evidence =
-                    format!("{id} said {word:?}, and holds up to {}", core.log().last_index());
-                return violated("what was acknowledged is held", evidence);
+                let evidence = format!(
+                    "{id} acknowledged {word:?}, but holds up to {}",
+                    core.log().last_index()
+                );
+                return violated("acknowledged entries are held", evidence);
             }
             let (before, passed) =
                 (self.shared.get(&id.group).map(|it| it.passed), core.inspect().passed());
@@ -365,7 +364,7 @@ impl Rules {
             let (last, end) = ((runs.last_birth(), runs.end().index - 1), runs.end().position);
             let known = *self.ends.entry((id.group, last.0, last.1)).or_insert(end);
             if known != end {
-                let evidence = format!("{id} has {last:?} end at {end}, and another at {known}");
+                let evidence = format!("{last:?} ends at {end} in {id}, and at {known} in another");
                 return Err(Violation { property: "an entry has one place", evidence });
             }
             if core.log().leads() {
@@ -383,7 +382,7 @@ impl Rules {
                 let holds = |runs: &Runs| runs.holds(birth, commit);
                 if let Err(why) = check_elections(members(id.group), |_, runs| holds(runs)) {
                     let evidence = format!("{id} commits {commit} of {birth}, but {why}");
-                    let property = "what is committed outlives elections";
+                    let property = "committed entries survive elections";
                     return Err(Violation { property, evidence });
                 }
                 committed.clone_from(runs);
@@ -396,7 +395,7 @@ impl Rules {
                 && most > 0
                 && !runs.holds(birth, most)
             {
-                let evidence = format!("{id} leads with {runs:?}, and {committed:?} is committed");
+                let evidence = format!("{id} leads with {runs:?}, but {committed:?} is committed");
                 return Err(Violation { property: "leaders hold what is committed", evidence });
             }
             Ok(())
@@ -440,8 +439,8 @@ pub(super) fn check_memory<O: Driven>(
     match replica.lost_at(floor, fabric) {
         None => Ok(()),
         Some(at) => {
-            let evidence = format!("{} has read {at:?}, and it is not there any more", replica.id);
-            Err(Violation { property: "what was read of a log stays in memory", evidence })
+            let evidence = format!("{} has read {at:?}, which is no longer there", replica.id);
+            Err(Violation { property: "read log entries stay in memory", evidence })
         }
     }
 }
@@ -464,8 +463,8 @@ pub(super) fn check_counted<O: Driven>(
         return Ok(());
     }
     let (one, other) = (leader.id, follower.id);
-    let evidence = format!("{one} counts on {other} up to {counted}, which holds up to {held}");
-    Err(Violation { property: "what is counted on is there", evidence })
+    let evidence = format!("{one} counts {other} up to {counted}, but it holds up to {held}");
+    Err(Violation { property: "entries that a leader counts are there", evidence })
 }
 
 /// Checks a leader and a replica that granted its log to it: the replica's memory holds, without a gap,
@@ -496,9 +495,9 @@ pub(super) fn check_reach<O: Driven>(
         {
             let (one, other) = (leader.id, follower.id);
             let evidence = format!(
-                "{other}, which {one} leads, lacks {gap:?}, and others lack it from {needed:?} on"
+                "{other} of leader {one} lacks {gap:?}, and others lack it from {needed:?} on"
             );
-            return Err(Violation { property: "who was given a state can serve others", evidence });
+            return Err(Violation { property: "a transferred state can serve others", evidence });
         }
     }
     Ok(())
@@ -523,8 +522,8 @@ where
     if later.len() <= usize::from(leader.replicas()) / 2 {
         return Ok(());
     }
-    let evidence = format!("{} holds a lease in {ballot}, and {later:?} have promised", leader.id);
-    Err(Violation { property: "while a lease is held nobody else is elected", evidence })
+    let evidence = format!("{} holds a lease in {ballot}, but {later:?} have promised", leader.id);
+    Err(Violation { property: "no election while a lease is held", evidence })
 }
 
 /// Checks an entry of a group that something depends on: every replica that may be elected next has it.

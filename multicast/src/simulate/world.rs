@@ -172,7 +172,7 @@ impl<O: Driven> Simulation<O> {
                 let (id, spread, led) = (replica.id, paths.spread, paths.led);
                 let evidence =
                     format!("{id} was elected {led} times, and handed over {spread} times");
-                return Err(Violation { property: "leaders spread in no loop", evidence });
+                return Err(Violation { property: "the spreading of leaders ends", evidence });
             }
         }
         Ok(())
@@ -259,7 +259,7 @@ impl<O: Driven> Simulation<O> {
                 let incarnations =
                     |session: &SessionId| self.clients.open_sessions().any(|s| s == *session);
                 if let Some(session) = reaped.into_iter().find(incarnations) {
-                    let evidence = format!("{session} was ended, and its process lives");
+                    let evidence = format!("{session} was ended, but its process is alive");
                     return Err(Violation {
                         property: "sessions end with their processes",
                         evidence,
@@ -301,7 +301,7 @@ impl<O: Driven> Simulation<O> {
             && !self.owes_a_wake_up()
             && let Some(name) = self.nodes.oversleeps(&self.stage)
         {
-            let evidence = format!("{name} sleeps, and has something to read");
+            let evidence = format!("{name} sleeps, but has something to read");
             return Err(Violation { property: "no lost wake-up", evidence });
         }
         let alarm = self.nodes.first_alarm(&self.stage);
@@ -337,7 +337,7 @@ impl<O: Driven> Simulation<O> {
         let (sent, steps) = (self.clients.sent, self.steps);
         let mut evidence = format!("after {sent} messages, {now:?} and {steps} steps");
         for (message, groups) in self.clients.unanswered().take(6) {
-            let _ = write!(evidence, "; {message} has no answer of {groups}");
+            let _ = write!(evidence, "; {message} has no answer from {groups}");
         }
         for status in self.nodes.engines().flat_map(Engine::status) {
             let ReplicaStatus { group, slot, role, ballot, log_index, commit_index, .. } = &status;

@@ -56,7 +56,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             format!("{message} (known: {known}, pending: {pending})")
         };
         let exchange = self.exchange.describe();
-        let stuck = self.core.inspect().describe_blocked();
+        let blocked = self.core.inspect().describe_blocked();
         let held: Vec<_> = self.payloads.messages().iter().map(message).collect();
         let leaders = self.topology.all_groups().iter().map(|g| self.core.leader_of(g).to_string());
         let leaders: Vec<_> = leaders.collect();
@@ -67,9 +67,10 @@ impl<A: Application, O: Links> Replica<A, O> {
             .map(|it| (it.log.is_some(), it.sent, it.attempt, it.joining));
         let feeds: Vec<_> = feeds.collect();
         format!(
-            "{}: {exchange}, is stuck with \
-            {stuck}, holds {held:?}, takes for leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
-            on at {:?}, its log waits for {:?}, is left behind by {:?}, takes {}, has answered {:?}, feeds {feeds:?}",
+            "{}: {exchange}, is blocked by \
+            {blocked}, holds {held:?}, sees the leaders {leaders:?}, has promised {}, awaits its leader {}, reads \
+            on at {:?}, its log waits for {:?}, lags behind {:?}, receives {}, has answered {:?}, follower progress \
+            {feeds:?}",
             self.id,
             self.core.log().promised(),
             self.reader.awaiting,

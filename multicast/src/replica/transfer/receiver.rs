@@ -91,7 +91,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         if !taken {
             tracing::error!(replica = %self.id, from, ?part,
-                "a copy of the state is not what its digest says: it is refused, and its giver told");
+                "a copy of the state does not match its digest: it is refused, and its sender notified");
             self.stop_receiving();
             let said = Election::Malformed { copy: part.copy, incarnation: self.incarnation };
             self.tell_member(from, &said, &[], links);

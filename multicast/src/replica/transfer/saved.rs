@@ -122,7 +122,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         let received = self.transfer.received.take()?;
         tracing::info!(replica = %self.id, bytes = received.bytes, index = end.index - 1,
-            took = ?received.began.elapsed(), "has the state");
+            took = ?received.began.elapsed(), "has received the state");
         self.begin_at(core, received.application, runs, links);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);

@@ -31,7 +31,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             return;
         }
         self.give_up_copy();
-        tracing::info!(replica = %self.id, slot, incarnation, "gives its state to a learner");
+        tracing::info!(replica = %self.id, slot, incarnation, "sends its state to a learner");
         self.application.begin_copy();
         (self.transfer.copying, self.transfer.sent_bytes) = (true, 0);
     }
