@@ -220,7 +220,7 @@ pub fn check_page(start: Option<&[u8]>, limit: u32, page: &Page) -> Result<(), W
         return Err(Wrong::Missing);
     }
     if pairs.len() > limit as usize {
-        return Err(Wrong::Scan("more records than it was asked for"));
+        return Err(Wrong::Scan("more records than requested"));
     }
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
         return Err(Wrong::Scan("records out of order"));
@@ -318,7 +318,7 @@ mod tests {
             (page(&all),       50, Ok(()),                                                "as asked"),
             (page(&all[..20]), 50, Ok(()),                                                "the range may end"),
             (foreign,          50, Ok(()),                                                "not ours to check"),
-            (page(&all),       49, Err(Wrong::Scan("more records than it was asked for")), "one too many"),
+            (page(&all),       49, Err(Wrong::Scan("more records than requested")), "one too many"),
             (page(&all[1..]),  50, Err(Wrong::Missing),                                   "the start exists"),
             (page(&[]),        50, Err(Wrong::Missing),                                   "the start exists"),
             (swapped,          50, Err(Wrong::Scan("records out of order")),              "key order"),

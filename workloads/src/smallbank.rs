@@ -203,7 +203,7 @@ impl Workload for SmallBank {
                     return Ok(Step::Complete);
                 }
                 let (kind, customer) = (teller.kind, teller.customers[0]);
-                let what = format!("{kind:?} of what customer {customer} had no more: {reply:?}");
+                let what = format!("{kind:?} on a stale balance of customer {customer}: {reply:?}");
                 return Err(Fault { kind: "stale_read", what });
             }
             self.begun_again += 1;
@@ -225,7 +225,7 @@ impl Workload for SmallBank {
             }
             (Kind::Payment | Kind::Withdrawal, true, [Outcome::Number(left), ..]) => {
                 let customer = teller.customers[0];
-                let what = format!("customer {customer} has paid what was not there: {left}");
+                let what = format!("customer {customer} has paid more than the balance: {left}");
                 return Err(Fault { kind: "overdraft", what });
             }
             (Kind::Payment | Kind::Withdrawal, false, []) => self.declined += 1,
@@ -241,7 +241,7 @@ impl Workload for SmallBank {
 /// Balance and version of both accounts of a customer.
 fn balances(customer: u64, reply: &Reply) -> Result<[(i64, u64); 2], Fault> {
     let [Outcome::Value(savings), Outcome::Value(checking)] = &reply.outcomes[..] else {
-        let what = format!("to a look at customer {customer}: {reply:?}");
+        let what = format!("to a read of customer {customer}: {reply:?}");
         return Err(Fault { kind: "wrong_reply", what });
     };
     let balance = |value: &Option<(Vec<u8>, u64)>| {

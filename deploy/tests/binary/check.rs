@@ -60,7 +60,7 @@ fn what_is_no_history_is_said() {
         ("width",    1, whole.replace("\"token_bytes\":2", "\"token_bytes\":1"), "writes the token"),
         ("no group", 2, whole.replace("\"groups\":2", "\"groups\":0"),       "groups = 0"),
         ("renamed",  2, whole.replacen("\"ops\":", "\"if_any\":[],\"ops\":", 1), "unknown field `if_any`"),
-        ("early",    1, whole.replacen("{\"t\":10,", "{\"t\":5000,", 1),       "asked at 5000 and was answered at"),
+        ("early",    1, whole.replacen("{\"t\":10,", "{\"t\":5000,", 1),       "invoked at 5000 and answered at"),
         ("goes on",  1, format!("{whole}{{\"final\":{{\"t\":1,\"key\":\"k\",\"value\":null}}}}\n"), "after its end"),
     ];
     for (name, code, text, wanted) in cases {

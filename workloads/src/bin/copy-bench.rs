@@ -156,7 +156,7 @@ fn empty(slots: &SlotMap, limits: Limits) -> Machine {
 fn main() {
     let mut driver = Driver::new();
     println!(
-        "{RECORDS} records of {VALUE_BYTES} bytes, {SESSIONS} sessions owed {WINDOW} replies each, \
+        "{RECORDS} records of {VALUE_BYTES} bytes, {SESSIONS} sessions with {WINDOW} kept replies each, \
          parts of {} KiB, processor time",
         PART_BYTES >> 10
     );

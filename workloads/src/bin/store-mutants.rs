@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         let begun = Instant::now();
         let (name, about) = (mutant.name(), mutant.about());
         let Some((seed, run)) = hunt(mutant, seeds.unwrap_or(SEEDS)) else {
-            println!("{name}: LIVES ({:.1} s)\n", begun.elapsed().as_secs_f64());
+            println!("{name}: SURVIVES ({:.1} s)\n", begun.elapsed().as_secs_f64());
             alive.push(name);
             continue;
         };
@@ -117,6 +117,6 @@ fn main() -> ExitCode {
     if alive.is_empty() {
         return ExitCode::SUCCESS;
     }
-    println!("nobody notices that these guards are gone: {alive:?}");
+    println!("no seed detects the loss of these guards: {alive:?}");
     ExitCode::FAILURE
 }

@@ -93,7 +93,7 @@ impl Sink for Lines<'_> {
 /// Reasons for which a client was not killed in the middle of its transactions.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
-    #[error("no more clients can be told apart: {0} were killed")]
+    #[error("no more client numbers: {0} clients were killed")]
     TooMany(u16),
     #[error("a client has ended by itself, {0}")]
     Ended(ExitStatus),

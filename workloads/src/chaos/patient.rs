@@ -77,7 +77,7 @@ impl Patient {
     /// Sends an action to a node, which may refuse it.
     pub(super) fn tell(&self, node: u16, action: Action) {
         if let Err(error) = admin::call(&self.directory, node, action, ANSWER_WITHIN) {
-            tracing::debug!(%error, node, "it does not do what it was told");
+            tracing::debug!(%error, node, "a node refused an action");
         }
     }
 }

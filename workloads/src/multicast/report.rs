@@ -226,7 +226,7 @@ impl Report {
         let beside = if *idle > 0 { format!(" beside {idle} idle ones") } else { String::new() };
         let _ = writeln!(
             text,
-            "  {loops}, {clients} sessions with {window} under way{beside}, {} s a run\n",
+            "  {loops}, {clients} sessions with {window} in flight{beside}, {} s a run\n",
             self.setting.duration_s
         );
         let _ = writeln!(

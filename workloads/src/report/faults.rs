@@ -131,7 +131,7 @@ impl Event {
             parts.push(format!("next write: {}", self.next_writes(" ms")));
         }
         if let Some(ms) = self.silence_ms {
-            parts.push(format!("nobody was answered for {ms:.1} ms"));
+            parts.push(format!("no answer for {ms:.1} ms"));
         }
         parts.join("; ")
     }

@@ -169,8 +169,8 @@ fn of_multicast(settings: &mut Settings, multicast: &Multicast) {
     settings.set(Setting::Destinations, format!("to {to}"), f64::from(*destinations));
     let bytes = format!("{} B", grouped(*payload_bytes as u64));
     settings.set(Setting::Payload, bytes, *payload_bytes as f64);
-    let under_way = format!("{} under way each", multicast.window);
-    settings.set(Setting::Window, under_way, multicast.window as f64);
+    let in_flight = format!("{} in flight each", multicast.window);
+    settings.set(Setting::Window, in_flight, multicast.window as f64);
     if multicast.idle > 0 {
         let idle = format!("beside {}", counted(multicast.idle, "idle session"));
         settings.set(Setting::Idle, idle, multicast.idle as f64);

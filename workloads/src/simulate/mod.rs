@@ -135,7 +135,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let at = panicked_at().map(|at| format!(", at {at}")).unwrap_or_default();
-    format!("somebody panicked: {}{at}", text.unwrap_or("without a word"))
+    format!("a panic: {}{at}", text.unwrap_or("without a message"))
 }
 
 /// What both checks find wrong with a history.
@@ -361,7 +361,7 @@ impl Simulation {
         }
         self.faults.end_all(&mut self.nodes, &self.world);
         self.until("every operation ends", |it| it.clients.iter().all(Client::is_idle))?;
-        self.until("every replica is let in", |it| it.nodes.are_whole())?;
+        self.until("every replica is admitted", |it| it.nodes.are_whole())?;
         self.read_everything()?;
         self.until("replicas agree", |it| it.nodes.digests(0).is_some())?;
         if let Some(diverged) = self.nodes.divergence() {

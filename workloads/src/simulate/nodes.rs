@@ -148,7 +148,7 @@ impl Nodes {
         let engines = self.all.iter().filter_map(|node| node.engine.as_ref());
         let mut replicas = engines.flat_map(Engine::status);
         let found = replicas.find(|replica| replica.divergence.is_some())?;
-        Some(format!("g{}.{} says {:?}", found.group, found.slot, found.divergence))
+        Some(format!("g{}.{} reports {:?}", found.group, found.slot, found.divergence))
     }
 
     /// What every replica holds, once those of each group have all delivered the same.

@@ -250,7 +250,7 @@ fn table(all: &Acceptance) -> String {
         if line.good && !line.decided {
             let _ = writeln!(
                 text,
-                "    not decided: no order of everything was found in the time there is"
+                "    not decided: the bounded search found no order of all transactions"
             );
         }
         for problem in &line.problems {
@@ -274,7 +274,7 @@ fn table(all: &Acceptance) -> String {
     } else if all.good {
         "nothing was lost, all replicas agree, and every history is strictly serializable"
     } else {
-        "some cases are no good: `skein check` says more of their histories"
+        "some cases failed: `skein check` explains their histories"
     };
     let _ = writeln!(text, "\n  {said}");
     if let Some(why) = &all.partitions_not_run {

@@ -41,7 +41,7 @@ impl Inference<'_> {
                     let Some(place) = number else {
                         self.findings.direct(Anomaly::InventedValue, "garbage", || {
                             let what =
-                                format!("{} was read as no count of anything", words.key(key));
+                                format!("{} was read as a value that is no count", words.key(key));
                             (what, vec![words.transaction(transaction)])
                         });
                         continue;
@@ -63,7 +63,8 @@ impl Inference<'_> {
             let [one, other] = [pair[0], pair[1]];
             self.findings.direct(Anomaly::LostUpdate, "lost update", || {
                 let (key, number) = (words.key(key), one.place);
-                let what = format!("two transactions were both told to have made {key} {number}");
+                let what =
+                    format!("increments of {key} by two transactions both returned {number}");
                 (what, [one, other].map(|state| words.transaction(state.writer)).to_vec())
             });
         }
@@ -129,7 +130,7 @@ impl Inference<'_> {
                 readers.iter().max().map(|reader| words.transaction(reader.transaction));
             self.findings.direct(Anomaly::DuplicateApplication, "duplicate", || {
                 let what = format!(
-                    "{} came to {last}, and that is {unexplained} more than was added to it; {untold} more may have been",
+                    "{} is {last}, which is {unexplained} more than was added to it; {untold} more may have been",
                     words.key(key)
                 );
                 (what, last_reader.into_iter().collect())

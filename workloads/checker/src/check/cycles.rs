@@ -296,22 +296,20 @@ fn what(anomaly: Anomaly) -> &'static str {
         }
         Anomaly::LongFork => "writes were seen in different orders",
         Anomaly::WriteSkew => "each of these transactions missed what another wrote",
-        Anomaly::StaleRead => "a read missed what was acknowledged before it was asked for",
+        Anomaly::StaleRead => "a read missed what was acknowledged before it was invoked",
         Anomaly::RealTimeInversion | Anomaly::RealTimeInversionAcrossShards => {
-            "these transactions took effect in an order that contradicts when they were asked for and answered"
+            "these transactions took effect in an order that contradicts the times of invocation and answer"
         }
-        _ => {
-            "each of these transactions must have come before the next, and the last before the first"
-        }
+        _ => "each of these transactions must precede the next, and the last the first",
     }
 }
 
 fn unknown(graph: &Graph, words: &Words, node: u32) -> String {
     match graph.helper(node) {
         Some(Helper::Writer { key, version }) => {
-            format!("somebody who wrote version {version} of {}", words.key(key))
+            format!("an unknown writer of version {version} of {}", words.key(key))
         }
-        _ => "somebody".to_owned(),
+        _ => "an unknown writer".to_owned(),
     }
 }
 
@@ -340,12 +338,12 @@ fn reason(
             format!("{from} {}, {missed} {to} {}", words.read(one, key), wrote(other))
         }
         Why::Hidden => format!(
-            "{from} {}, which nobody saw, and {to} {}, which was read by somebody who asked after {from} was answered",
+            "{from} {}, which was never observed, and {to} {}, which was observed by a read invoked after {from} was answered",
             wrote(one),
             wrote(other)
         ),
         Why::Late => format!(
-            "{from} {}, which was there before {to} was asked for, and {to} {}",
+            "{from} {}, which was there before {to} was invoked, and {to} {}",
             words.read(one, key),
             wrote(other)
         ),
@@ -353,7 +351,7 @@ fn reason(
             let at = |t| words.at(t);
             let [one, other] = [one, other].map(|node| model.transactions[node as usize]);
             format!(
-                "{from} was answered at {}, before {to} was asked for at {}",
+                "{from} was answered at {}, before {to} was invoked at {}",
                 at(one.returned),
                 at(other.invoked)
             )

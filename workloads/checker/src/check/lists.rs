@@ -126,8 +126,10 @@ impl Inference<'_> {
             let text = String::from_utf8_lossy(token);
             let Some(value) = value.filter(|_| writer != NONE) else {
                 self.findings.direct(Anomaly::InventedValue, "garbage", || {
-                    let what =
-                        format!("{text} stands in {}, and nobody appended it", words.key(key));
+                    let what = format!(
+                        "{text} stands in {}, which no transaction appended",
+                        words.key(key)
+                    );
                     (what, seen_by().into_iter().collect())
                 });
                 continue;
@@ -148,9 +150,8 @@ impl Inference<'_> {
             if self.fate(writer) == Fate::Refused {
                 self.findings.direct(Anomaly::AbortedRead, "G1a", || {
                     let key = words.key(key);
-                    let what = format!(
-                        "{text} stands in {key}, though its client was told that it was not done"
-                    );
+                    let what =
+                        format!("{text} stands in {key}, though its client received a refusal");
                     (what, std::iter::once(words.transaction(writer)).chain(seen_by()).collect())
                 });
                 continue;
@@ -208,7 +209,7 @@ impl Inference<'_> {
                 let (value, key) = (words.value(value), words.key(key));
                 let what = match place {
                     Some(place) => format!(
-                        "{key} had {} bytes with {value}, and {length} was answered",
+                        "{key} had {} bytes with {value}, but {length} was returned",
                         place * width
                     ),
                     None => format!(
@@ -224,8 +225,7 @@ impl Inference<'_> {
             let [one, other] = [pair[0], pair[1]];
             self.findings.direct(Anomaly::LostUpdate, "lost update", || {
                 let (key, place) = (words.key(key), one.place);
-                let what =
-                    format!("two appends to {key} were both told to be value number {place}");
+                let what = format!("two appends to {key} both returned value number {place}");
                 (what, [one, other].map(|state| words.transaction(state.writer)).to_vec())
             });
         }

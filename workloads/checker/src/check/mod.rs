@@ -136,7 +136,7 @@ impl OrderReport {
     pub fn verdict(&self) -> &'static str {
         match (self.strictly_serializable, self.serializable) {
             (true, _) if self.is_open() => {
-                "nothing found wrong, and not decided: no order that explains everything was found in the time there is"
+                "nothing found wrong, and not decided: the bounded search found no order that explains all answers"
             }
             (true, _) => "strictly serializable",
             (false, true) => "not strictly serializable",
@@ -146,14 +146,14 @@ impl OrderReport {
 
     /// The basis of the verdict, in words.
     pub fn basis(&self) -> String {
-        const CUT: &str = "no order of everything was found in the time there is";
+        const CUT: &str = "the bounded search found no order of all transactions";
         match (&self.parts, self.decided) {
             (None, true) => {
-                "each answer was compared with a store that does one thing after the other"
+                "each answer was compared with a store that executes one transaction after the other"
                     .to_owned()
             }
             (None, false) => format!("{CUT}: only what was inferred is judged"),
-            (Some(_), true) => format!("{CUT}, and all orders were tried of what some keys tell"),
+            (Some(_), true) => format!("{CUT}, but all orders of some keys were tried"),
             (Some(parts), false) => format!("{CUT}: {}", parts.text()),
         }
     }
@@ -378,14 +378,14 @@ fn none(in_any_time: &Searched) -> Anomaly {
 /// projection.
 fn explain(model: &Model, words: &Words, stuck: &Stuck, alone: &str) -> (String, Vec<String>) {
     let Some(transaction) = stuck.transaction else {
-        return (format!("{alone}no order explains what was told"), Vec::new());
+        return (format!("{alone}no order explains the answers"), Vec::new());
     };
     let mut lines = vec![words.transaction(transaction)];
     let script = model.scripts.all.iter().find(|script| script.transaction == transaction);
     lines.extend(script.and_then(|script| words.script(script)));
     let found = stuck.found.iter().map(|(key, found)| format!("{} was {found}", words.key(*key)));
     lines.push(format!("there, in the longest attempt: {}", found.collect::<Vec<_>>().join(", ")));
-    let what = "all orders were tried, and none explains what was told; the longest attempt ends before this transaction";
+    let what = "all orders were tried, and none explains the answers; the longest attempt ends before this transaction";
     (format!("{alone}{what}"), lines)
 }
 

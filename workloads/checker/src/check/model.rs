@@ -247,7 +247,7 @@ impl Model {
                 } else {
                     self.contradicts(|| {
                         let (p, asked, got) = (end.p, branch.len(), end.out.len());
-                        format!("process {p} asked for {asked} things and got {got}")
+                        format!("process {p} requested {asked} results and received {got}")
                     });
                     self.end(&invoke, end.t, Fate::Unknown, true, &[]);
                 }
@@ -336,7 +336,7 @@ impl Model {
             None => self.contradicts(|| format!("process {p} is answered without having asked")),
             Some(Invoke { t: asked, .. }) if t < *asked => {
                 self.contradicts(|| {
-                    format!("process {p} asked at {asked} and was answered at {t}")
+                    format!("process {p} was invoked at {asked} and answered at {t}")
                 });
             }
             Some(_) => {}
@@ -353,9 +353,9 @@ impl Model {
         };
         if wanted != Some(bytes(token).len()) && !self.odd_token {
             self.odd_token = true;
-            let wanted = wanted.map_or("of none".to_owned(), |wanted| format!("of {wanted} bytes"));
+            let wanted = wanted.map_or("none".to_owned(), |wanted| format!("{wanted} bytes"));
             self.contradicts(|| {
-                format!("process {p} writes the token {token:?}, and its header tells {wanted}")
+                format!("process {p} writes the token {token:?}, and its header says {wanted}")
             });
         }
     }

@@ -146,7 +146,8 @@ impl Inference<'_> {
         let writer = token.map_or(NONE, |token| self.writers[token as usize]);
         let Some(token) = token.filter(|_| writer != NONE) else {
             self.findings.direct(Anomaly::InventedValue, "garbage", || {
-                let what = format!("nobody wrote what a field of {} was", words.key(key));
+                let what =
+                    format!("a field of {} had a value that no transaction wrote", words.key(key));
                 (what, vec![words.transaction(seen.transaction)])
             });
             return None;
@@ -169,9 +170,8 @@ impl Inference<'_> {
         if self.fate(writer) == Fate::Refused {
             self.findings.direct(Anomaly::AbortedRead, "G1a", || {
                 let (token, key) = (words.value(token), words.key(key));
-                let what = format!(
-                    "a field of {key} was {token}, though its client was told that it was not done"
-                );
+                let what =
+                    format!("a field of {key} was {token}, though its client received a refusal");
                 (what, both())
             });
             return None;

@@ -152,9 +152,7 @@ impl Inference<'_> {
             let words = self.words;
             self.findings.direct(Anomaly::LostUpdate, "lost update", || {
                 let (key, version) = (words.key(key), one.version);
-                let what = format!(
-                    "two transactions were both told to have set version {version} of {key}"
-                );
+                let what = format!("two transactions both returned version {version} of {key}");
                 (what, [one, other].map(|one| words.transaction(one.transaction)).to_vec())
             });
         }
@@ -222,7 +220,7 @@ impl Inference<'_> {
         if writer == NONE {
             self.findings.direct(Anomaly::InventedValue, "garbage", || {
                 let what = format!(
-                    "{} was {}, which nobody wrote",
+                    "{} was {}, which no transaction wrote",
                     words.key(key),
                     words.value(read.value)
                 );
@@ -233,8 +231,7 @@ impl Inference<'_> {
         if self.fate(writer) == Fate::Refused {
             self.findings.direct(Anomaly::AbortedRead, "G1a", || {
                 let (value, key) = (words.value(read.value), words.key(key));
-                let what =
-                    format!("{key} was {value}, though its client was told that it was not done");
+                let what = format!("{key} was {value}, though its client received a refusal");
                 (what, both())
             });
             return Judged::Wrong;

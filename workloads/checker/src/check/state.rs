@@ -769,7 +769,7 @@ impl<'a> State<'a> {
         match &slot.value {
             Value::Absent => "nothing".to_owned(),
             Value::Any => "what was there before, or nothing".to_owned(),
-            Value::Present => format!("something that nobody has told{version}"),
+            Value::Present => format!("an unknown value{version}"),
             Value::Hashed { len, .. } => format!("{len} bytes from before{version}"),
             Value::Bytes { bytes, .. } => {
                 let last = &bytes[bytes.len().saturating_sub(40)..];

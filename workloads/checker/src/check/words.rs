@@ -82,16 +82,16 @@ impl<'a> Words<'a> {
         let one = &self.model.transactions[transaction as usize];
         let asked = self.at(one.invoked);
         if one.process == AFTERWARDS {
-            return format!("the reading of everything at the end, from {asked} on");
+            return format!("the final read of all keys, from {asked} on");
         }
         let end = match (one.returned, one.fate) {
             (NEVER, _) => "never answered".to_owned(),
             (returned, Fate::Refused) => {
-                format!("told at {} that it was not done", self.at(returned))
+                format!("refused at {}", self.at(returned))
             }
             (returned, _) => format!("answered at {}", self.at(returned)),
         };
-        format!("process {}, asked at {asked}, {end}", one.process)
+        format!("process {}, invoked at {asked}, {end}", one.process)
     }
 
     /// The conditions of a transaction, which are not among its steps; `None` if it had none.
@@ -104,7 +104,7 @@ impl<'a> Words<'a> {
         let held = match script.held {
             Some(true) => "its conditions held",
             Some(false) => "its conditions did not hold",
-            None => "nobody knows whether its conditions held",
+            None => "it is not known whether its conditions held",
         };
         Some(format!("{held}: {}", guards.collect::<Vec<_>>().join(", ")))
     }

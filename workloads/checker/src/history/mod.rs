@@ -98,7 +98,7 @@ impl Header {
             return Some(format!("token_bytes is {bytes}: tokens have 1 to {TOKEN_BYTES_MAX}"));
         }
         let record = self.record.filter(|record| !record.is_possible())?;
-        Some(format!("no record has the fields that it says: {record:?}"))
+        Some(format!("impossible record layout: {record:?}"))
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
             verdict.wrong("wrong_reply", || {
                 let process = increment.moment.process;
                 format!(
-                    "processes {other} and {process} were both told to have made {name} {place}"
+                    "increments of {name} by processes {other} and {process} both returned {place}"
                 )
             });
         }

@@ -39,7 +39,7 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
         if append.result.is_some_and(|result| result != length) {
             verdict.wrong("wrong_reply", || {
                 let told = append.result.unwrap_or_default();
-                format!("{name} had {length} bytes with {}, and {told} was answered", append.what)
+                format!("{name} had {length} bytes with {}, but {told} was returned", append.what)
             });
         }
         seen.push(Seen { moment: append.moment, saw: place, left: place + 1, name: &append.what });
@@ -147,11 +147,12 @@ fn places<'a>(
         }
         if key.not_written.contains(token) {
             verdict.wrong("not_refused", || {
-                format!("{token} stands in {name}, though its client was told that it was not done")
+                format!("{token} stands in {name}, though its client received a refusal")
             });
         } else if !asked.contains(token) {
-            verdict
-                .wrong("invented", || format!("{token} stands in {name}, and nobody appended it"));
+            verdict.wrong("invented", || {
+                format!("{token} stands in {name}, which no transaction appended")
+            });
         }
     }
     places

@@ -244,15 +244,16 @@ impl<'a> Verifier<'a> {
     fn acknowledged(&mut self, invoke: Invoke, end: Return) {
         let Invoke { t, p, guards, ops, otherwise, stale } = invoke;
         if !end.held && guards.is_empty() {
-            self.verdict
-                .wrong("wrong_reply", || format!("process {p}: conditions that nobody gave"));
+            self.verdict.wrong("wrong_reply", || {
+                format!("process {p}: answers to conditions that it did not give")
+            });
             return;
         }
         let ops = if end.held { ops } else { otherwise };
         if ops.len() != end.out.len() {
             let (asked, got) = (ops.len(), end.out.len());
             self.verdict.wrong("wrong_reply", || {
-                format!("process {p} asked for {asked} things and got {got}")
+                format!("process {p} requested {asked} results and received {got}")
             });
             return;
         }
@@ -385,7 +386,9 @@ fn check_key(
 fn nothing_written(name: &str, key: &Key, last: &Final, verdict: &mut Judgement) {
     let found = key.gets.iter().filter_map(|got| key.found(got)).chain(last.found()).next();
     if let Some((value, _)) = found {
-        verdict.wrong("invented", || format!("{name} has the value {value:?}, which nobody wrote"));
+        verdict.wrong("invented", || {
+            format!("{name} has the value {value:?}, which no transaction wrote")
+        });
     }
 }
 
@@ -395,9 +398,13 @@ impl Moment {
         let at = |t: u64| seconds(header, t);
         let Self { process, invoked, returned } = *self;
         if returned == NEVER {
-            return format!("process {process}, asked at {} s and never answered", at(invoked));
+            return format!("process {process}, invoked at {} s and never answered", at(invoked));
         }
-        format!("process {process}, asked at {} s and answered at {} s", at(invoked), at(returned))
+        format!(
+            "process {process}, invoked at {} s and answered at {} s",
+            at(invoked),
+            at(returned)
+        )
     }
 }
 

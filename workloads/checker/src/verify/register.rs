@@ -33,11 +33,12 @@ pub(super) fn check(header: &Header, name: &str, key: &Key, last: &Final, verdic
             let may_be = header.before || asked.contains(value);
             if !may_be && key.not_written.contains(value) {
                 verdict.wrong("not_refused", || {
-                    format!("{name} was {value}, though its client was told that it was not done")
+                    format!("{name} was {value}, though its client received a refusal")
                 });
             } else if !may_be {
-                verdict
-                    .wrong("invented", || format!("{name} was {value:?}, which nobody put there"));
+                verdict.wrong("invented", || {
+                    format!("{name} was {value:?}, which no transaction wrote")
+                });
             }
             versions.are(name, value, version, verdict);
             place = version;

@@ -157,9 +157,9 @@ pub(super) fn close_ups(
         name: format!("failover-{stem}"),
         title: format!("Throughput around each fault: {stem}"),
         about: format!(
-            "Time runs from the fault. A gap is shaded, with its length: in which nobody was answered, to an interval of the timeline, \
-             {} ms; and until the last group that the node led acknowledged a write, as its client measured it. Groups that the node \
-             did not lead go on.{left_out}",
+            "Time runs from the fault. Gaps are shaded, with their lengths: the time without any answer, to an interval of the timeline, \
+             {} ms; and the time until the last group that the node led acknowledged a write, as its client measured it. Groups \
+             that the node did not lead are not interrupted.{left_out}",
             timeline.interval_ms
         ),
         plots,

@@ -34,7 +34,7 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
         name: "distribution",
         title: "Distribution of the multicast's latencies",
         about: if any_alone {
-            "Of all messages of all runs, with one message under way."
+            "Of all messages of all runs, with one message in flight."
         } else {
             "Of all messages of all runs."
         },

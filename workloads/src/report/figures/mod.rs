@@ -130,7 +130,7 @@ fn name_of(line: &Line, differ: &[Setting], on_axis: &dyn Fn(Setting) -> bool) -
 fn varied(setting: Setting) -> &'static str {
     match setting {
         Setting::Clients => "clients",
-        Setting::Window => "under way each",
+        Setting::Window => "in flight each",
         Setting::Rate => "due/s",
         _ => "of what rises",
     }

@@ -94,8 +94,8 @@ pub(super) fn figures(sources: &[Source]) -> Vec<Figure> {
     let frame = Frame {
         name: "store-sessions",
         title: "Throughput of the store against its clients",
-        about: "Clients of a closed loop, each with one operation under way, and a session of its own unless it says how many they \
-                share. A point without a line differs from every other run in more than one setting.",
+        about: "Clients of a closed loop, each with one operation in flight, and a session of its own unless the number of shared \
+                sessions is given. A point without a line differs from every other run in more than one setting.",
         x: CLIENTS,
         y: RATE,
     };

@@ -89,11 +89,11 @@ fn introduction(html: &mut String, sources: &[Source]) {
     let all: BTreeSet<usize> = (0..sources.len()).collect();
     let _ = writeln!(
         html,
-        "<p>{} runs{}. The generator of the load shares the machine with what it measures. What the figures mean is told in \
+        "<p>{} runs{}. The generator of the load shares the machine with what it measures. The figures are described in \
          <code>docs/performance.md</code>.</p>\n\
          <p class=\"quiet\">A line joins runs that differ in one setting alone: the one of the axis, or the one that the legend says \
-         rises. Runs with equal settings are one point: their median, with a bar from the lowest to the highest. Seed and date are no \
-         settings. The legend tells what differs within a figure, the text below it what does not. {}</p>",
+         rises. Runs with equal settings are one point: their median, with a bar from the lowest to the highest. Seed and date are not \
+         settings. The legend lists what differs within a figure, the text below it what does not. {}</p>",
         sources.len(),
         measured(sources, &all),
         saturation::RULE

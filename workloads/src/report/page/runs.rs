@@ -97,7 +97,7 @@ fn of_multicast(multicast: &Multicast) -> Did {
     let due = due(*rate, multicast.load().is_overloaded());
     Did {
         what: format!("multicast of {payload_bytes} B to {}", multicast.destinations),
-        load: format!("{} × {window} under way{due}", counted(*clients, "client")),
+        load: format!("{} × {window} in flight{due}", counted(*clients, "client")),
         throughput: Some(multicast.messages_per_s.median),
         latency: Some([p50_us.median, p99_us.median]),
         cross_core_ns: multicast.cross_core_ns.map(|trip| trip.median),

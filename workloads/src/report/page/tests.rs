@@ -158,7 +158,7 @@ fn faults_are_told_in_print_with_how_long_nobody_was_answered() {
     let names: Vec<_> = page.pictures.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = ["timeline-chaos.svg", "failover-chaos.svg", "failover-latency-chaos.svg"];
     assert_eq!(names, wanted);
-    let said = "kill of n1 at 0.600 s; next write: g1 9.5 ms; nobody was answered for 21.5 ms";
+    let said = "kill of n1 at 0.600 s; next write: g1 9.5 ms; no answer for 21.5 ms";
     let [overview, close_up, latency] = &page.pictures[..] else { panic!("{names:?}") };
     assert!(overview.1.contains(&format!(">{said}</text>")), "{}", overview.1);
     for (name, picture) in [close_up, latency] {
