@@ -64,7 +64,7 @@ pub enum Error {
     },
 
     /// The session has as many operations under way as it may have. Take some results, then try again.
-    #[error("the session has {window} operations under way, its limit: take results first")]
+    #[error("the session has {window} operations in flight, its limit: take results first")]
     WindowFull {
         /// Maximum number of operations under way (`tuning.window`).
         window: usize,
@@ -82,7 +82,7 @@ pub enum Error {
 
     /// The reply does not fit the request. The operation may have taken effect.
     #[error(
-        "the cluster's reply makes no sense here ({0}), and the operation may have taken effect: use the library of the cluster's own version"
+        "the cluster's reply cannot be decoded ({0}), and the operation may have taken effect: use the library of the cluster's own version"
     )]
     BadReply(String),
 
@@ -111,8 +111,8 @@ pub enum Unavailability {
         "this process was forked after the client had connected, and the session is its parent's: connect again in this process"
     )]
     Forked,
-    /// No node has admitted this process: its certificate, configuration or version is not the cluster's.
-    #[error("no node lets us in: {0}")]
+    /// No node has admitted us: our certificate, our configuration or our version is not the cluster's.
+    #[error("no node admits us: {0}")]
     Refused(String),
     /// This process lacks descriptors or memory to look for the nodes; whether they run is unknown.
     #[error(
@@ -122,7 +122,7 @@ pub enum Unavailability {
     /// Too few replicas of these groups run and can be reached for a quorum, and that was so until the time allowed was
     /// over. An operation needs the groups of its keys, and a new session needs all groups.
     #[error(
-        "groups {groups} are without a quorum: most of their replicas do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session goes on by itself"
+        "groups {groups} are without a quorum: most of their replicas do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session continues by itself"
     )]
     NoQuorum {
         /// Groups without a quorum.
@@ -133,7 +133,7 @@ pub enum Unavailability {
     /// The session could not send the operation in time: the cluster accepts nothing, or unanswered operations fill the
     /// session's window.
     #[error(
-        "not sent within {after:?}, nothing was changed: {}; look at `skein status`, and try again: the session goes on by itself",
+        "not sent within {after:?}, nothing was changed: {}; look at `skein status`, and try again: the session continues by itself",
         waiting_for(*.silent)
     )]
     NotSent {
@@ -151,7 +151,7 @@ fn waiting_for(silent: GroupSet) -> String {
     if silent.is_empty() {
         return "the cluster is overloaded".to_owned();
     }
-    format!("groups {silent} do not answer, for they are stuck, lost or overloaded")
+    format!("groups {silent} do not answer, because they are blocked, lost or overloaded")
 }
 
 fn unknown_if(sent: bool) -> &'static str {

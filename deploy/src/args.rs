@@ -34,7 +34,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, env = "SKEIN_DIR", hide_env_values = true, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Says more: -v what happens, -vv details too. SKEIN_LOG takes filters, e.g. skein=debug
+    /// Logs more: -v events, -vv details too. SKEIN_LOG takes filters, e.g. skein=debug
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
 }

@@ -330,7 +330,7 @@ pub enum CommandError {
     #[error("{0} cannot be evicted: it is the leader itself, or does not exist")]
     NotEvictable(ReplicaId),
     /// The group still has its state.
-    #[error("{0} is not lost: recreating it would throw its state away for nothing")]
+    #[error("{0} is not lost: recreating it would discard its state for nothing")]
     NotLost(GroupId),
     /// The plan names another incarnation of the replica, or another number of slots.
     #[error("{0} was to be recreated by a plan that is out of date: run the command again")]

@@ -78,14 +78,14 @@ struct Ycsb {
     /// Which core workload: a, b, c, d, e or f
     #[arg(long, short, value_name = "LETTER", value_parser = mix)]
     workload: Mix,
-    /// How many records there shall be
+    /// Number of records
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     records: u64,
-    /// Clients, each with one operation under way
+    /// Clients, each with one operation in flight
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
-    /// Measures the records that are there, without putting them first
+    /// Measures existing records, without putting them first
     #[arg(long)]
     no_load: bool,
     /// Which records are popular [default: latest for workload d, else zipfian]
@@ -103,7 +103,7 @@ struct SmallBank {
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
     customers: u64,
-    /// Clients, each with one transaction under way
+    /// Clients, each with one transaction in flight
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
     #[command(flatten)]
@@ -112,14 +112,14 @@ struct SmallBank {
 
 #[derive(clap::Args)]
 struct Retwis {
-    /// How many records there shall be
+    /// Number of records
     #[arg(long, default_value_t = 100_000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(100..=1_000_000_000))]
     records: u64,
-    /// Clients, each with one transaction under way
+    /// Clients, each with one transaction in flight
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clients)]
     clients: usize,
-    /// Measures the records that are there, without putting them first
+    /// Measures existing records, without putting them first
     #[arg(long)]
     no_load: bool,
     /// Which records are popular
@@ -137,7 +137,7 @@ struct Bank {
     /// Money moves among this many of the accounts only, so that transfers meet [default: all]
     #[arg(long, value_name = "N", value_parser = accounts)]
     hot: Option<usize>,
-    /// Clients that move money, each with one transfer under way
+    /// Clients that move money, each with one transfer in flight
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clients)]
     clients: usize,
     /// Clients that add all accounts up
@@ -158,24 +158,24 @@ struct Run {
     /// How long to run before measuring
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     warmup: Duration,
-    /// What all random choices are drawn from [default: a new one each time]
+    /// Seed of all random choices [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Clients share this many sessions, as tasks of one application do [default: each has its own]
     #[arg(long, value_name = "N", value_parser = clients)]
     sessions: Option<usize>,
-    /// So many operations a second are due, whether or not those before were answered; latencies run
-    /// from when an operation was due. Several, separated by commas, are measured one after the other
+    /// Operations per second that are due, whether or not earlier ones were answered; latencies count from
+    /// the due time. Several rates, separated by commas, are measured one after the other
     #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
-    /// Kills whoever leads most groups when so many seconds were measured; several, separated by commas
+    /// Kills the node that leads most groups after this many measured seconds; several, separated by commas
     #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = seconds)]
     kill: Vec<Duration>,
     /// Runs N processes that compute beside the load: at niceness 19 (nice) or idle priority (idle), each in a
     /// session of its own (own-session) or in the client's
     #[arg(long, value_name = "N[:nice|:idle][:own-session]")]
     neighbours: Option<Neighbours>,
-    /// Records what is asked and answered (docs/histories.md), for `skein check`
+    /// Records operations and answers (docs/histories.md), for `skein check`
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Prints one JSON object (docs/schema.md) in place of the table
@@ -185,11 +185,11 @@ struct Run {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Popularity {
-    /// A few records are asked for most of the time
+    /// A few records are requested most of the time
     Zipfian,
-    /// The newest are
+    /// The newest records are requested most
     Latest,
-    /// All are asked for alike
+    /// All records are requested equally
     Uniform,
 }
 
@@ -206,7 +206,7 @@ pub(super) fn clients(text: &str) -> Result<usize, String> {
 /// Parses a rate in operations or messages a second.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (1.0..=1e8).contains(rate));
-    rate.ok_or_else(|| "give how many a second are due, such as 50000".to_owned())
+    rate.ok_or_else(|| "give the number that is due per second, such as 50000".to_owned())
 }
 
 fn accounts(text: &str) -> Result<usize, String> {

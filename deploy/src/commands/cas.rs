@@ -11,7 +11,7 @@ use crate::data::{Form, failed, say_json_done};
 use crate::exit::{Exit, usage};
 use crate::output::tell;
 
-/// Sets the value of a key if it is the expected one, or exits 1 and says what it is
+/// Sets the value of a key if it is the expected one, or exits 1 and prints the current value
 #[derive(clap::Args)]
 #[command(
     override_usage = "skein cas [OPTIONS] KEY EXPECTED NEW\n       skein cas [OPTIONS] KEY --missing NEW"

@@ -17,11 +17,10 @@ use crate::exit::{Exit, usage};
 /// Checks a recorded history for strict serializability
 ///
 /// The history is one that a benchmark has recorded with --history FILE (docs/histories.md). It is
-/// right if its transactions can have happened one after the other, each between the moment at which
-/// it was asked for and the moment at which it was answered (docs/check.md). If not, what is wrong is
-/// said with the transactions and the reasons, and the exit code is 1. Of a history in which nothing was
-/// answered there is nothing to judge, and the exit code is 2. The search for an order is bounded: if
-/// nothing is found wrong, and no order either, nothing is decided, and the exit code is 4.
+/// correct if its transactions can have executed one after the other, each between its invocation and
+/// its answer (docs/check.md). If not, the violation is printed with the transactions and the reasons,
+/// and the exit code is 1. A history without answers cannot be judged, and the exit code is 2. The
+/// search for an order is bounded: if it finds neither a violation nor an order, the exit code is 4.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The history

@@ -303,13 +303,13 @@ fn cluster(global: &Global) -> Finding {
             found(format!("{nodes}, supervised by process {}", supervisor.pid))
         }
         Some(supervisor) => found(format!("{nodes}, watched by process {}", supervisor.pid)).note(
-            "a node that dies stays dead, as `up --no-restart` was told; `skein node` starts it",
+            "a node that dies stays dead, as `up --no-restart` requested; `skein node` starts it",
         ),
         None if running == 0 => {
             found(nodes).note("`skein down` removes what is left, `skein up` starts a new cluster")
         }
         None => found(nodes).note(
-            "nobody supervises them, and one that dies stays dead: `skein supervise --detach`",
+            "no process supervises them, and one that dies stays dead: `skein supervise --detach`",
         ),
     }
 }

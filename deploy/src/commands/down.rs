@@ -22,7 +22,7 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Stops a cluster and removes everything of it, its data too
 ///
-/// Says first how many keys live only in the cluster's memory, and asks.
+/// Reports first how many keys exist only in the cluster's memory, and asks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Does not ask
@@ -144,7 +144,7 @@ fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
         0 => String::new(),
         silent => format!(" ({silent} of {alive} nodes did not answer)"),
     };
-    let plural = if keys == 1 { "key lives" } else { "keys live" };
+    let plural = if keys == 1 { "key exists" } else { "keys exist" };
     Some(format!("{keys} {plural} only in the memory of this cluster{silent}"))
 }
 
@@ -153,8 +153,7 @@ fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
     let Some(warning) = at_stake else { return Ok(true) };
     if !io::stdin().is_terminal() {
         return Err(usage(format_args!(
-            "{warning} and would be lost: --yes says that this is meant; without a terminal nobody \
-             can be asked"
+            "{warning} and would be lost: confirm with --yes, since there is no terminal to ask on"
         )));
     }
     let _ = write!(io::stderr(), "{warning} and will be lost. Stop it? [y/N] ");

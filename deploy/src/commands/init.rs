@@ -12,9 +12,9 @@ use crate::output::tell;
 
 /// Makes the directory of a host of a cluster on several hosts
 ///
-/// Once on each host, before `skein node` is started there the first time. The directory says which
-/// lives its nodes have had: a node whose directory was lost must not come back as if it had never
-/// lived, for the others count on what it has promised.
+/// Run once on each host, before `skein node` starts there for the first time. The directory records
+/// the incarnations of its nodes: a node whose directory was lost must not return as if it had never
+/// run, because the others rely on its promises.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The TOML file that all hosts of the cluster share
@@ -38,7 +38,7 @@ impl Args {
         let directory = Directory::at(&global.dir())?;
         if directory.manifest().is_ok() {
             return Err(usage(format!(
-                "{} is the directory of a cluster already: `skein node` goes on from what it says",
+                "{} is the directory of a cluster already: `skein node` continues from its content",
                 directory.path().display()
             )));
         }

@@ -13,14 +13,14 @@ use crate::{logging, signals};
 
 /// Runs one node of a cluster; `up` does this for each
 ///
-/// Ends on SIGTERM, after what is under way is finished. Logs to standard error.
+/// Ends on SIGTERM, after operations in flight have finished. Logs to standard error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Which node, from 0
     #[arg(long, value_name = "N")]
     index: u16,
 
-    /// Ends when the process with this number, which started it, does
+    /// Ends when its parent, the process with this number, ends
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
 

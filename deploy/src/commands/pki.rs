@@ -191,8 +191,8 @@ fn issue(who: Who, out: &Path, terms: &Terms) -> anyhow::Result<String> {
     let [pem, key_path] = ["pem", "key"].map(|kind| out.join(format!("{name}.{kind}")));
     if let Some(there) = [&pem, &key_path].into_iter().find(|path| path.exists() && !terms.force) {
         return Err(usage(format_args!(
-            "{} is there already: --force replaces it and its key, and whoever uses them is to be \
-             given the new ones",
+            "{} is there already: --force replaces it and its key, which must then be distributed \
+             again",
             there.display()
         )));
     }
@@ -206,7 +206,7 @@ fn issue(who: Who, out: &Path, terms: &Terms) -> anyhow::Result<String> {
             ))
         })
     };
-    let unusable = |file: &str| format!("{} is of no use", out.join(file).display());
+    let unusable = |file: &str| format!("{} cannot be used", out.join(file).display());
     let key = KeyPair::from_pem(&read(AUTHORITY_KEY)?).with_context(|| unusable(AUTHORITY_KEY))?;
     let issuer = Issuer::from_ca_cert_pem(&read(AUTHORITY)?, key);
     let issuer = issuer.with_context(|| unusable(AUTHORITY))?;
@@ -227,7 +227,7 @@ fn be_good_for(params: &mut CertificateParams, days: u64) {
 fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     match write_whole(path, text, mode) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(usage(format!(
-            "{} is there already; certificates of it would be of no use with another: name another directory, or remove it first",
+            "{} is there already; its certificates are not valid with another: name another directory, or remove it first",
             path.display()
         ))),
         written => written.with_context(|| format!("cannot write {}", path.display())),

@@ -11,9 +11,8 @@ use crate::output::tell;
 
 /// Makes one page, with figures, of the reports that benchmarks wrote with --json
 ///
-/// The page needs nothing but itself. It tells below each figure of which runs it was made, and at the end
-/// with which command, version and machine each was measured, and when. A file that is no report is named
-/// and left out; the exit code is then 1.
+/// The page is self-contained. Below each figure it lists its runs, and at the end the command, version,
+/// machine and date of each. A file that is no report is named and left out; the exit code is then 1.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The directory with the reports: files that end with .json, each of one report or several

@@ -16,24 +16,24 @@ const PAGE: u32 = 1_000;
 
 /// Prints keys and values in the order of the keys' bytes, over all shards
 ///
-/// One pair a line: key, tab, value, with \n, \t, \r, \", \\ and \x00 for what is no text. With
+/// One pair a line: key, tab, value, with \n, \t, \r, \", \\ and \x00 for bytes that are not text. With
 /// --json, one object {"key": …, "value": …} a line. The pairs are read page by page; each page is
-/// one atomic look at the store, and a long scan is not.
+/// one atomic read of the store, and a long scan is not.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only keys that begin so
+    /// Only keys with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["start", "end"])]
     prefix: Option<OsString>,
     /// The first key
     #[arg(long, value_name = "KEY")]
     start: Option<OsString>,
-    /// The first key that is not printed any more
+    /// The first key that is no longer printed
     #[arg(long, value_name = "KEY")]
     end: Option<OsString>,
     /// Only keys of this group, as `skein status` names it: g0
     #[arg(long, value_name = "GROUP", value_parser = group)]
     group: Option<u16>,
-    /// At most so many pairs
+    /// At most this many pairs
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Prints keys only

@@ -239,8 +239,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
             Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
             Err(CallError::Paused { .. }) => {
-                let go_on =
-                    format!("paused; `skein admin kill {node} --signal CONT` lets it go on");
+                let go_on = format!("paused; `skein admin kill {node} --signal CONT` resumes it");
                 (None, Some(go_on))
             }
             Err(error) => (None, Some(format!("does not answer: {error}"))),

@@ -47,7 +47,7 @@ fn supervised(snapshot: &Snapshot) -> String {
         Some(Supervisor { pid, restarts: true }) => format!("supervised by process {pid}"),
         Some(Supervisor { pid, .. }) => format!("watched by process {pid}, which restarts nothing"),
         None if snapshot.has_several_hosts() => "one of several hosts".to_owned(),
-        None => "supervised by nobody".to_owned(),
+        None => "not supervised".to_owned(),
     }
 }
 
@@ -225,9 +225,9 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         let group = view.group;
         match group_state(view) {
             "LOST" => notes.push(format!(
-                "g{group} is LOST: more than {} of its replicas have lost their memory, and what it \
-                 held cannot be told any more. It serves nothing until it is recreated, from a \
-                 survivor or with nothing: `skein admin recreate {group}` says who survives.",
+                "g{group} is LOST: more than {} of its replicas have lost their state, and what it \
+                 held is unknown. It serves nothing until it is recreated, from a \
+                 survivor or empty: `skein admin recreate {group}` lists the survivors.",
                 tolerated(view)
             )),
             "DIVERGED" => notes.push(format!(
@@ -235,7 +235,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 view.quorum
             )),
             "no quorum" => notes.push(format!(
-                "g{group} has no quorum: it takes {} replicas that have their memory. It goes on by \
+                "g{group} has no quorum: it takes {} replicas that have their state. It resumes by \
                  itself when enough of those that are paused or cut off return.",
                 view.quorum
             )),
@@ -248,16 +248,16 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             let (names, ago) = (names.join(", "), time(ago_ms));
             match (what, recovered) {
                 (Diverged::Own, true) => notes.push(format!(
-                    "{names} on n{node} diverged at position {position}, {ago} ago, and took the state \
-                     anew.\n  If that happens again, replace the host: its memory may be failing."
+                    "{names} on n{node} diverged at position {position}, {ago} ago, and received the state \
+                     again.\n  If that happens again, replace the host: its memory may be failing."
                 )),
                 (Diverged::Own, false) => notes.push(format!(
-                    "{names} on n{node} diverged at position {position}, {ago} ago: it answers nobody, \
-                     and takes the state anew."
+                    "{names} on n{node} diverged at position {position}, {ago} ago: it answers no \
+                     requests, and receives the state again."
                 )),
                 // Replicas that another reports as diverged report it themselves, if they run.
                 (Diverged::Others, _) if slots.iter().any(|slot| !says_so(view, *slot)) => notes
-                    .push(format!("{names} diverged at position {position}, {ago} ago, says n{node}.")),
+                    .push(format!("{names} diverged at position {position}, {ago} ago, as n{node} reports.")),
                 _ => {}
             }
         }
@@ -265,7 +265,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             let by: Vec<_> = stuck.held_up_by.iter().map(|group| format!("g{group}")).collect();
             let by = if by.is_empty() { "its own order".to_owned() } else { by.join(", ") };
             let (message, age) = (&stuck.message, time(stuck.age_ms));
-            notes.push(format!("g{group}: message {message} has waited {age}, held up by {by}"));
+            notes.push(format!("g{group}: message {message} has waited {age}, blocked by {by}"));
         }
     }
     for node in &snapshot.nodes {
@@ -292,13 +292,13 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
     }
     if let Some(problem) = &snapshot.directory_problem {
         notes.push(format!(
-            "{problem}: nodes that run go on, and one that dies stays dead until its directory can be \
+            "{problem}: nodes that run keep running, and one that dies stays dead until its directory can be \
              written."
         ));
     }
     if snapshot.supervisor.is_none() && !snapshot.has_several_hosts() {
         notes.push(
-            "Nobody supervises the nodes: one that dies stays dead. `skein supervise --detach` \
+            "No process supervises the nodes: one that dies stays dead. `skein supervise --detach` \
              changes that."
                 .to_owned(),
         );
@@ -396,7 +396,7 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
         let rows = vec![
             row(["node", "memory", "state"]),
-            row(["n0", "37.3 MiB", "paused; `skein admin kill 0 --signal CONT` lets it go on"]),
+            row(["n0", "37.3 MiB", "paused; `skein admin kill 0 --signal CONT` resumes it"]),
         ];
         let table = Table { rows, left: &[2], spare: &[1] };
         let print = |width| {

@@ -17,17 +17,17 @@ use crate::exit::Exit;
 use crate::output::tell;
 use crate::{background, signals};
 
-/// Keeps the nodes of a running cluster running, if nobody else does
+/// Supervises the nodes of a running cluster that no process supervises
 ///
 /// For a cluster that `up --no-restart` has started, or whose supervisor has died. Starts the nodes
-/// that do not run, and then each that dies. When it ends, the nodes go on.
+/// that do not run, and restarts those that die. When it ends, the nodes keep running.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Stays in the background, and writes what it has to say to supervisor.log
+    /// Runs in the background, and logs to supervisor.log
     #[arg(long)]
     detach: bool,
 
-    /// Is the part of --detach that stays
+    /// The background part of --detach
     #[arg(long, hide = true, requires = "detach")]
     pub(super) background: bool,
 }
@@ -119,7 +119,7 @@ pub(super) fn stay(
         match upkeep.next(&mut claim, events, &note) {
             Happened::Event(Event::Signal(signal)) => {
                 note(format!(
-                    "told to end ({}): the nodes go on, and nobody supervises them",
+                    "ended ({}): the nodes keep running, and no process supervises them",
                     signals::name(signal)
                 ));
                 break;
@@ -190,7 +190,7 @@ impl Upkeep {
             }),
             Ok(Kept::Restored) => {
                 note(format!(
-                    "files of the running cluster in {dir} were gone; they are made anew"
+                    "files of the running cluster in {dir} were gone; they are made again"
                 ));
                 None
             }

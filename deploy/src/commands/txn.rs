@@ -34,8 +34,8 @@ Examples:
   echo '{"then": [{"put": "a", "value": "1"}, {"put": "b", "value": "2"}]}' | skein txn -
   echo '{"then": [{"get": "a"}, {"get": "b"}]}' | skein txn - --json"#;
 
-/// Does a transaction over any keys: if all guards hold, `then`, otherwise `else`, in one place of
-/// the order, whole. Exits 1 if a guard did not hold
+/// Executes a transaction on any keys atomically: if all guards hold, `then`, otherwise `else`. Exits 1
+/// if a guard did not hold
 #[derive(clap::Args)]
 #[command(after_help = FORM)]
 pub(crate) struct Args {

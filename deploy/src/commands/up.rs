@@ -30,7 +30,7 @@ const LOG_LINES_MAX: usize = 10;
 
 /// Starts a cluster on this machine
 ///
-/// Each node is a process of its own, and is started again when it dies. In the foreground, Ctrl-C
+/// Each node is a process of its own, and is restarted when it dies. In the foreground, Ctrl-C
 /// stops the cluster; with --detach, `skein down` does.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,11 +41,11 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
 
-    /// Starts no node again that has died; with --detach, leaves no supervisor
+    /// Does not restart nodes that die; with --detach, leaves no supervisor
     #[arg(long)]
     no_restart: bool,
 
-    /// Is the part of --detach that stays
+    /// The background part of --detach
     #[arg(long, hide = true, requires = "detach")]
     pub(super) background: bool,
 }
@@ -170,13 +170,14 @@ impl Started {
             match upkeep.next(&mut self.claim, &self.events, &|what| tell(what)) {
                 Happened::Event(Event::Signal(signal)) => {
                     let keys = self.keys();
-                    let (key, live) = if keys == 1 { ("key", "lives") } else { ("keys", "live") };
+                    let (key, exist) =
+                        if keys == 1 { ("key", "exists") } else { ("keys", "exist") };
                     if keys > 0 && signal == SIGINT && io::stdin().is_terminal() && !asked {
                         asked = true;
                         logging::flush();
                         let _ = write!(
                             io::stderr(),
-                            "{keys} {key} {live} only in the memory of this cluster and will be \
+                            "{keys} {key} {exist} only in the memory of this cluster and will be \
                              lost. Stop it? [y/N, or Ctrl-C again] "
                         );
                         self.hear_answer();
@@ -184,7 +185,7 @@ impl Started {
                     }
                     let lost = match keys {
                         0 => String::new(),
-                        _ => format!("; {keys} {key} that {live} only in its memory: dropped"),
+                        _ => format!("; {keys} {key} that {exist} only in its memory: dropped"),
                     };
                     tell(format_args!("stopping: {}{lost}", signals::name(signal)));
                     return Stayed::ToldToStop;
@@ -195,7 +196,7 @@ impl Started {
                         tell("stopping, as answered");
                         return Stayed::ToldToStop;
                     }
-                    tell("the cluster goes on");
+                    tell("the cluster keeps running");
                 }
                 Happened::Event(Event::Node(Ok(ended))) => {
                     tell(&ended);

@@ -82,7 +82,7 @@ impl Seen {
         let replicas = || self.replicas.iter().filter(|replica| replica.order.group == number);
         if replicas().any(|replica| replica.order.lost) {
             return Some(format!(
-                "g{number} is lost: more of its replicas have lost their memory than it tolerates; it serves nothing until `skein admin recreate g{number}` has it begin anew, from a survivor if there is one; it says first who that is"
+                "g{number} is lost: more of its replicas have lost their state than it tolerates; it serves nothing until `skein admin recreate g{number}`, which lists the survivors and continues from one of them, or empty"
             ));
         }
         if replicas().any(|replica| replica.order.is_stopped()) {

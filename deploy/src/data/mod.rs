@@ -58,7 +58,7 @@ impl Given {
 /// Options of commands that read.
 #[derive(clap::Args)]
 pub(crate) struct Reading {
-    /// How what only reads is done
+    /// Mode of read-only operations
     #[arg(long, value_name = "MODE", default_value = "confirmed")]
     read_mode: Mode,
 }
@@ -71,7 +71,7 @@ pub(crate) enum Mode {
     Ordered,
     /// Answered by leaders that hold a lease: as strict, and cheaper where nodes are far apart
     Lease,
-    /// Answered by any replica, however far behind it is
+    /// Answered by any replica, however far it lags
     Stale,
 }
 

@@ -291,7 +291,7 @@ fn a_cluster_survives_the_loss_of_its_directory_and_can_be_stopped() {
     check(&sandbox);
     let said = ["node1.log", "supervisor.log"];
     let said = said.map(|log| fs::read_to_string(sandbox.dir.join(log)).unwrap_or_default());
-    assert!(said.iter().any(|log| log.contains("were gone; they are made anew")), "{said:?}");
+    assert!(said.iter().any(|log| log.contains("were gone; they are made again")), "{said:?}");
     let all = [&pids[..], &[supervisor]].concat();
     end(&sandbox, &all);
 }

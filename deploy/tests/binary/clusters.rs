@@ -273,7 +273,7 @@ fn down_says_what_is_lost_and_dead_clients_are_forgotten() {
     for key in ["one", "two", "three"] {
         sandbox.expect(0, &["put", key, "value"]);
     }
-    assert!(sandbox.expect(2, &["down"]).err.contains("3 keys live"));
+    assert!(sandbox.expect(2, &["down"]).err.contains("3 keys exist"));
 
     let bench = [
         "bench",

@@ -465,7 +465,7 @@ fn a_group_whose_leader_alone_remembers_is_lost() {
     let asked = sandbox.expect(2, &["admin", "recreate", "0"]);
     assert!(asked.err.contains("n0 led the group"), "{}", asked.err);
     let done = sandbox.expect(0, &["admin", "recreate", "0", "--from", "n0"]);
-    assert!(done.out.contains("with what node 0 held"), "{}", done.out);
+    assert!(done.out.contains("with the state of node 0"), "{}", done.out);
     until_all_is_well(&sandbox);
     assert_eq!(sandbox.expect(0, &["get", "greeting"]).out, "hello");
     // The others have the state that the leader continued from.

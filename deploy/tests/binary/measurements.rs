@@ -273,10 +273,10 @@ fn what_cannot_be_measured_is_said() {
         (&["ycsb", "-w", "a", "--duration", "0"], "measures nothing"),
         (&["ycsb", "-w", "a", "--duration", "nan"], "a number of seconds"),
         (&["bank", "--accounts", "1"], "from 2"),
-        (&["multicast", "--dst", "2"], "more than there are"),
+        (&["multicast", "--dst", "2"], "more than the groups"),
         (&["multicast", "--replicas", "2"], "replicas = 2"),
         (&["multicast", "--payload", "5000000"], "too long"),
-        (&["multicast", "--open-loop", "0"], "how many a second"),
+        (&["multicast", "--open-loop", "0"], "due per second"),
     ] {
         let ended = sandbox.expect(2, &[&["bench"], arguments].concat());
         assert!(ended.err.contains(wanted), "{arguments:?}: {}", ended.err);

@@ -292,7 +292,7 @@ fn three_hosts_with_certificates_serve_those_who_have_one_too() {
     hosts.certify("client", "ours", &["client"]);
     let other = hosts.config("client", "ducks");
     let (code, out) = hosts.run(&other, &["get", "a"]);
-    assert!(code == Some(3) && out.contains("lets us in: no connection to"), "{out}");
+    assert!(code == Some(3) && out.contains("admits us: no connection to"), "{out}");
     assert!(out.contains("belongs to cluster ducks"), "{out}");
     let config = hosts.config("client", "geese");
 
@@ -424,7 +424,7 @@ fn a_group_over_several_hosts_is_led_and_recreated_by_forwarded_sockets() {
     });
     forward(&hosts, 2);
     for group in ["0", "1"] {
-        let with = "with what node 0 held";
+        let with = "with the state of node 0";
         until("the group is recreated", || recreate(&hosts, group).1.contains(with));
     }
     until("it serves", || hosts.run(&config, &["incr", "count"]).0 == Some(0));

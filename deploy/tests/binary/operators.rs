@@ -102,7 +102,7 @@ fn status_and_doctor_say_who_supervises() {
     until("the supervisor is gone", || !is_running(supervisor));
     let (status, json, doctor) = said(&sandbox);
     for text in [&status, &doctor] {
-        assert!(text.contains("obody supervises the"), "{text}");
+        assert!(text.contains("o process supervises the"), "{text}");
         assert!(text.contains("`skein supervise --detach`"), "{text}");
     }
     assert!(json.is_null());

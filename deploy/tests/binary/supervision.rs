@@ -127,7 +127,7 @@ fn nodes_outlive_their_supervisor_and_another_takes_over() {
     until("the supervisor is gone", || sandbox.supervisor().is_none());
     assert!(is_running(node));
     let refused = sandbox.expect(3, &["up", "--detach"]);
-    assert!(refused.err.contains("nobody supervises its nodes"), "{}", refused.err);
+    assert!(refused.err.contains("no process supervises its nodes"), "{}", refused.err);
 
     let said = sandbox.expect(0, &["supervise", "--detach"]).out;
     let second = sandbox.supervisor().unwrap();
@@ -173,7 +173,7 @@ fn a_supervisor_that_is_told_to_end_starts_nothing_more() {
     until("the supervisor has ended", || sandbox.supervisor().is_none());
     sandbox.until_deserted();
     assert_eq!(sandbox.incarnations(0), incarnations);
-    assert!(log(&sandbox).contains("nobody supervises them"), "{}", log(&sandbox));
+    assert!(log(&sandbox).contains("no process supervises them"), "{}", log(&sandbox));
 }
 
 /// A process that stops a cluster marks that before it searches for nodes; a node checks the mark

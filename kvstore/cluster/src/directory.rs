@@ -270,7 +270,7 @@ fn own_command(file: &Path, command: &str) -> String {
 /// Hint for a running cluster without a supervisor.
 fn unsupervised(holders: &[Holder]) -> &'static str {
     if holders.iter().all(|holder| holder.role.starts_with("node")) {
-        "; nobody supervises its nodes, which `skein supervise` does"
+        "; no process supervises its nodes, which `skein supervise` does"
     } else {
         ""
     }

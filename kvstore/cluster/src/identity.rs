@@ -93,7 +93,7 @@ pub enum ReplaceError {
     },
     /// No earlier process of the node is known here.
     #[error(
-        "nothing is known here of an earlier node {node}: start it with `skein node --index {node}`; if others remember another one they refuse it and say so, and then this command goes on from what they know"
+        "nothing is known here of an earlier node {node}: start it with `skein node --index {node}`; if others remember another one they refuse it and report that, and then this command continues from their answers"
     )]
     NotRefused {
         /// Number of the node.

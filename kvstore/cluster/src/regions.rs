@@ -77,7 +77,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         self.held = None;
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "shared memory stays");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove shared memory");
         }
     }
 }

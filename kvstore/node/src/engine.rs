@@ -167,7 +167,7 @@ impl Requests {
             match query {
                 Query::Status(answer) => _ = answer.try_send(status(engine)),
                 Query::Command(command, answer) => {
-                    tracing::info!(?command, "told by an operator");
+                    tracing::info!(?command, "command from an operator");
                     let _ = answer.try_send(engine.command(&command));
                 }
                 Query::Digest(answer) => digests.ask(answer),

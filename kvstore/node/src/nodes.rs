@@ -75,13 +75,13 @@ fn diverged<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> Vec<Strin
         let names: Vec<_> = slots.iter().map(|slot| format!("g{group}.{slot}")).collect();
         let names = names.join(", ");
         let since = match (what, recovered) {
-            (_, true) => "and took the state anew",
-            (Diverged::Own, false) => "and is taking the state anew",
-            (Diverged::Others, false) => "as the others of the group say",
+            (_, true) => "and received the state again",
+            (Diverged::Own, false) => "and is receiving the state again",
+            (Diverged::Others, false) => "as the others of the group report",
             (Diverged::All, false) => "and no state is held by f+1 of them: the group has stopped",
         };
         Some(format!(
-            "n{node}: g{group}.{slot} says that {names} diverged at position {position}, {since}"
+            "n{node}: g{group}.{slot} reports that {names} diverged at position {position}, {since}"
         ))
     };
     replicas.filter_map(line).collect()

@@ -521,7 +521,7 @@ impl Node {
             return false;
         }
         if late && !self.drained {
-            tracing::warn!("messages were still under way when the time to drain was over");
+            tracing::warn!("messages were still in flight when the time to drain was over");
         }
         self.drained = true;
         let response = self.response();

@@ -64,7 +64,7 @@ impl Upkeep {
             Ok(false) => None,
             Ok(true) => {
                 let dir = self.shared.directory().path().display();
-                tracing::error!(%dir, "files of the running cluster were gone; they are made anew");
+                tracing::error!(%dir, "files of the running cluster were gone; they are made again");
                 None
             }
             Err(error) => Some(error.to_string()),

@@ -23,7 +23,7 @@ const CATALOGUE: [(&str, &str, &str, &str); 47] = [
     ("real-time-inversion-across-shards", "real-time inversion across shards",  "G1c-realtime",    "before T2 was invoked"),
     ("real-time-inversion-stale",         "real-time inversion",                "G1c-realtime",    "before T2 was invoked"),
     ("real-time-inversion",               "real-time inversion",                "G0-realtime",     "appended t1 to x (group 1) after that"),
-    ("real-time-inversion-record",        "real-time inversion across shards",  "G1c-realtime",    "set field 0 of u (group 1) to t4, which nobody saw"),
+    ("real-time-inversion-record",        "real-time inversion across shards",  "G1c-realtime",    "set field 0 of u (group 1) to t4, which was never observed"),
     ("stale-read-record-unseen",          "stale read",                         "G-single-realtime", "read u (group 1) as t1t2 (version 1), which was there before"),
     ("duplicate-application",             "duplicate application",              "duplicate",       "t1 stands in x (group 1) at places 1 and 3"),
     ("duplicate-application-register",    "duplicate application",              "duplicate",       "v1 was written to r (group 0) at versions 2 and 6"),

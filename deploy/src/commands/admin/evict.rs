@@ -9,9 +9,9 @@ use super::view::{Running, name};
 use crate::args::Global;
 use crate::exit::Exit;
 
-/// Has a group's leader evict a replica, so that nothing waits for it any more
+/// Has a group's leader evict a replica, so that the group no longer waits for it
 ///
-/// If its node runs, it comes back by itself: as a learner, which is given the state anew.
+/// If its node runs, the replica rejoins by itself, as a learner that receives the state again.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group

@@ -34,13 +34,13 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
 enum What {
-    /// Ends it at once; what it held is lost
+    /// Ends it at once; its state is lost
     Kill,
     /// Pauses it
     Stop,
-    /// Lets it go on
+    /// Resumes it
     Cont,
-    /// Lets it finish what is under way, and end
+    /// Lets it finish operations in flight, and end
     Term,
 }
 
@@ -54,8 +54,8 @@ impl Args {
         let holder = || running.directory.node(node).map(|holder| holder.pid).filter(|p| *p == pid);
         let (signal, done) = match self.signal {
             What::Kill => (Signal::KILL, "is killed"),
-            What::Stop => (Signal::STOP, "is paused; --signal CONT lets it go on"),
-            What::Cont => (Signal::CONT, "goes on"),
+            What::Stop => (Signal::STOP, "is paused; --signal CONT resumes it"),
+            What::Cont => (Signal::CONT, "is resumed"),
             What::Term => (Signal::TERM, "has ended"),
         };
         let process = signal_holder(holder, signal)?;
@@ -71,7 +71,7 @@ impl Args {
                 if Instant::now() >= deadline {
                     bail!(
                         "node {node}, process {pid}, was signalled and does not end; if it is \
-                         paused, --signal CONT lets it, and --signal KILL ends it in any case"
+                         paused, --signal CONT resumes it; --signal KILL ends it in any case"
                     );
                 }
                 std::thread::sleep(POLL);

@@ -19,31 +19,31 @@ use crate::exit::{Exit, usage};
 /// new incarnations within a fraction of that.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Recreates a lost group: from a survivor's state, or with nothing in it
+/// Recreates a lost group: from a survivor's state, or empty
 ///
-/// A group is lost when more of its replicas have lost their memory than it tolerates: nobody can
-/// tell what it had acknowledged, so it serves nothing until this is done. Without an option it says
-/// who survives and what each holds, and does nothing. Every node is asked first, and what one of them
-/// refuses none does. Other groups keep what they have.
+/// A group is lost when more of its replicas have lost their state than it tolerates: what it had
+/// acknowledged is unknown, so it serves nothing until it is recreated. Without an option the
+/// survivors and their states are listed, and nothing is changed. All nodes are asked first; if one
+/// refuses, none acts. Other groups are not affected.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group
     #[arg(value_parser = super::group)]
     group: u16,
 
-    /// Goes on from what this node still holds of the group
+    /// Continues from this node's state of the group
     #[arg(long, value_name = "NODE", value_parser = super::node, conflicts_with = "accept_data_loss")]
     from: Option<u16>,
 
-    /// Begins with nothing: what the group held may be lost for good
+    /// Begins empty: the group's data may be lost for good
     #[arg(long)]
     accept_data_loss: bool,
 
-    /// Gives up also what survivors still hold
+    /// Also discards the states of survivors
     #[arg(long, requires = "accept_data_loss")]
     discard_survivors: bool,
 
-    /// A node of another host that does not run, and is not asked; may be given again
+    /// A node of another host that does not run and is not asked; may be repeated
     #[arg(long, value_name = "NODE", value_parser = super::node)]
     without: Vec<u16>,
 }
@@ -90,20 +90,20 @@ impl Args {
         commit_all(&running, &view, from, answering, Action::CommitRecreate { group, token })
             .with_context(|| {
                 format!(
-                    "group {group} is not recreated yet: run the command again, which goes on where \
+                    "group {group} is not recreated yet: run the command again, which continues where \
                      this one ended"
                 )
             })?;
         let Some(ballot) = running.wait(|view| Some(view.leader(group)?.order.ballot.clone()))
         else {
             bail!(
-                "the replicas of group {group} have begun anew, and none leads it after {} seconds: \
+                "the replicas of group {group} are recreated, but none leads it after {} seconds: \
                  `skein status` shows what they are doing",
                 DONE_WITHIN.as_secs()
             );
         };
         let with = match self.from {
-            Some(node) => format!("with what node {node} held"),
+            Some(node) => format!("with the state of node {node}"),
             None => "empty".to_owned(),
         };
         crate::output::say(format!("group {group} serves again, {with}, in ballot {ballot}\n"))?;
@@ -123,14 +123,14 @@ impl Args {
                 if running.directory.socket(node).exists() {
                     bail!(
                         "{}; it may hold a state of group {group}; if it is certain that the node does \
-                         not run, --without {node} goes on without it",
+                         not run, --without {node} continues without it",
                         running.unanswered(node, error)
                     );
                 }
                 bail!(
                     "node {node} belongs to another host, the one with the address {address}, and may \
                      hold a state of group {group}: forward its admin socket to {}, as `ssh -N -L` \
-                     does; if it is certain that the node does not run, --without {node} goes on \
+                     does; if it is certain that the node does not run, --without {node} continues \
                      without it",
                     running.directory.socket(node).display()
                 );
@@ -142,16 +142,14 @@ impl Args {
             }
             if let Some(holder) = running.directory.node(node) {
                 bail!(
-                    "node {node} runs, as process {}, and does not say what it knows of group \
+                    "node {node} runs, as process {}, and does not report what it knows of group \
                      {group}: {error}; wait for it, or end it with `skein admin kill {node}`",
                     holder.pid
                 );
             }
         }
         if view.replicas(group).count() > 0 && !is_lost(view, group) && !has_stopped(view, group) {
-            bail!(
-                "group {group} is not lost: recreating it would throw its state away for nothing"
-            );
+            bail!("group {group} is not lost: recreating it would discard its state for nothing");
         }
         Ok(())
     }

@@ -10,11 +10,11 @@ use skein_cluster::network::elsewhere;
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 
-/// Makes a node a new one, in the place of one whose directory or host was lost
+/// Makes a node a new one, after its directory or host was lost
 ///
-/// On the node's own host, with the directory that `skein init` has made there. The node must have
-/// been started once, so that the others have said which one they remember; unless it cannot start
-/// because its nodeN.incarnation or nodeN.identity is missing or damaged.
+/// Run on the node's own host, in the directory that `skein init` has made. The node must have been
+/// started once, so that the others have reported the identity that they remember, unless it cannot
+/// start because its nodeN.incarnation or nodeN.identity is missing or damaged.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The node
@@ -49,13 +49,13 @@ impl Args {
         let times = if incarnation == 1 { "once" } else { &format!("{incarnation} times") };
         let mut text = format!(
             "node {node} is a new one, which counts as started {times} before: \
-             `skein{dir} node --index {node}` starts it, and it is given the state by the others\n"
+             `skein{dir} node --index {node}` starts it, and it receives the state from the others\n"
         );
         if !known {
             let _ = writeln!(
                 text,
                 "What the others have seen of the old one is not known here. If they refuse this one, \
-                 `skein{dir} admin replace {node}`\ngoes on from what they have told it, and then it \
+                 `skein{dir} admin replace {node}`\ncontinues from their answers, and then it \
                  can be started again."
             );
         }

@@ -13,10 +13,10 @@ use super::view::{Running, View, name};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 
-/// Lets another replica lead a group, and returns when it does
+/// Transfers the leadership of a group, and returns when the new leader leads
 ///
-/// Without --to and --node, the next one that follows the leader. On several hosts, to be given on
-/// the host of the replica that is to lead, or where the admin socket of its node is forwarded to.
+/// Without --to and --node, the next follower by slot leads. On several hosts, run it on the host of
+/// the replica that is to lead, or where the admin socket of its node is forwarded to.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group
@@ -37,10 +37,10 @@ fn obstacle(view: &View, to: ReplicaId) -> &'static str {
     match view.replica(to).map(|replica| replica.order.role) {
         None => "its node does not answer; `skein status` shows what it does",
         Some(Role::Learner) => {
-            "it is being given the state; ask again when `skein status` calls it a follower"
+            "it is receiving the state; ask again when `skein status` calls it a follower"
         }
         Some(Role::Candidate) => {
-            "too few others of the group let it; `skein status` shows whether there is a quorum"
+            "too few others of the group have voted for it; `skein status` shows whether there is a quorum"
         }
         Some(Role::Follower | Role::Leader) => {
             "another one leads; `skein status` shows which, and asking again may help"
@@ -97,8 +97,8 @@ impl Args {
                 let Some(next) = others.find(follows) else {
                     if running.has_several_hosts() {
                         bail!(
-                            "of group {group} no replica of this host follows, and a replica takes \
-                             the lead where it is: give this command on the host of the one that \
+                            "no replica of group {group} on this host follows its leader, and a transfer \
+                             runs where the new leader is: give this command on the host of the one that \
                              is to lead; `skein status` there shows whether it follows"
                         );
                     }

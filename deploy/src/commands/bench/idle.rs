@@ -30,10 +30,10 @@ const LOAD: Duration = Duration::from_secs(1);
 /// Interval of checks for an interrupt: long, because a check takes processor time too.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What a cluster takes of the processors while its sessions ask for nothing
+/// Processor time that a cluster uses while its sessions are idle
 ///
-/// Every session puts for a second in all, then all fall silent; after --warmup it is counted how long each
-/// process of the cluster here, and the one of the sessions, runs. Nothing else should use the cluster.
+/// The sessions put for one second in total, then all are idle. After --warmup the run time of each process of
+/// the cluster on this host, and of this process, is counted. Nothing else should use the cluster.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Sessions, connected all the time
@@ -196,7 +196,7 @@ impl Member {
         let ran =
             stats.filter_map(|stat| stat.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
         ran.reduce(|all, one| all + one).context(
-            "this kernel does not tell how long threads ran (/proc/PID/task/TID/schedstat)",
+            "this kernel does not report the run time of threads (/proc/PID/task/TID/schedstat)",
         )
     }
 }

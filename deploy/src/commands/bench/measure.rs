@@ -164,7 +164,7 @@ fn connect(
     if each > window {
         let least = clients.div_ceil(window);
         return Err(usage(format!(
-            "--sessions {sessions} leave each session {each} operations under way, and this cluster's tuning.window is {window}: give {least} sessions at least"
+            "--sessions {sessions} leave each session {each} operations in flight, and this cluster's tuning.window is {window}: give {least} sessions at least"
         )));
     }
     let slots = SlotMap::even(config.topology.groups);

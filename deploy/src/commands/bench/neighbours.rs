@@ -48,7 +48,7 @@ impl Running {
         for child in &mut self.0 {
             if let Some(status) = child.try_wait().context("cannot look after a neighbour")? {
                 bail!(
-                    "a neighbour ended while it was to compute ({status}), so this measured something else: see what it said above, and run it again"
+                    "a neighbour ended while it should compute ({status}), so this measured something else: see its output above, and run it again"
                 );
             }
         }

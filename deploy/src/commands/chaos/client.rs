@@ -9,7 +9,7 @@ use skein_workloads::chaos::clients::{self, Task};
 use crate::args::Global;
 use crate::exit::Exit;
 
-/// Asks for transactions of several groups until it is killed, and says so on standard output
+/// Sends transactions of several groups until it is killed, and records them on standard output
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The name of the run whose objects it uses

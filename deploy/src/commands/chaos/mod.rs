@@ -35,41 +35,42 @@ const RECORD_OVERHEAD: u64 = 160;
 ///
 /// Nodes are killed, stopped for up to ten seconds, for moments, several at once, and restarted, leaders
 /// change, replicas are evicted, and clients are killed in the middle of transactions, in an order drawn from
-/// the seed. No group ever misses the memory of more than f replicas at a time. Meanwhile appends, registers, counters and transactions over all groups are recorded
-/// (docs/histories.md). Then everything is read back, all replicas are compared, and the history is
-/// checked. With --dir, or SKEIN_DIR, it is done to the cluster there, otherwise to one of its own.
+/// the seed. No group ever has more than f replicas without their state. Meanwhile appends, registers,
+/// counters and transactions over all groups are recorded (docs/histories.md). Then everything is read back,
+/// all replicas are compared, and the history is checked. With --dir or SKEIN_DIR the faults hit the cluster
+/// there, otherwise one of its own.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long faults are done
+    /// How long faults are injected
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = super::bench::seconds)]
     duration: Duration,
     /// Ends after so many kills, of nodes or clients, instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: Option<u32>,
-    /// What is done: kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition [default: all but
+    /// Kinds of faults: kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition [default: all but
     /// partition, which takes root, --fabric tcp and a cluster of its own; with --kills only kill]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     faults: Vec<Kind>,
-    /// To which nodes [default: leaders two times out of three]
+    /// Nodes that faults hit [default: leaders two times out of three]
     #[arg(long, value_name = "WHICH")]
     only: Option<Only>,
     /// The longest that a node is stopped
     #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = stop_max)]
     stop_max: Duration,
-    /// Sessions, each with one operation under way
+    /// Sessions, each with one operation in flight
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = super::bench::clients)]
     clients: usize,
-    /// Operations a second that they ask for together; 0 is as many as are answered
+    /// Operations per second of all sessions together; 0 is as many as are answered
     #[arg(long, default_value_t = 4_000.0, value_name = "N", value_parser = rate)]
     rate: f64,
-    /// Records put there first: state that must be copied to whoever lost it
+    /// Records put first: state that must be transferred to replicas that lost it
     #[arg(long, default_value_t = 0, value_name = "N",
           value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
     records: u64,
     /// Bytes of the value of each record
     #[arg(long, default_value_t = 1_000, value_name = "BYTES")]
     value_size: usize,
-    /// How what only reads is done: each of these for some of it
+    /// Modes of read-only operations: each is used for some of them
     #[arg(
         long,
         value_name = "MODES",
@@ -77,7 +78,7 @@ pub(crate) struct Args {
         default_value = "confirmed,ordered,lease,stale"
     )]
     read_mode: Vec<Mode>,
-    /// What all random choices are drawn from [default: a new one each time]
+    /// Seed of all random choices [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Where to keep the history [default: kept in the temporary directory if something is wrong]
@@ -87,7 +88,7 @@ pub(crate) struct Args {
     /// spare and with none, 1000 faults in all, partitions among them where network namespaces can be made
     #[arg(long, conflicts_with_all = ["duration", "kills", "history", "records", "value_size"])]
     acceptance: bool,
-    /// So many faults in all, the same number for each kind of cluster
+    /// Faults in all, shared equally by the kinds of clusters
     #[arg(long, requires = "acceptance", default_value_t = 1_000, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     acceptance_faults: u32,

@@ -36,9 +36,9 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Starts a cluster, loads it, measures it, kills a leader, checks it, and stops it: a minute at most
 ///
 /// Three node processes on this machine, in a temporary directory of their own unless --dir names
-/// one. While money moves, one that leads a group is killed: another leads on, and the dead one comes
-/// back without its memory and is given it again. Nothing is left behind. Exits with 0 only if
-/// nothing was wrong.
+/// one. While money moves, a node that leads a group is killed: another leads, and the killed one returns
+/// without its state and receives it again. Nothing is left behind. Exits with 0 only if nothing was
+/// wrong.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Prints one JSON object in place of the report

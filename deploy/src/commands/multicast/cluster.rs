@@ -79,13 +79,16 @@ impl Running {
                 for (node, mut child) in children.drain(..).enumerate() {
                     let mut said = String::new();
                     let out = child.stdout.as_mut().expect("piped");
-                    out.read_to_string(&mut said).context("cannot hear a node's process")?;
+                    out.read_to_string(&mut said)
+                        .context("cannot read the output of a node's process")?;
                     let status = child.wait().context("cannot follow a node's process")?;
                     if !status.success() {
                         bail!("the process of node {node} has failed, {status}");
                     }
-                    batches
-                        .add(&serde_json::from_str(&said).context("cannot hear a node's process")?);
+                    batches.add(
+                        &serde_json::from_str(&said)
+                            .context("cannot read the output of a node's process")?,
+                    );
                 }
             }
             Engines::Threads { stop, threads } => {
@@ -139,14 +142,16 @@ fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow
         let mut child = command.spawn().context("cannot start a node's process")?;
         let told = child.stdin.as_mut().expect("piped").write_all(text.as_bytes());
         crew.push(child);
-        told.context("cannot tell a node's process what to do")?;
+        told.context("cannot write to a node's process")?;
     }
     let mut crew = Engines::Processes(crew);
     let Engines::Processes(children) = &mut crew else { unreachable!("just made") };
     for (node, child) in children.iter_mut().enumerate() {
         let mut line = String::new();
         let out = child.stdout.as_mut().expect("piped");
-        BufReader::new(out).read_line(&mut line).context("cannot hear a node's process")?;
+        BufReader::new(out)
+            .read_line(&mut line)
+            .context("cannot read the output of a node's process")?;
         if line.is_empty() {
             bail!("the process of node {node} has ended before it was ready");
         }

@@ -25,9 +25,9 @@ use crate::progress::{Bars, Interrupt};
 
 /// The multicast by itself: from a message to the last of its groups' replies
 ///
-/// Starts replicas of its own, whose state machine does nothing but reply, and measures them over the
-/// session layer that the client library is built on. Each run has fresh replicas, and says how long
-/// a word takes from one core to another and back at that moment.
+/// Starts replicas of its own, whose state machine only replies, and measures them over the session
+/// layer that the client library is built on. Each run has fresh replicas, and reports the time that a
+/// word takes from one core to another and back at that moment.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Groups
@@ -42,14 +42,14 @@ pub(crate) struct Args {
     /// Sessions
     #[arg(long, default_value_t = 1, value_name = "C", value_parser = super::bench::clients)]
     clients: usize,
-    /// More sessions, which are connected and say nothing
+    /// Further sessions, connected and idle
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=10_000), conflicts_with = "simulated")]
     idle: u16,
-    /// Messages that each session has under way; of an open loop, at most [default: 1, or 64 of an open loop]
+    /// Messages in flight per session; in an open loop the maximum [default: 1, or 64 in an open loop]
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u16).range(1..=4096))]
     window: Option<u16>,
-    /// So many messages a second are due, whether or not those before were answered; latencies run
-    /// from when a message was due
+    /// Messages per second that are due, whether or not earlier ones were answered; latencies count
+    /// from the due time
     #[arg(long, value_name = "RATE", value_parser = super::bench::rate)]
     open_loop: Option<f64>,
     /// All engines on one thread, pinned to a core, the sessions on another, both polling
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// session (docs/performance.md says what is modelled). Seconds are virtual ones, too
     #[arg(long, conflicts_with_all = ["threads", "processes", "fabric", "nodes", "engines", "waiting", "open_loop"])]
     simulated: bool,
-    /// What joins them
+    /// The fabric
     #[arg(long, default_value = "shm", value_name = "FABRIC")]
     fabric: FabricName,
     /// Replicas of each group, an odd number
@@ -77,16 +77,16 @@ pub(crate) struct Args {
     /// How engines and sessions wait: adaptive, busy (never sleeping) or park [default: adaptive; busy with --threads]
     #[arg(long, value_name = "HOW", conflicts_with = "threads")]
     waiting: Option<Waiting>,
-    /// How often to measure
+    /// Number of runs
     #[arg(long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// How long to measure each time [default: 2; 0.02 if simulated]
+    /// Measured time of each run [default: 2; 0.02 if simulated]
     #[arg(long, value_name = "SECONDS", value_parser = super::bench::seconds)]
     duration: Option<Duration>,
-    /// How long each runs before [default: 0.5; 0.002 if simulated]
+    /// Warm-up of each run [default: 0.5; 0.002 if simulated]
     #[arg(long, value_name = "SECONDS", value_parser = super::bench::seconds)]
     warmup: Option<Duration>,
-    /// What destinations and times are drawn from [default: a new one each time]
+    /// Seed of destinations and times [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Runs N processes that compute beside it: at niceness 19 (nice) or idle priority (idle), each in a session of
@@ -183,7 +183,7 @@ impl Args {
         let destinations = self.dst.unwrap_or(self.groups);
         if destinations > self.groups {
             return Err(usage(format!(
-                "--dst {destinations} is more than there are: --groups says {}",
+                "--dst {destinations} is more than the groups: --groups is {}",
                 self.groups
             )));
         }

@@ -12,7 +12,7 @@ use skein_workloads::multicast::engines::{self, Ground, Layout};
 
 use crate::exit::Exit;
 
-/// Runs one node of `bench multicast`, as told on standard input, until that is closed
+/// Runs one node of `bench multicast` by the layout on standard input, until that is closed
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Which node, from 0

@@ -30,20 +30,20 @@ const AGAIN_ONE_IN: u64 = 50;
 
 /// Runs the ordering protocol under faults drawn from seeds, and checks every run
 ///
-/// Each seed is a whole cluster with its clients in virtual time: nodes die and come back empty,
-/// stand still, are cut off from each other; clients die between any two writes. What must hold is
-/// checked at every step; then the faults stop, and everything must be answered. Seeds that failed
-/// in the past are run first. A seed that fails is made small, printed with its last events, and can
-/// be run again: the same seed is the same run.
+/// Each seed is a whole cluster with its clients in virtual time: nodes die and return without their
+/// state, are suspended, are cut off from each other; clients die between any two writes. The
+/// properties are checked at every step; then the faults stop, and everything must be answered. Seeds
+/// that failed in the past are run first. A seed that fails is reduced, printed with its last events,
+/// and can be run again: the same seed is the same run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How many seeds, or which, the last one excluded
     #[arg(long, default_value = "0..1000", value_name = "N|A..B")]
     seeds: Seeds,
-    /// Counts them from this one, or from one that is drawn: what nobody has run before
+    /// Counts the seeds from this one, or from a random one
     #[arg(long, value_name = "random|SEED")]
     from: Option<From>,
-    /// Begins no seed after so many minutes
+    /// Begins no seed after this many minutes
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["profile", "trace", "store"])]
     all_profiles: bool,
     /// Runs the whole store in place of the ordering protocol: machines, sessions and clients that
-    /// retry; what clients are told is checked as a history is (docs/check.md)
+    /// retry; the answers to clients are checked as a history is (docs/check.md)
     #[arg(long, conflicts_with_all = ["profile", "trace"])]
     store: bool,
     /// Where to keep the history of a seed of the store that fails, for `skein check`
@@ -65,17 +65,17 @@ pub(crate) struct Args {
     /// Threads [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Goes on after failures and keeps them here, a line each; seeds that are here already are run
-    /// first, and those that pass leave
+    /// Continues after failures and keeps them in this file, a line each; seeds that are in it already
+    /// run first, and those that pass are removed
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     failures: Option<PathBuf>,
-    /// Writes what each run was to a file; if there is one, compares: exit code 1 if a run differs
+    /// Writes the fingerprint of each run to a file; if the file exists, compares: exit code 1 if a run differs
     #[arg(long, value_name = "FILE", conflicts_with = "trace")]
     fingerprints: Option<PathBuf>,
     /// Prints everything that happens in the only seed given
     #[arg(long, conflicts_with = "json")]
     trace: bool,
-    /// Leaves out what was left out to make a failure small: as its replay line says
+    /// Repeats a reduced failure, as its replay line says
     #[arg(long, value_name = "WHAT", requires = "trace")]
     reduced: Option<Reduction>,
     /// Prints one JSON object in place of the table
@@ -254,7 +254,7 @@ impl Args {
         let seeds = self.seeds.range(self.from).map_err(usage)?;
         if seeds.end - seeds.start != 1 {
             let seed = seeds.start;
-            return Err(usage(format!("--trace shows one seed: say --seeds {seed}..{}", seed + 1)));
+            return Err(usage(format!("--trace shows one seed: use --seeds {seed}..{}", seed + 1)));
         }
         let reduction = self.reduced.clone().unwrap_or_default();
         let profile = self.profile()?;

@@ -24,7 +24,7 @@ pub enum CallError {
         source: io::Error,
     },
     /// The process cannot answer.
-    #[error("process {pid} is paused: `skein admin kill {node} --signal CONT` lets it go on")]
+    #[error("process {pid} is paused: `skein admin kill {node} --signal CONT` resumes it")]
     Paused {
         node: u16,
         /// Process id.

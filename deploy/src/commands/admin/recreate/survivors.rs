@@ -55,7 +55,7 @@ pub(super) fn survivor(
     }
     let nodes: Vec<_> = all.iter().map(|it| format!("n{}", topology.node_of(it.id))).collect();
     let which = match &nodes[..] {
-        [] => "of the nodes that answer none holds one".to_owned(),
+        [] => "none of the nodes that answer holds one".to_owned(),
         _ => format!("these do: {}", nodes.join(", ")),
     };
     let mut members = topology.replicas_of(GroupId(group));
@@ -80,9 +80,8 @@ pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<St
         return Some(stopped(topology, view, group));
     }
     Some(format!(
-        "group {group} has survivors, and would lose what they hold: `skein admin recreate {group} --from \
-         n{best}` goes on from the best of them; --discard-survivors as well says that it is to begin \
-         with nothing all the same"
+        "group {group} has survivors, and would lose their states: `skein admin recreate {group} --from \
+         n{best}` continues from the best of them; add --discard-survivors to begin empty all the same"
     ))
 }
 
@@ -102,7 +101,7 @@ pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
         line(&mut text, topology, survivor);
     }
     text.push_str(
-        "Nobody can tell which of them is right, so the group cannot go on from any: --from is refused.\n",
+        "It cannot be decided which of them is right, so the group cannot continue from any: --from is refused.\n",
     );
     let silent: Vec<_> = topology
         .replicas_of(GroupId(group))
@@ -112,14 +111,14 @@ pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
     if !silent.is_empty() {
         let _ = writeln!(
             text,
-            "Not reached: {}. Start it, or let it go on: it may hold what another one holds, and decide.",
+            "Not reached: {}. Start or resume it: it may hold the same as another one, and decide.",
             silent.join(", ")
         );
     }
     let discard = if all.is_empty() { "" } else { " --discard-survivors" };
     let _ = write!(
         text,
-        "  skein admin recreate {group} --accept-data-loss{discard}     begins with nothing: every key \
+        "  skein admin recreate {group} --accept-data-loss{discard}     begins empty: every key \
          and value that\nthe group held, {share}, is gone"
     );
     text
@@ -134,14 +133,14 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
     }
     if view.replicas(group).count() > 0 && !is_lost(view, group) {
         return format!(
-            "group {group} is not lost, and only a group that is can be recreated: one of which more \
-             than {} of the {replicas} replicas have lost their memory. --accept-data-loss would be \
+            "group {group} is not lost, and only a lost group can be recreated: one of which more \
+             than {} of the {replicas} replicas have lost their state. --accept-data-loss would be \
              refused",
             quorum - 1
         );
     }
     let mut text = format!(
-        "group {group} is lost: more than {} of its {replicas} replicas have lost their memory.\n",
+        "group {group} is lost: more than {} of its {replicas} replicas have lost their state.\n",
         quorum - 1
     );
     let all = survivors(topology, view, group);
@@ -149,7 +148,7 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
         let _ = write!(
             text,
             "No replica that answers holds anything of it. `skein admin recreate {group} \
-             --accept-data-loss` begins it\nwith nothing: every key and value it held, {}, is gone.",
+             --accept-data-loss` begins it\nempty: every key and value it held, {}, is gone.",
             share(topology)
         );
         return text;
@@ -169,20 +168,20 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
         "One of them is in every quorum: nothing that was acknowledged is missing.".to_owned()
     } else if leads {
         format!(
-            "n{node} led the group: all that it acknowledged as the leader is there. Only if the \
-             others had\nelected another leader, unheard by any of these, is missing what that one \
-             acknowledged."
+            "n{node} led the group: all that it acknowledged as the leader is there. If the \
+             others had\nelected another leader, unnoticed by all of these, only what that one \
+             acknowledged is missing."
         )
     } else {
         format!(
-            "What a quorum without them acknowledged behind entry {} may be missing.",
+            "Entries after {} that a quorum without them acknowledged may be missing.",
             best.order.log_index
         )
     };
     let _ = write!(
         text,
-        "{missing}\n  skein admin recreate {group} --from n{node}     goes on from there\n  skein admin \
-         recreate {group} --accept-data-loss --discard-survivors     begins with nothing"
+        "{missing}\n  skein admin recreate {group} --from n{node}     continues from there\n  skein admin \
+         recreate {group} --accept-data-loss --discard-survivors     begins empty"
     );
     text
 }
