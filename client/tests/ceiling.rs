@@ -54,7 +54,7 @@ fn until_equal(cluster: &Cluster, replicas: usize) {
     }
 }
 
-/// Of four nodes, two host one replica and two host two.
+/// Four nodes: two host one replica each, and two host two.
 #[test]
 fn replicas_of_a_full_group_hold_the_same_however_many_their_nodes_host() {
     let limits = Limits { memory_bytes_max: 32 << 20, ..Limits::default() };

@@ -72,7 +72,7 @@ fn clear_killed(prefix: &str) {
     }
 }
 
-/// What was not removed.
+/// Lists the files and processes that were not removed.
 fn left_behind(dir: &Path, regions: &Path, pids: &[u32]) -> Vec<String> {
     let process = |pid: &u32| PathBuf::from(format!("/proc/{pid}"));
     let left = |path: &Path| path.exists().then(|| format!("{} is left", path.display()));

@@ -129,7 +129,7 @@ fn alive(directory: &Directory, manifest: &Manifest) -> usize {
     (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count()
 }
 
-/// What would be lost, if anything.
+/// Describes the data that would be lost; `None` if there is none.
 fn at_stake(directory: &Directory, manifest: &Manifest) -> Option<String> {
     let statuses = nodes::statuses(directory, manifest.nodes);
     let keys = nodes::keys(statuses.iter().flatten());

@@ -15,7 +15,7 @@ use skein_workloads::recorded::Recorded;
 /// Many operations in flight, because these reads are not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);
 
-/// What a history's header says of its workload.
+/// The workload that a history's header describes.
 pub(super) struct About {
     pub(super) workload: String,
     pub(super) seed: u64,

@@ -356,7 +356,7 @@ fn limit_descriptors(pid: i32, most: Option<u64>) -> rustix::io::Result<Option<u
     prlimit(Pid::from_raw(pid), Resource::Nofile, limit).map(|before| before.current)
 }
 
-/// What happens to the other nodes while a node has no descriptors.
+/// A fault of another node while one has no descriptors.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     Nothing,

@@ -137,6 +137,7 @@ fn a_dead_node_is_called_dead_and_the_others_ready_until_it_is_started_by_hand()
     until_all_is_well(&sandbox);
     let status = sandbox.status();
     assert_eq!(status["nodes"][usize::from(victim)]["incarnation"], 1);
+    assert_eq!(status["nodes"][usize::from(victim)]["life"], 1, "its former name, for one version");
     for group in status["groups"].as_array().unwrap() {
         let incarnations: Vec<_> = group["view"]
             .as_array()

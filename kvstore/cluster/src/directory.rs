@@ -181,7 +181,7 @@ pub enum DirectoryError {
     #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier incarnations, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
     IncarnationsDamaged {
         file: PathBuf,
-        /// What is wrong with the file.
+        /// The defect of the file.
         why: &'static str,
     },
     #[error("cannot read {}, by which the node remembers the other nodes: {source}; let the user who runs the node read it, or move it away while the other nodes run: they tell the node again what they remember", file.display())]

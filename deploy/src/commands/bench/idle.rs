@@ -55,7 +55,7 @@ pub(super) struct Args {
 struct Report {
     workload: &'static str,
     sessions: usize,
-    /// Of one core, summed over all processes.
+    /// Percentage of one core, summed over all processes.
     percent_of_a_core: f64,
     processes: Vec<Process>,
     duration_s: f64,

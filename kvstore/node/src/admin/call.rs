@@ -41,7 +41,7 @@ pub enum CallError {
     #[error("{} answered something else than version {VERSION} of the admin interface: {why}", path.display())]
     Strange {
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// The defect of the answer.
         why: String,
     },
     /// The node refused the action.
