@@ -35,7 +35,7 @@ impl Driver<AnyFabric> {
     pub fn to(cluster: &RunningCluster) -> Result<Self, ConnectError> {
         let config = &cluster.config;
         let shape = Shape {
-            topology: config.topology,
+            layout: config.layout(),
             tuning: config.tuning,
             slots: SlotMap::even(config.topology.groups),
             limits: config.limits,

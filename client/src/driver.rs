@@ -11,7 +11,8 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::SlotMap;
-use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::config::Tuning;
+use skein_multicast::layout::Layout;
 use skein_multicast::session_transport::{GroupReply, Of, Presence, SessionTransport, WindowFull};
 use skein_protocol::ids::SessionId;
 
@@ -43,7 +44,8 @@ pub struct Ticket {
 /// The properties of a cluster that a driver depends on.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    pub topology: Topology,
+    /// Which replicas there are, and where they live.
+    pub layout: Layout,
     pub tuning: Tuning,
     /// Assignment of keys to groups.
     pub slots: SlotMap,
@@ -118,7 +120,7 @@ impl<F: Fabric> Driver<F> {
     pub fn new(fabric: F, shape: Shape) -> Self {
         let waiter = Waiter::new(shape.waiting);
         Self {
-            transport: SessionTransport::new(fabric, shape.topology, shape.tuning),
+            transport: SessionTransport::new(fabric, &shape.layout, shape.tuning),
             process: Process::current(),
             shape,
             waiter,

@@ -49,6 +49,7 @@ use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Conflict, Topology, Tuning};
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::{ReplicaStatus, Role};
 use skein_node::engine::EngineStatus;
 
@@ -171,11 +172,11 @@ impl Builder {
     /// Starts the cluster, and returns when it can serve.
     pub fn start(self) -> Result<Cluster, StartError> {
         let Self { topology, tuning, limits, waiting } = self;
-        topology.check().map_err(StartError::Conflict)?;
+        let layout = Layout::propose(topology).map_err(StartError::Conflict)?;
         tuning.check().map_err(StartError::Conflict)?;
         limits.check().map_err(StartError::Conflict)?;
         let slots = SlotMap::even(topology.groups);
-        let shape = Shape { topology, tuning, slots, limits, waiting };
+        let shape = Shape { layout, tuning, slots, limits, waiting };
         let host = Host::anonymous();
         let nodes: Vec<_> = (0..topology.nodes).map(|node| Mutex::new(Node::new(node))).collect();
         let cluster = Cluster { host, shape, nodes, io: Mutex::default() };
@@ -298,7 +299,7 @@ impl Cluster {
     }
 
     fn is_whole(&self) -> bool {
-        let topology = self.shape.topology;
+        let topology = self.shape.layout.topology();
         let replicas = self.replicas();
         let all = usize::from(topology.groups) * usize::from(topology.replicas);
         let counts = |replica: &ReplicaStatus| {
@@ -327,7 +328,7 @@ impl Cluster {
 
     fn node(&self, node: u16) -> Result<MutexGuard<'_, Node>, NoSuchNode> {
         let found = self.nodes.get(usize::from(node)).map(lock);
-        found.ok_or(NoSuchNode { node, nodes: self.shape.topology.nodes })
+        found.ok_or(NoSuchNode { node, nodes: self.shape.layout.topology().nodes })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
-use skein_multicast::config::{Conflict, Topology};
+use skein_multicast::config::Conflict;
+use skein_multicast::layout::Layout;
 
 /// Part of the cluster's configuration: every group must decide alike, so all nodes and clients
 /// have the same. Sizes are in bytes.
@@ -66,8 +67,8 @@ impl Limits {
     /// The memory ceiling of each group: [`memory_bytes_max`](Self::memory_bytes_max) divided by the most
     /// replicas that any node hosts. A refusal at the ceiling is decided by each replica for itself, so the
     /// ceiling must not depend on the node: some nodes host fewer replicas than others.
-    pub fn group_bytes_max(&self, topology: &Topology) -> u64 {
-        self.memory_bytes_max / u64::from(topology.replicas_per_node_max().max(1))
+    pub fn group_bytes_max(&self, layout: &Layout) -> u64 {
+        self.memory_bytes_max / u64::from(layout.replicas_per_node_max().max(1))
     }
 
     /// The entries, if any, that cannot work, alone or together.

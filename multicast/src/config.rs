@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-/// Which replicas there are and where they live. Group `g`'s slot `i` lives on node `g + i`
-/// (modulo the nodes), so that leaders, which start in slot 0, spread over the nodes.
+/// How many nodes, groups, replicas and engines there are. A [`Layout`](crate::layout::Layout) says where the replicas live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Operating-system processes.
@@ -16,7 +15,7 @@ pub struct Topology {
     pub groups: u16,
     /// Replicas of each group, 2f+1.
     pub replicas: u8,
-    /// Engine threads of each node; group `g` runs on engine `g` (modulo the engines).
+    /// Engine threads of each node.
     pub engines: u16,
 }
 
@@ -53,39 +52,6 @@ impl Topology {
     /// Every replica of `group`.
     pub fn replicas_of(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
         (0..self.replicas).map(move |slot| ReplicaId::new(group, slot))
-    }
-
-    /// The node on which `replica` lives.
-    pub fn node_of(&self, replica: ReplicaId) -> u16 {
-        (replica.group.0 + u16::from(replica.slot)) % self.nodes
-    }
-
-    /// The engine thread, on its node, that runs `group`.
-    pub fn engine_of(&self, group: GroupId) -> u16 {
-        group.0 % self.engines
-    }
-
-    /// The name by which the fabric knows the engine that runs `replica`.
-    pub fn endpoint_of(&self, replica: ReplicaId) -> String {
-        endpoint_name(self.node_of(replica), self.engine_of(replica.group))
-    }
-
-    /// The replicas that `engine` of `node` runs.
-    pub fn replicas_on(&self, node: u16, engine: u16) -> Vec<ReplicaId> {
-        (0..self.groups)
-            .map(GroupId)
-            .filter(|group| self.engine_of(*group) == engine)
-            .flat_map(|group| self.replicas_of(group))
-            .filter(|replica| self.node_of(*replica) == node)
-            .collect()
-    }
-
-    /// The most replicas that any node hosts. A constant of the cluster: some nodes may host fewer.
-    pub fn replicas_per_node_max(&self) -> u16 {
-        let all = self.all_groups().iter().flat_map(|group| self.replicas_of(group));
-        let mut hosted = vec![0; usize::from(self.nodes)];
-        all.for_each(|replica| hosted[usize::from(self.node_of(replica))] += 1);
-        hosted.into_iter().max().unwrap_or(0)
     }
 
     /// The entries, if any, that cannot work together.
@@ -301,31 +267,6 @@ impl Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn leaders_spread_over_the_nodes_and_groups_over_the_engines() {
-        let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 };
-        let first = |group| topology.node_of(ReplicaId::new(GroupId(group), 0));
-        assert_eq!([first(0), first(1), first(2), first(3)], [0, 1, 2, 0]);
-        let all: usize =
-            (0..3).flat_map(|n| (0..2).map(move |e| topology.replicas_on(n, e).len())).sum();
-        assert_eq!(all, 12);
-        assert_eq!(topology.endpoint_of(ReplicaId::new(GroupId(3), 1)), "n1e1");
-    }
-
-    #[test]
-    fn the_most_replicas_of_a_node_are_found_in_every_shape() {
-        for (nodes, groups, engines) in
-            (1..=8).flat_map(|n| (1..=8).flat_map(move |g| (1..=g).map(move |e| (n, g, e))))
-        {
-            for replicas in (1..=nodes).step_by(2) {
-                let topology = Topology { nodes, groups, replicas: replicas as u8, engines };
-                let on = |node| (0..engines).map(move |e| topology.replicas_on(node, e).len());
-                let most = (0..nodes).map(|node| on(node).sum::<usize>()).max();
-                assert_eq!(most, Some(topology.replicas_per_node_max().into()), "{topology:?}");
-            }
-        }
-    }
 
     #[test]
     fn what_cannot_work_together_is_named() {

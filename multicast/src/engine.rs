@@ -22,9 +22,10 @@ use self::channels::Reading;
 use self::pace::Pace;
 use crate::application::Application;
 use crate::batches::{Batches, Sizes};
-use crate::config::{Topology, Tuning, endpoint_name};
+use crate::config::{Tuning, endpoint_name};
 use crate::endpoint::{Endpoint, Opening, RingSizes};
 use crate::introductions::{Introduction, Name, Purpose, WIRE_VERSION, replica};
+use crate::layout::Layout;
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::ordering::Links;
 use crate::replica::{Replica, untag};
@@ -79,13 +80,13 @@ impl<F: Fabric, A: Application> Engine<F, A> {
     /// Fails if the fabric cannot create the memory.
     pub fn new(
         fabric: F,
-        topology: Topology,
+        layout: &Layout,
         tuning: Tuning,
         me: Identity,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
         let roster = Arc::new(Roster::unrecorded(me.node, me.incarnation));
-        Self::with_roster(fabric, topology, tuning, me, roster, application)
+        Self::with_roster(fabric, layout, tuning, me, roster, application)
     }
 }
 
@@ -94,7 +95,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// node's engines share the roster.
     pub fn with_roster(
         fabric: F,
-        topology: Topology,
+        layout: &Layout,
         tuning: Tuning,
         me: Identity,
         roster: Arc<Roster>,
@@ -109,7 +110,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         };
         let mut links = ReplicaLinks::new(
             Endpoint::new(fabric, sizes),
-            topology,
+            layout,
             tuning.window,
             (me.node, me.engine),
         )?;
@@ -335,7 +336,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let Some(replica) = self.replicas.iter_mut().find(can) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
-        let destinations = self.links.topology.all_groups();
+        let destinations = self.links.layout.topology().all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
         self.own = Some((replica.id, MessageId::new(session, head.sequence)));
         replica.receive(session, head, payload, &mut self.links);
@@ -477,7 +478,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Logs once that an engine is refused: the engine introduces itself again and again.
     fn refuse(&mut self, (node, engine): (u16, u16), why: String) {
-        let topology = self.links.topology;
+        let topology = self.links.layout.topology();
         if node >= topology.nodes || engine >= topology.engines {
             tracing::debug!(node, engine, why, "refused an engine that the cluster does not have");
         } else if self.links.refusals.get(&(node, engine)) != Some(&why) {
@@ -535,11 +536,12 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 }
             }
             mail => {
-                let (ours, topology) = (&self.replicas, self.links.topology);
-                let runs = |theirs| topology.has(theirs) && goes_by(topology.endpoint_of(theirs));
+                let (ours, layout) = (&self.replicas, &self.links.layout);
+                let runs =
+                    |theirs| layout.topology().has(theirs) && goes_by(layout.endpoint_of(theirs));
                 let speaks_for = self.links.met_as(from);
                 let met = |theirs: ReplicaId| {
-                    let engine = (topology.node_of(theirs), topology.engine_of(theirs.group));
+                    let engine = (layout.node_of(theirs), layout.engine_of(theirs));
                     speaks_for == Some(engine)
                 };
                 let here = |to: Name| ours.iter().any(|r| r.id == replica(to));

@@ -26,6 +26,7 @@ use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
 use crate::endpoint::Endpoint;
 use crate::introductions::{Introduction, Key, Purpose, WIRE_VERSION, key, name};
+use crate::layout::Layout;
 use crate::ordering::Links;
 use crate::roster::{Credentials, Roster, Seen};
 
@@ -125,7 +126,7 @@ pub(crate) struct Datagram {
 
 pub(crate) struct ReplicaLinks<F, O: Links> {
     pub endpoint: Endpoint<F>,
-    pub topology: Topology,
+    pub layout: Layout,
     /// Settings that all engines of the cluster must have in common.
     pub constants: Constants,
     /// The last reason for refusing each engine that is refused.
@@ -197,15 +198,16 @@ pub(crate) enum Note<R> {
 impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     pub(crate) fn new(
         mut endpoint: Endpoint<F>,
-        topology: Topology,
+        layout: &Layout,
         window: usize,
         me: EngineId,
     ) -> Result<Self, FabricError> {
-        let local = topology.replicas_on(me.0, me.1);
+        let topology = layout.topology();
+        let local = layout.replicas_on(me.0, me.1);
         let mut links = Vec::new();
         let mut places = vec![ReplicaLocation { link: None, row: 0 }; members(topology)];
         for engine in (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e))) {
-            let replicas = topology.replicas_on(engine.0, engine.1);
+            let replicas = layout.replicas_on(engine.0, engine.1);
             let link = (engine != me).then_some(links.len() as u16);
             if let (Some(_), Some(first)) = (link, replicas.first()) {
                 links.push(ReplicaLink::to(engine, *first));
@@ -220,8 +222,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         let pulse = endpoint.fabric.create((1 + links.len()) * 8, Permission::Shared)?;
         Ok(Self {
             endpoint,
-            topology,
-            constants: topology.constants(),
+            layout: layout.clone(),
+            constants: layout.constants(),
             refusals: BTreeMap::new(),
             me,
             roster: Arc::new(Roster::unrecorded(me.0, 0)),
@@ -364,7 +366,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         };
         let link = self.links.iter_mut().find(|link| link.engine == engine).expect("just found");
         (link.words, link.pulse) = (Some(words), Some(pulse));
-        let readers = self.topology.replicas_on(engine.0, engine.1);
+        let readers = self.layout.replicas_on(engine.0, engine.1);
         for (from, column) in self.local.clone().into_iter().flat_map(|f| COLUMNS.map(|c| (f, c))) {
             let reads = |to: &&ReplicaId| !column.is_to_one() || to.group == from.group;
             let Some(to) = readers.iter().find(reads) else { continue };
@@ -424,7 +426,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     }
 
     fn place(&self, replica: ReplicaId) -> ReplicaLocation {
-        self.places[member(self.topology, replica)]
+        self.places[member(self.layout.topology(), replica)]
     }
 
     /// The link to the engine that runs `replica`; `None` if it runs here.

@@ -28,9 +28,10 @@ pub use self::queries::{Of, QueryKey};
 use self::leaders::Leaders;
 use self::queries::{Queries, Query};
 use crate::channel::{Channel, Kind};
-use crate::config::{Topology, Tuning, endpoint_name};
+use crate::config::{Tuning, endpoint_name};
 use crate::endpoint::{Endpoint, Opening, RingSizes};
 use crate::introductions::{Introduction, Purpose, replica};
+use crate::layout::Layout;
 use crate::ordered_window::OrderedWindow;
 
 /// Interval between attempts to reach replicas that are unreachable.
@@ -48,7 +49,7 @@ const POOL_MAX: usize = 4096;
 /// The sessions of one thread and the fabric that they share. Never blocks, except in [`wait`](Self::wait).
 pub struct SessionTransport<F> {
     endpoint: Endpoint<F>,
-    topology: Topology,
+    layout: Layout,
     tuning: Tuning,
     /// In the order of nodes, and within a node of its engines.
     engines: Vec<Engine>,
@@ -148,7 +149,8 @@ enum Route {
 
 impl<F: Fabric> SessionTransport<F> {
     /// A transport without sessions.
-    pub fn new(fabric: F, topology: Topology, tuning: Tuning) -> Self {
+    pub fn new(fabric: F, layout: &Layout, tuning: Tuning) -> Self {
+        let topology = layout.topology();
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,
             session_max: tuning.ring_bytes_max as u64,
@@ -161,7 +163,7 @@ impl<F: Fabric> SessionTransport<F> {
             .collect();
         Self {
             endpoint: Endpoint::new(fabric, sizes),
-            topology,
+            layout: layout.clone(),
             tuning,
             engines,
             sessions: Vec::new(),
@@ -185,7 +187,8 @@ impl<F: Fabric> SessionTransport<F> {
     /// Opens a session, named after 64 bits that must be drawn at random. Rings are opened at their first use.
     pub fn open(&mut self, random: SessionId) -> SessionKey {
         let id = SessionId::from_random(random.0);
-        let replicas = usize::from(self.topology.groups) * usize::from(self.topology.replicas);
+        let replicas = usize::from(self.layout.topology().groups)
+            * usize::from(self.layout.topology().replicas);
         let session = Session {
             id,
             next: 1,
@@ -217,7 +220,10 @@ impl<F: Fabric> SessionTransport<F> {
         destinations: GroupSet,
         payload: &[u8],
     ) -> Result<u64, WindowFull> {
-        assert!(self.topology.all_groups().contains_all(destinations) && !destinations.is_empty());
+        assert!(
+            self.layout.topology().all_groups().contains_all(destinations)
+                && !destinations.is_empty()
+        );
         assert!(payload.len() <= self.tuning.payload_bytes_max, "check before you multicast");
         if !self.has_room(session) {
             return Err(WindowFull);
@@ -247,7 +253,7 @@ impl<F: Fabric> SessionTransport<F> {
                 to_leaders = to_leaders.with(group);
                 continue;
             }
-            for to in self.topology.replicas_of(group) {
+            for to in self.layout.topology().replicas_of(group) {
                 if let Some(channel) = self.route(session, to) {
                     bytes.write(&mut self.endpoint, channel);
                 }
@@ -272,7 +278,7 @@ impl<F: Fabric> SessionTransport<F> {
         let at = self.get(session);
         let Some(message) = at.under_way(sequence) else { return };
         for group in message.unanswered.iter() {
-            for to in self.topology.replicas_of(group) {
+            for to in self.layout.topology().replicas_of(group) {
                 let at = self.route_to(to);
                 if let Route::Open(channel) = self.get(session).routes[at]
                     && self.endpoint.get(channel).is_some_and(Channel::sent_all)
@@ -307,7 +313,7 @@ impl<F: Fabric> SessionTransport<F> {
 
     /// Index of a replica among a session's routes.
     fn route_to(&self, to: ReplicaId) -> usize {
-        to.group.index() * usize::from(self.topology.replicas) + usize::from(to.slot)
+        to.group.index() * usize::from(self.layout.topology().replicas) + usize::from(to.slot)
     }
 
     fn open_route(&mut self, session: SessionKey, to: ReplicaId) -> Option<u32> {
@@ -344,8 +350,8 @@ impl<F: Fabric> SessionTransport<F> {
 
     /// Index of the engine that runs a replica.
     fn engine_of(&self, to: ReplicaId) -> usize {
-        let (node, engine) = (self.topology.node_of(to), self.topology.engine_of(to.group));
-        usize::from(node) * usize::from(self.topology.engines) + usize::from(engine)
+        let (node, engine) = (self.layout.node_of(to), self.layout.engine_of(to));
+        usize::from(node) * usize::from(self.layout.topology().engines) + usize::from(engine)
     }
 
     /// The engine that runs a replica, if it can be reached.
@@ -463,7 +469,7 @@ impl<F: Fabric> SessionTransport<F> {
     /// Probes which engines run. It makes system calls, so it is not for the hot path.
     pub fn presence(&mut self) -> Presence {
         self.probe_peers();
-        let topology = self.topology;
+        let topology = self.layout.topology();
         let mut presence = Presence { without_quorum: GroupSet::EMPTY, nobody: true };
         self.refusal = None;
         for engine in &mut self.engines {
@@ -540,7 +546,7 @@ impl<F: Fabric> SessionTransport<F> {
     fn reopen(&mut self) {
         for key in std::mem::take(&mut self.unopened) {
             let session = SessionKey(key);
-            let topology = self.topology;
+            let topology = self.layout.topology();
             let groups = topology.all_groups();
             for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
                 let at = self.route_to(to);

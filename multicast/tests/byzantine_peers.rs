@@ -16,11 +16,16 @@ use skein_fabric::{
 use skein_multicast::application::Answer;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+
+fn layout() -> Layout {
+    Layout::propose(TOPOLOGY).unwrap()
+}
 const ROGUES: u64 = 300;
 /// Longer than anything here takes unless it hangs.
 const WATCHDOG: Duration = Duration::from_mins(1);
@@ -74,11 +79,11 @@ fn rogues_on_a_network_harm_nobody_else() {
 fn an_engine_that_goes_by_another_name_is_welcomed_by_nobody() {
     let ground = Ground::net();
     let cluster = Cluster::start(&ground);
-    let mut good = SessionTransport::new(ground.visit("good"), TOPOLOGY, Tuning::default());
+    let mut good = SessionTransport::new(ground.visit("good"), &layout(), Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
     let (fabric, me) = (ground.visit("impostor"), Identity::first(1, 0));
-    let mut impostor = Engine::new(fabric, TOPOLOGY, Tuning::default(), me, |_| Answer).unwrap();
+    let mut impostor = Engine::new(fabric, &layout(), Tuning::default(), me, |_| Answer).unwrap();
     for _ in 0..20 {
         for _ in 0..20 {
             impostor.turn();
@@ -103,7 +108,7 @@ impl Cluster {
             let (fabric, stop) = (ground.join(&endpoint_name(node, 0)), Arc::clone(&stop));
             thread::spawn(move || {
                 let (me, tuning) = (Identity::first(node, 0), Tuning::default());
-                let mut engine = Engine::new(fabric, TOPOLOGY, tuning, me, |_| Answer).unwrap();
+                let mut engine = Engine::new(fabric, &layout(), tuning, me, |_| Answer).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     if !engine.turn() {
                         thread::yield_now();
@@ -125,7 +130,7 @@ impl Cluster {
 
 fn harm_nobody_else(ground: &Ground) {
     let cluster = Cluster::start(ground);
-    let mut good = SessionTransport::new(ground.visit("good"), TOPOLOGY, Tuning::default());
+    let mut good = SessionTransport::new(ground.visit("good"), &layout(), Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
     for seed in 0..ROGUES {
@@ -168,7 +173,7 @@ fn misbehave(ground: &Ground, seed: u64) {
     };
     let fabric =
         Rough { fabric: ground.visit(&format!("rogue{seed}")), whims, rng: Rng::new(seed) };
-    let mut access = SessionTransport::new(fabric, TOPOLOGY, Tuning::default());
+    let mut access = SessionTransport::new(fabric, &layout(), Tuning::default());
     let sessions: Vec<_> = (0..3).map(|_| access.open(SessionId(rng.word()))).collect();
     // It receives some answers, and ignores them.
     for _ in 0..rng.between(20, 60) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use skein_fabric::shm::Host;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::SessionTransport;
 use skein_protocol::ids::{GroupSet, SessionId};
@@ -15,13 +16,14 @@ use self::echo::Echo;
 
 #[test]
 fn the_dead_are_told_of_no_faster_than_the_group_listens() {
-    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
     let (tuning, host) = (Tuning::default(), Host::anonymous());
     let fabric = host.join(&endpoint_name(0, 0)).unwrap();
     let identity = Identity::first(0, 0);
-    let mut engine = Engine::new(fabric, topology, tuning, identity, |_| Echo::default()).unwrap();
+    let mut engine = Engine::new(fabric, &layout, tuning, identity, |_| Echo::default()).unwrap();
     let client = host.join("c-1").unwrap();
-    let mut access = SessionTransport::new(client, topology, tuning);
+    let mut access = SessionTransport::new(client, &layout, tuning);
     for session in 1..=5 {
         let key = access.open(SessionId(10 * session));
         access.multicast(key, GroupSet::first(1), &[1]).unwrap();

@@ -10,6 +10,7 @@ use skein_fabric::shm::Host;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Diverged, Identity, ReplicaStatus, Role};
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -104,17 +105,18 @@ struct World {
 
 impl World {
     fn start() -> Self {
-        let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+        let layout =
+            Layout::propose(Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 }).unwrap();
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let host = Host::anonymous();
         let clock = Clock::default();
         let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
-            Engine::new(fabric, topology, tuning, Identity::first(node, 0), Adder::new).unwrap()
+            Engine::new(fabric, &layout, tuning, Identity::first(node, 0), Adder::new).unwrap()
         };
         let engines = (0..3).map(engine).collect();
-        let mut access = SessionTransport::new(join("session"), topology, tuning);
+        let mut access = SessionTransport::new(join("session"), &layout, tuning);
         let session = access.open(SessionId(0x9E37_79B9_7F4A_7C15));
         let mut world =
             Self { engines, still: Vec::new(), access, session, clock, answers: BTreeMap::new() };

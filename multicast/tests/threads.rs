@@ -13,6 +13,7 @@ use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
@@ -85,23 +86,23 @@ impl Ground {
 
 struct Cluster {
     ground: Ground,
-    topology: Topology,
+    layout: Layout,
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<Orders>>,
 }
 
 impl Cluster {
-    fn start(ground: Ground, topology: Topology, tuning: Tuning) -> Self {
-        topology.check().unwrap();
+    fn start(ground: Ground, layout: Layout, tuning: Tuning) -> Self {
+        let topology = layout.topology();
         tuning.check().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let ids = (0..topology.nodes).flat_map(|n| (0..topology.engines).map(move |e| (n, e)));
         let run = |(node, engine)| {
-            let (ground, stop) = (ground.clone(), stop.clone());
+            let (ground, stop, layout) = (ground.clone(), stop.clone(), layout.clone());
             thread::spawn(move || {
                 let fabric = ground.join(&endpoint_name(node, engine));
                 let mut engine =
-                    Engine::new(fabric, topology, tuning, Identity::first(node, engine), |_| {
+                    Engine::new(fabric, &layout, tuning, Identity::first(node, engine), |_| {
                         Echo::default()
                     })
                     .unwrap();
@@ -117,13 +118,13 @@ impl Cluster {
             })
         };
         let threads = ids.map(run).collect();
-        Self { ground, topology, stop, threads }
+        Self { ground, layout, stop, threads }
     }
 
     /// Stops the engines, and checks that all replicas of a group have the same order, as far as they got.
     fn stop(self) -> Vec<Vec<MessageId>> {
         self.stop.store(true, Ordering::Relaxed);
-        let mut longest = vec![Vec::new(); usize::from(self.topology.groups)];
+        let mut longest = vec![Vec::new(); usize::from(self.layout.topology().groups)];
         for (group, order) in self.threads.into_iter().flat_map(|t| t.join().unwrap()) {
             let longest: &mut Vec<MessageId> = &mut longest[group.index()];
             assert!(longest.starts_with(&order) || order.starts_with(longest), "{group}");
@@ -146,7 +147,7 @@ fn drive(
     len: impl Fn(u64) -> usize,
 ) -> Duration {
     let fabric = cluster.ground.visit(&format!("c-{:016x}", rand::random::<u64>()));
-    let mut access = SessionTransport::new(fabric, cluster.topology, tuning);
+    let mut access = SessionTransport::new(fabric, &cluster.layout, tuning);
     let keys: Vec<SessionKey> =
         (0..sessions).map(|_| access.open(SessionId(rand::random()))).collect();
     let mut under_way = vec![std::collections::BTreeMap::<u64, GroupSet>::new(); sessions];
@@ -244,18 +245,20 @@ fn tuning(ground: &Ground) -> Tuning {
 }
 
 fn one_group_orders_what_many_sessions_send(ground: Ground, count: usize) {
-    let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 }).unwrap();
     let tuning = tuning(&ground);
-    let cluster = Cluster::start(ground, topology, tuning);
+    let cluster = Cluster::start(ground, layout, tuning);
     let took = drive(&cluster, tuning, 16, 4, count, |_| GroupSet::first(1), |_| 64);
     println!("{count} messages to one group in {took:?}");
     assert_eq!(cluster.stop()[0].len(), count);
 }
 
 fn groups_agree_on_what_they_share(ground: Ground, count: usize) {
-    let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 };
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 }).unwrap();
     let tuning = tuning(&ground);
-    let cluster = Cluster::start(ground, topology, tuning);
+    let cluster = Cluster::start(ground, layout, tuning);
     let to = |n: u64| match n % 5 {
         0 => GroupSet::first(4),
         1 => GroupSet::single(GroupId(1)).with(GroupId(3)),
@@ -275,9 +278,10 @@ fn groups_agree_on_what_they_share(ground: Ground, count: usize) {
 }
 
 fn large_payloads_travel_in_fragments(ground: Ground, count: usize) {
-    let topology = Topology { nodes: 5, groups: 2, replicas: 5, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 5, groups: 2, replicas: 5, engines: 1 }).unwrap();
     let tuning = tuning(&ground);
-    let cluster = Cluster::start(ground, topology, tuning);
+    let cluster = Cluster::start(ground, layout, tuning);
     let len = |n: u64| [1 << 20, 100, 5000, 300_000, 16][n as usize % 5];
     let to = |n: u64| {
         if n.is_multiple_of(3) {

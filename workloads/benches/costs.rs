@@ -21,6 +21,7 @@ use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_protocol::ids::{ReplicaId, SessionId};
 
@@ -148,11 +149,13 @@ impl Cluster {
         let host = Host::anonymous();
         let clock = Clock::default();
         let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
+        let layout = Layout::propose(TOPOLOGY).unwrap();
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
-            let slots = slots.clone();
-            let machine = move |id: ReplicaId| Machine::new(id, &TOPOLOGY, slots.clone(), limits);
-            Engine::new(fabric, TOPOLOGY, tuning, Identity::first(node, 0), machine).unwrap()
+            let (slots, of_machines) = (slots.clone(), layout.clone());
+            let machine =
+                move |id: ReplicaId| Machine::new(id, &of_machines, slots.clone(), limits);
+            Engine::new(fabric, &layout, tuning, Identity::first(node, 0), machine).unwrap()
         };
         let mut engines: Vec<_> = (0..TOPOLOGY.nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
@@ -162,7 +165,7 @@ impl Cluster {
             }
         }
         let waiting = Waiting::Busy;
-        let shape = Shape { topology: TOPOLOGY, tuning, slots, limits, waiting };
+        let shape = Shape { layout, tuning, slots, limits, waiting };
         let mut driver = Driver::new(join("sessions"), shape);
         // The names are spread like random ones, but are the same in each run.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -44,7 +44,7 @@ impl Node {
         if self.incarnation == Identity::INCARNATIONS_MAX {
             return Err(StartError::WornOut { node: self.number });
         }
-        for engine in 0..shape.topology.engines {
+        for engine in 0..shape.layout.topology().engines {
             let engine = self.start_engine(engine, host, shape)?;
             self.engines.push(engine);
         }
@@ -58,14 +58,15 @@ impl Node {
         host: &Host,
         shape: &Shape,
     ) -> Result<RunningEngine, StartError> {
-        let Shape { topology, tuning, slots, limits, waiting } = shape.clone();
+        let Shape { layout, tuning, slots, limits, waiting } = shape.clone();
         let (node, incarnation) = (self.number, self.incarnation);
         let name = endpoint_name(node, engine);
         let fabric = host.join(&name)?;
         let mut waker = fabric.waker();
-        let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
+        let of_machines = layout.clone();
+        let machine = move |replica| Machine::new(replica, &of_machines, slots.clone(), limits);
         let me = Identity { node, engine, incarnation };
-        let mut engine = Engine::new(fabric, topology, tuning, me, machine)?;
+        let mut engine = Engine::new(fabric, &layout, tuning, me, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let killed = Arc::<AtomicBool>::default();
         let vanishes = Arc::clone(&killed);

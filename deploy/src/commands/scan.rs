@@ -50,7 +50,7 @@ impl Args {
         let mut rest = Some(self.range()?);
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut client = self.reading.connect(&self.form, global)?;
-        let groups = client.shape().topology.groups;
+        let groups = client.shape().layout.topology().groups;
         if let Some(group) = self.group.filter(|group| *group >= groups) {
             return Err(usage(format_args!(
                 "no group {group}: this cluster has {groups}, numbered from 0"

@@ -262,10 +262,10 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         NodeView { node, pid, incarnation, life: incarnation, dead_for_ms, problem, status }
     });
     let nodes: Vec<NodeView> = nodes.collect();
-    let topology = &running.config.topology;
+    let layout = running.config.layout();
     for group in &mut groups {
-        let members = topology.replicas_of(GroupId(group.group));
-        let mut nodes = members.map(|member| &nodes[usize::from(topology.node_of(member))]);
+        let members = layout.topology().replicas_of(GroupId(group.group));
+        let mut nodes = members.map(|member| &nodes[usize::from(layout.node_of(member))]);
         group.elsewhere = nodes.any(NodeView::is_elsewhere);
     }
     Ok(Snapshot {

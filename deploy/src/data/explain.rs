@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
 use skein_cluster::directory::Directory;
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Role;
 use skein_node::admin::CallError;
 use skein_node::nodes;
@@ -34,7 +34,7 @@ pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
 
 /// The reports of the nodes.
 struct Seen {
-    topology: Topology,
+    layout: Layout,
     replicas: Vec<ReplicaReport>,
     /// Nodes that do not answer, and why.
     mute: Vec<(u16, String)>,
@@ -70,7 +70,7 @@ impl Seen {
                 Err(error) => mute.push((node, format!("it cannot be reached: {error}"))),
             }
         }
-        Some(Self { topology, replicas, mute })
+        Some(Self { layout: config.layout(), replicas, mute })
     }
 
     fn lines(&self, groups: GroupSet) -> Vec<String> {
@@ -91,12 +91,10 @@ impl Seen {
             ));
         }
         let members = replicas().filter(|replica| replica.order.role != Role::Learner).count();
-        let quorum = self.topology.quorum();
+        let quorum = self.layout.topology().quorum();
         if members < quorum {
-            let all = self.topology.replicas;
-            let here = |node: &u16| {
-                self.topology.replicas_of(group).any(|to| self.topology.node_of(to) == *node)
-            };
+            let all = self.layout.topology().replicas;
+            let here = |node: &u16| self.layout.replica_on(*node, group).is_some();
             let mut line = format!(
                 "g{number} is without a quorum: {members} of its {all} replicas answer as members, and it takes {quorum}"
             );
@@ -162,6 +160,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
 
 #[cfg(test)]
 mod tests {
+    use skein_multicast::config::Topology;
     use skein_multicast::operate::StuckStatus;
 
     use super::example_replica as replica;
@@ -170,7 +169,8 @@ mod tests {
     #[test]
     fn what_keeps_a_group_is_named_with_what_to_do() {
         let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
-        let mut whole = Seen { topology, replicas: Vec::new(), mute: Vec::new() };
+        let layout = Layout::propose(topology).unwrap();
+        let mut whole = Seen { layout, replicas: Vec::new(), mute: Vec::new() };
         for (group, slot) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
             let role = if slot == 0 { Role::Leader } else { Role::Follower };
             whole.replicas.push(replica(group, slot, role));

@@ -151,12 +151,12 @@ fn mutual(network: &Network, who: Who) -> Result<Security, NetworkError> {
 /// Settings that must be equal in all processes of a cluster. Processes with different settings refuse each other when
 /// they connect.
 fn constants(config: &ClusterConfig) -> Constants {
-    let ClusterConfig { topology, network, limits, tuning, .. } = config;
+    let ClusterConfig { network, limits, tuning, .. } = config;
     // `network.fabric` is absent: the handshake compares it separately.
     let addresses = network.addresses.join(" ");
     Constants::default()
         .with("wire_version", WIRE_VERSION)
-        .and(topology.constants())
+        .and(config.layout().constants())
         .with("network.addresses", addresses)
         .with("network.encryption", if network.is_encrypted() { "used" } else { "not used" })
         .and(limits.constants())

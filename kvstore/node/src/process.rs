@@ -321,17 +321,18 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
     join: impl Fn(&str) -> Result<(F, W), FabricError>,
 ) -> Result<Vec<Worker>, NodeError> {
     let Start { manifest, config, node, incarnation, roster } = start;
-    let topology = config.topology;
+    let layout = config.layout();
+    let topology = layout.topology();
     let slots = SlotMap::even(topology.groups);
     let mut engines = Vec::new();
     for number in 0..topology.engines {
         let name = endpoint_name(node, number);
         let (fabric, wake) = join(&name)?;
-        let (slots, limits) = (slots.clone(), config.limits);
-        let machine = move |replica| Machine::new(replica, &topology, slots.clone(), limits);
+        let (slots, limits, place) = (slots.clone(), config.limits, layout.clone());
+        let machine = move |replica| Machine::new(replica, &place, slots.clone(), limits);
         let me = Identity { node, engine: number, incarnation };
         let roster = Arc::clone(roster);
-        let engine = Engine::with_roster(fabric, topology, config.tuning, me, roster, machine)?;
+        let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, machine)?;
         engines.push((name, engine, wake));
     }
     begin()?;
@@ -456,11 +457,13 @@ impl Node {
             | Command::Recreate { group, .. } => *group,
             Command::Evict(replica) => replica.group,
         };
-        let engine = self.config.topology.engine_of(group);
-        let done = if group.0 < self.config.topology.groups {
-            self.workers[usize::from(engine)].control.command(command, ENGINE_WAIT_MAX)
-        } else {
-            Some(Err(CommandError::NotHere(group)))
+        let layout = self.config.layout();
+        let done = match layout.replica_on(self.number, group) {
+            Some(replica) => {
+                let engine = usize::from(layout.engine_of(replica));
+                self.workers[engine].control.command(command, ENGINE_WAIT_MAX)
+            }
+            None => Some(Err(CommandError::NotHere(group))),
         };
         let response = match done {
             Some(Ok(())) => self.response(),

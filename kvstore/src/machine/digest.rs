@@ -65,6 +65,7 @@ impl<S: Store> Machine<S> {
 #[cfg(test)]
 mod tests {
     use skein_multicast::config::Topology;
+    use skein_multicast::layout::Layout;
     use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
     use super::*;
@@ -75,8 +76,9 @@ mod tests {
 
     fn machine() -> Machine {
         let (replica, slots) = (ReplicaId::new(GroupId(0), 0), SlotMap::even(1));
-        let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
-        let mut machine = Machine::new(replica, &topology, slots, Limits::default());
+        let layout =
+            Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
+        let mut machine = Machine::new(replica, &layout, slots, Limits::default());
         (1..=20).for_each(|key| deliver(&mut machine, key));
         machine
     }

@@ -36,7 +36,7 @@ use std::cell::Cell;
 
 use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 
 use self::branch::{PAIR_OVERHEAD, commit};
@@ -63,7 +63,7 @@ use crate::wire::{Bytes, Command, PartWriter, Request};
 ///
 /// It holds at most its share of `limits.memory_bytes_max`, keys, values and what sessions are owed:
 /// beyond that, writes are refused. The ceiling decides outcomes, so it is the same at every replica:
-/// it is computed from the topology and the limits, never from what this node happens to host.
+/// it is computed from the layout and the limits, never from what this node happens to host.
 pub struct Machine<S = Memory> {
     group: GroupId,
     slot: u8,
@@ -124,9 +124,9 @@ const WORK_PER_CALL: u64 = 1 << 20;
 const HASHED: usize = 256;
 
 impl Machine {
-    /// The empty machine of `replica` in a cluster of this topology, in this process's memory.
-    pub fn new(replica: ReplicaId, topology: &Topology, slots: SlotMap, limits: Limits) -> Self {
-        Self::with_store(Memory::default(), replica, topology, slots, limits)
+    /// The empty machine of `replica` in a cluster of this layout, in this process's memory.
+    pub fn new(replica: ReplicaId, layout: &Layout, slots: SlotMap, limits: Limits) -> Self {
+        Self::with_store(Memory::default(), replica, layout, slots, limits)
     }
 }
 
@@ -135,7 +135,7 @@ impl<S: Store> Machine<S> {
     pub fn with_store(
         store: S,
         replica: ReplicaId,
-        topology: &Topology,
+        layout: &Layout,
         slots: SlotMap,
         limits: Limits,
     ) -> Self {
@@ -146,7 +146,7 @@ impl<S: Store> Machine<S> {
             groups: slots.groups(),
             slots,
             limits,
-            ceiling: limits.group_bytes_max(topology),
+            ceiling: limits.group_bytes_max(layout),
             store: Tracked::new(store),
             sessions: Sessions::default(),
             early: Early::default(),

@@ -9,6 +9,7 @@ use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 pub(crate) const REPLICAS: u8 = 3;
@@ -87,8 +88,8 @@ pub(crate) struct Words {
 }
 
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
-    let topology = Topology { nodes: 1, groups, replicas: 1, engines: 1 };
-    Machine::new(ReplicaId::new(GroupId(id.0), id.1), &topology, slots.clone(), limits)
+    let layout = Layout::propose(Topology { nodes: 1, groups, replicas: 1, engines: 1 }).unwrap();
+    Machine::new(ReplicaId::new(GroupId(id.0), id.1), &layout, slots.clone(), limits)
 }
 
 fn state(machine: &Machine) -> State {

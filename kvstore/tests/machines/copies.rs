@@ -16,6 +16,7 @@ use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Malformed};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -274,9 +275,10 @@ fn parts_have_one_place() {
 /// What was heard of commands to come belongs to the state that is given up.
 #[test]
 fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
-    let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 }).unwrap();
     let replica = ReplicaId::new(GroupId(0), 0);
-    let of_two = || Machine::new(replica, &topology, SlotMap::even(2), tight(2));
+    let of_two = || Machine::new(replica, &layout, SlotMap::even(2), tight(2));
     let (mut source, mut machine, mut part) = (of_two(), of_two(), Vec::new());
     let heard = |machine: &mut Machine, sequence, from| {
         let message = MessageId::new(SessionId(1), sequence);
@@ -350,8 +352,9 @@ fn a_copy_ends_under_any_load() {
 }
 
 fn machine(group: u16) -> Machine {
-    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
-    Machine::new(ReplicaId::new(GroupId(group), 0), &topology, SlotMap::even(1), tight(1))
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
+    Machine::new(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), tight(1))
 }
 
 /// Opens a session, unless it has one, and gives it commands.

@@ -9,13 +9,16 @@ use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 use crate::cluster::Words;
 
 const SESSION: SessionId = SessionId(7);
 /// Each node hosts one replica.
-const TOPOLOGY: Topology = Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 };
+fn layout() -> Layout {
+    Layout::propose(Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 }).unwrap()
+}
 const US: GroupId = GroupId(0);
 const THEM: GroupId = GroupId(1);
 /// Their guards hold, and both branches can be executed; or a guard does not hold.
@@ -48,7 +51,7 @@ impl Bench {
 
     fn born(limits: Limits, clock: u64) -> Self {
         let slots = SlotMap::even(2);
-        let machine = Machine::new(ReplicaId::new(US, 0), &TOPOLOGY, slots.clone(), limits);
+        let machine = Machine::new(ReplicaId::new(US, 0), &layout(), slots.clone(), limits);
         let mut bench = Self { machine, limits, slots, position: 0, clock };
         bench.control(m(1), &Request::Open);
         bench
@@ -127,7 +130,7 @@ impl Bench {
     /// A copy of the machine takes its place.
     fn copy(&mut self) {
         let replica = ReplicaId::new(US, 1);
-        let mut copy = Machine::new(replica, &TOPOLOGY, self.slots.clone(), self.limits);
+        let mut copy = Machine::new(replica, &layout(), self.slots.clone(), self.limits);
         self.machine.begin_copy();
         let mut part = Vec::new();
         self.machine.finish_copy(&mut part);
@@ -427,7 +430,7 @@ fn a_copy_goes_on_with_what_was_left() {
     (4..24).for_each(|sequence| assert!(bench.send(sequence, &bench.get("x")).replies.is_empty()));
     bench.machine.begin_copy();
     let mut copy =
-        Machine::new(ReplicaId::new(US, 1), &TOPOLOGY, bench.slots.clone(), bench.limits);
+        Machine::new(ReplicaId::new(US, 1), &layout(), bench.slots.clone(), bench.limits);
     loop {
         let mut part = Vec::new();
         let last = bench.machine.copy(1 << 20, &mut part);

@@ -75,7 +75,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let died = self.links.endpoint.fabric.has_died(peer);
         if let Some((node, engine)) = self.links.engine_of(peer) {
             tracing::warn!(node, engine, "an engine is gone");
-            let topology = self.links.topology;
+            let topology = self.links.layout.topology();
             for replica in &mut self.replicas {
                 for member in topology.replicas_of(replica.id.group) {
                     if self.links.peer_of(member) == Some(peer) {

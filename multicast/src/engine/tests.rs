@@ -10,16 +10,19 @@ use skein_protocol::timestamp::Timestamp;
 
 use super::*;
 use crate::application::Answer;
+use crate::config::Topology;
+use crate::layout::Location;
 use crate::ramcast::proposal_batch;
 use crate::session_transport::SessionTransport;
 
 #[test]
 fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
     let world = World::new(1, SimConfig::default());
-    let topology = Topology { nodes: 1, groups: 3, replicas: 1, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 3, replicas: 1, engines: 1 }).unwrap();
     let tuning = Tuning { log_bytes: 16 << 10, inline_bytes_max: 256, ..Tuning::default() };
     let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
-    let mut engine = Engine::new(fabric, topology, tuning, me, |_| Answer).unwrap();
+    let mut engine = Engine::new(fabric, &layout, tuning, me, |_| Answer).unwrap();
     while !engine.replicas.iter().all(|replica| replica.core.log().leads()) {
         world.advance(Duration::from_millis(10));
         engine.turn();
@@ -73,10 +76,11 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
     const SESSIONS: u64 = 8;
     const LEN: usize = 256 << 10;
     let world = World::new(1, SimConfig::default());
-    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
     let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
-    let mut engine = Engine::new(fabric, topology, Tuning::default(), me, |_| Answer).unwrap();
-    let mut access = SessionTransport::new(world.join("client"), topology, Tuning::default());
+    let mut engine = Engine::new(fabric, &layout, Tuning::default(), me, |_| Answer).unwrap();
+    let mut access = SessionTransport::new(world.join("client"), &layout, Tuning::default());
     let sessions: Vec<_> = (0..SESSIONS).map(|n| access.open(SessionId(n << 8))).collect();
     let mut taken = 0;
     let send = |access: &mut SessionTransport<_>| {
@@ -110,4 +114,27 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
         access.turn(&mut |_| ()).unwrap();
     }
     assert!(turns >= 4, "four megabytes were read in {turns} turns");
+}
+
+#[test]
+fn engines_of_other_layouts_refuse_each_other() {
+    let world = World::new(1, SimConfig::default());
+    let topology = Topology { nodes: 2, groups: 1, replicas: 1, engines: 1 };
+    let proposed = Layout::propose(topology).unwrap();
+    let other = Layout::new(topology, &[vec![Location { node: 1, engine: 0 }]]).unwrap();
+    // Each takes the other one's node for that of the replica.
+    let engine = |node, layout| {
+        let fabric = world.join(&endpoint_name(node, 0));
+        let tuning = Tuning::default();
+        Engine::new(fabric, layout, tuning, Identity::first(node, 0), |_| Answer).unwrap()
+    };
+    let (mut one, mut two) = (engine(0, &other), engine(1, &proposed));
+    for _ in 0..100 {
+        world.advance(Duration::from_millis(10));
+        one.turn();
+        two.turn();
+    }
+    let why = &one.links.refusals[&(1, 0)];
+    assert!(why.contains("layout") && why.contains("g0 n1e0"), "{why}");
+    assert!(two.links.refusals.contains_key(&(0, 0)));
 }

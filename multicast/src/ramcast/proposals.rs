@@ -62,11 +62,11 @@ impl<F: Fabric> ReplicaLinks<F, Ramcast> {
         proposals: &Proposals<'_>,
     ) -> bool {
         let engine = self.number_of_engine(from);
-        self.topology.all_groups().contains_all(destinations)
+        self.layout.topology().all_groups().contains_all(destinations)
             && proposals.iter().all(|it| {
                 let by = ReplicaId::new(it.group(), it.ballot.slot());
                 destinations.contains(by.group)
-                    && by.slot < self.topology.replicas
+                    && by.slot < self.layout.topology().replicas
                     && self.number_of_engine(by) == engine
             })
     }

@@ -171,7 +171,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
         tuning: Tuning,
     ) -> Result<Self, FabricError> {
-        let topology = links.topology;
+        let topology = links.layout.topology();
         let memory = LogMemory::new(tuning.log_bytes, &mut links.endpoint.fabric)?;
         let group = GroupConfig {
             me: id,

@@ -40,6 +40,7 @@ use crate::election::{
 };
 use crate::endpoint::{Endpoint, RingSizes};
 use crate::introductions::Purpose;
+use crate::layout::Layout;
 use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 mod divergence;
@@ -143,6 +144,7 @@ impl Scene {
     }
 
     fn with(topology: Topology) -> Self {
+        let layout = Layout::propose(topology).unwrap();
         let world = World::new(1, SimConfig::default());
         let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
         let fabric = world.join(&endpoint_name(0, 0));
@@ -150,7 +152,7 @@ impl Scene {
         let sizes =
             RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
         let mut links =
-            ReplicaLinks::new(Endpoint::new(fabric, sizes), topology, tuning.window, (0, 0))
+            ReplicaLinks::new(Endpoint::new(fabric, sizes), &layout, tuning.window, (0, 0))
                 .unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
         let mut replica = Replica::new(id, 0, Nothing::default(), &mut links, tuning).unwrap();

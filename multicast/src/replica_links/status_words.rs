@@ -58,7 +58,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     pub(crate) fn forget_words(&mut self, replica: ReplicaId) {
         let (row, told) = (self.place(replica).row, (self.links.len() + 1) * COLUMNS.len());
         self.told[usize::from(row) * told..][..told].fill(0);
-        for slot in 0..self.topology.replicas {
+        for slot in 0..self.layout.topology().replicas {
             let other = ReplicaId::new(replica.group, slot);
             for column in COLUMNS {
                 let at = self.word_at(replica, other, column);
@@ -120,14 +120,15 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
 
     /// Finds one replica of these groups on each engine that runs one, `from` excepted.
     fn gather(&mut self, from: ReplicaId, groups: GroupSet) {
-        let Self { places, links, topology, audiences, gathered, .. } = self;
-        let audience = &mut audiences[usize::from(places[member(*topology, from)].row)];
+        let Self { places, links, layout, audiences, gathered, .. } = self;
+        let topology = layout.topology();
+        let audience = &mut audiences[usize::from(places[member(topology, from)].row)];
         audience.of = groups;
         audience.engines.clear();
         *gathered += 1;
         let mut here = false;
         for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
-            let heard = match places[member(*topology, to)].link {
+            let heard = match places[member(topology, to)].link {
                 None => to == from || std::mem::replace(&mut here, true),
                 Some(link) => {
                     let link = &mut links[usize::from(link)];
@@ -184,11 +185,12 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
         writer: ReplicaId,
         column: StatusColumn,
     ) -> usize {
-        let (members, replicas) = (members(self.topology), usize::from(self.topology.replicas));
+        let (members, replicas) =
+            (members(self.layout.topology()), usize::from(self.layout.topology().replicas));
         let (row, slot) = (usize::from(self.place(reader).row), usize::from(writer.slot));
         8 * match column {
-            StatusColumn::Accepted => member(self.topology, writer),
-            StatusColumn::Settled => members + member(self.topology, writer),
+            StatusColumn::Accepted => member(self.layout.topology(), writer),
+            StatusColumn::Settled => members + member(self.layout.topology(), writer),
             StatusColumn::Freed => 2 * (members + row * replicas) + slot,
             StatusColumn::Applied => 2 * (members + row * replicas) + replicas + slot,
         }

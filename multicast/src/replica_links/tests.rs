@@ -11,14 +11,15 @@ use crate::endpoint::RingSizes;
 
 #[test]
 fn a_word_means_what_it_was_told_as() {
-    let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 }).unwrap();
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
     let links =
-        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), &layout, 1, (1, 0)).unwrap();
     let mut found = BTreeSet::new();
     for (row, reader) in links.local.iter().enumerate() {
-        for writer in (0..4).flat_map(|group| topology.replicas_of(GroupId(group))) {
+        for writer in (0..4).flat_map(|group| layout.topology().replicas_of(GroupId(group))) {
             for column in COLUMNS {
                 let to = column.is_to_one().then_some(row);
                 if to.is_none() || writer.group == reader.group {
@@ -34,11 +35,12 @@ fn a_word_means_what_it_was_told_as() {
 
 #[test]
 fn each_engine_that_has_somebody_to_hear_is_told_once() {
-    let topology = Topology { nodes: 5, groups: 2, replicas: 3, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 5, groups: 2, replicas: 3, engines: 1 }).unwrap();
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
     let mut links =
-        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap();
+        ReplicaLinks::<_, Ramcast>::new(Endpoint::new(fabric, sizes), &layout, 1, (1, 0)).unwrap();
     let from = ReplicaId::new(GroupId(0), 1);
     let (own, both) = (GroupSet::single(from.group), GroupSet::first(2));
     #[rustfmt::skip]
@@ -51,7 +53,7 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
     for (to, nodes, because) in cases {
         links.tell_groups(from, to, StatusColumn::Accepted, 7);
         let engines = links.audiences[0].engines.iter();
-        let told: BTreeSet<_> = engines.clone().map(|to| topology.node_of(*to)).collect();
+        let told: BTreeSet<_> = engines.clone().map(|to| layout.node_of(*to)).collect();
         assert_eq!(told.len(), engines.len(), "{because}");
         assert!(told.into_iter().eq(nodes), "{because}");
         let here = to.contains(GroupId(1));
@@ -61,10 +63,11 @@ fn each_engine_that_has_somebody_to_hear_is_told_once() {
 
 /// The engine of node 1 of three, which runs g0.1, g1.0 and g2.2.
 fn of_three() -> ReplicaLinks<skein_fabric::sim::SimFabric, Ramcast> {
-    let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 }).unwrap();
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 4096 };
     let fabric = World::new(1, SimConfig::default()).join("n1e0");
-    ReplicaLinks::new(Endpoint::new(fabric, sizes), topology, 1, (1, 0)).unwrap()
+    ReplicaLinks::new(Endpoint::new(fabric, sizes), &layout, 1, (1, 0)).unwrap()
 }
 
 #[test]
@@ -109,10 +112,11 @@ fn no_more_is_kept_for_a_leader_without_room_than_a_ring_would_hold() {
 #[test]
 fn a_channel_that_is_over_is_not_taken_for_another_that_has_its_number() {
     let world = World::new(1, SimConfig::default());
-    let topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 }).unwrap();
     let sizes = RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
     let mut links =
-        ReplicaLinks::new(Endpoint::new(world.join("n1e0"), sizes), topology, 1, (1, 0)).unwrap();
+        ReplicaLinks::new(Endpoint::new(world.join("n1e0"), sizes), &layout, 1, (1, 0)).unwrap();
     let _there = world.join("n0e0");
     let peer = links.endpoint.fabric.dial("n0e0").unwrap();
     let (from, to) = (links.local[0], ReplicaId::new(GroupId(0), 0));

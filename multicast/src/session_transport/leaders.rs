@@ -102,7 +102,9 @@ impl<F: Fabric> SessionTransport<F> {
                 let leader = &mut self.leaders.of[group.index()];
                 leader.trusted = false;
                 let sent = (Some(leader.since) < at).then_some(leader.slot);
-                for to in self.topology.replicas_of(group).filter(|to| Some(to.slot) != sent) {
+                for to in
+                    self.layout.topology().replicas_of(group).filter(|to| Some(to.slot) != sent)
+                {
                     if let Some(channel) = self.route(session, to) {
                         self.write(session, sequence, channel);
                     }

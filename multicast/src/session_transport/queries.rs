@@ -119,11 +119,11 @@ impl<F: Fabric> SessionTransport<F> {
         of: Of,
         query: &[u8],
     ) -> QueryKey {
-        assert!(self.topology.all_groups().contains(group));
+        assert!(self.layout.topology().all_groups().contains(group));
         let slot = match of {
             Of::Leader | Of::LeaseHolder => self.leaders.slot(group),
             // Sessions start with different replicas.
-            Of::Anybody => (session.0 % u32::from(self.topology.replicas)) as u8,
+            Of::Anybody => (session.0 % u32::from(self.layout.topology().replicas)) as u8,
         };
         self.query_at(now, session, ReplicaId::new(group, slot), of, query)
     }
@@ -158,7 +158,7 @@ impl<F: Fabric> SessionTransport<F> {
 
     /// Sends a query to every replica of a group whose ring has room for all that was sent before.
     fn ask_all(&mut self, session: SessionKey, group: GroupId, query: &[u8]) {
-        for to in self.topology.replicas_of(group) {
+        for to in self.layout.topology().replicas_of(group) {
             if let Some(channel) = self.route(session, to)
                 && self.endpoint.get(channel).is_some_and(Channel::sent_all)
             {

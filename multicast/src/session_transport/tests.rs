@@ -6,6 +6,7 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 
 use super::leaders::SPREAD_AFTER;
 use super::*;
+use crate::config::Topology;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 /// Group 0's slots run on nodes 0, 1, 2, and group 1's on 1, 2, 0.
@@ -79,7 +80,8 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let world = World::new(1, SimConfig { tear_one_in: 0, ..SimConfig::default() });
-        let access = SessionTransport::new(world.join("client"), TOPOLOGY, Tuning::default());
+        let layout = Layout::propose(TOPOLOGY).unwrap();
+        let access = SessionTransport::new(world.join("client"), &layout, Tuning::default());
         let mut scene = Self { world, nodes: vec![None, None, None], access, replies: Vec::new() };
         (0..3).for_each(|node| scene.start(node));
         scene

@@ -146,7 +146,7 @@ impl Clients {
         let name = format!("c-{:016x}", self.joined);
         let Stage { scenario, world, rng, .. } = stage;
         let mut access =
-            SessionTransport::new(world.join(&name), scenario.topology, scenario.tuning);
+            SessionTransport::new(world.join(&name), &scenario.layout, scenario.tuning);
         let heir = !heirs.is_empty();
         let mut heirs = heirs.into_iter();
         let mut open = || {
@@ -292,14 +292,14 @@ impl Clients {
         if !session.reads.is_empty() {
             return false;
         }
-        let groups = u64::from(stage.scenario.topology.groups);
+        let groups = u64::from(stage.scenario.topology().groups);
         let group = GroupId(stage.rng.below(groups) as u16);
         let patience: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
         let query = patience.to_le_bytes();
         let (asked_at, now) = (stage.onlooker.history.asks(), access.fabric().now());
         // Some queries go to the last known leader, some to a replica that may still assume that it leads.
         let key = if stage.rng.one_in(2) {
-            let slot = stage.rng.below(u64::from(stage.scenario.topology.replicas)) as u8;
+            let slot = stage.rng.below(u64::from(stage.scenario.topology().replicas)) as u8;
             access.query_at(now, session.key, ReplicaId::new(group, slot), of, &query)
         } else {
             access.query(now, session.key, group, of, &query)
@@ -448,7 +448,7 @@ impl Clients {
 }
 
 fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
-    let groups = u64::from(scenario.topology.groups);
+    let groups = u64::from(scenario.topology().groups);
     let mut destinations = GroupSet::single(GroupId(rng.below(groups) as u16));
     if rng.below(100) < scenario.shared_percent {
         for _ in 0..rng.below(groups) {

@@ -297,7 +297,7 @@ pub(super) fn draw(scenario: &Scenario, mix: Mix, count: u64, rng: &mut Rng) -> 
 }
 
 fn draw_one(scenario: &Scenario, mix: Mix, rng: &mut Rng) -> Fault {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let suspected_after = scenario.suspected_after();
     let mut at = rng.below(mix.total());
     let mut is = |weight: u64| {

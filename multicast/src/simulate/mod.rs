@@ -235,9 +235,9 @@ impl fmt::Display for Failure {
         for line in &self.trace {
             writeln!(f, "{line}")?;
         }
-        let Scenario { seed, profile, topology, clients, messages, .. } = &self.scenario;
+        let Scenario { seed, profile, layout, clients, messages, .. } = &self.scenario;
         writeln!(f, "seed {seed} of the profile {profile} breaks {}", self.violation)?;
-        writeln!(f, "  {topology:?}")?;
+        writeln!(f, "  {:?}: {layout}", layout.topology())?;
         writeln!(f, "  {} clients, {} sessions each, {messages} messages", clients.0, clients.1)?;
         for fault in &self.scenario.faults {
             writeln!(f, "  {fault}")?;

@@ -22,9 +22,10 @@ use super::machine::Machine;
 use super::rules::{check_counted, check_memory, check_reach, check_unread};
 use super::world::Stage;
 use crate::application::Application;
-use crate::config::{Topology, endpoint_name};
+use crate::config::endpoint_name;
 use crate::engine::Engine;
 use crate::introductions::Purpose;
+use crate::layout::Layout;
 use crate::operate::{Command, CommandError, Identity};
 use crate::replica::Replica;
 use crate::roster::{Roster, Seen};
@@ -51,7 +52,7 @@ const LOOKED_AT: u32 = 8;
 
 /// All nodes of a run.
 pub(super) struct Nodes<O: Driven> {
-    topology: Topology,
+    layout: Layout,
     pub(super) processes: Vec<Process<O>>,
     /// Number of earlier starts of each node.
     incarnations: Vec<u32>,
@@ -75,7 +76,7 @@ impl<O: Driven> Process<O> {
     /// An engine of this process, in that incarnation.
     fn run(
         &mut self,
-        topology: Topology,
+        layout: &Layout,
         incarnation: u32,
         roster: &Arc<Roster>,
         stage: &mut Stage<O>,
@@ -85,7 +86,7 @@ impl<O: Driven> Process<O> {
         let seed = stage.scenario.seed;
         let machine = move |id: ReplicaId| Machine::new(id.group, seed);
         self.waiter = Waiter::new(Waiting::Park);
-        Engine::with_roster(fabric, topology, tuning, me, Arc::clone(roster), machine)
+        Engine::with_roster(fabric, layout, tuning, me, Arc::clone(roster), machine)
             .expect("simulated memory does not run out")
     }
 
@@ -108,10 +109,11 @@ impl<O: Driven> Process<O> {
 
 impl<O: Driven> Nodes<O> {
     pub(super) fn new(stage: &mut Stage<O>) -> Result<Self, Violation> {
-        let topology = stage.scenario.topology;
+        let layout = stage.scenario.layout.clone();
+        let topology = layout.topology();
         let ids = (0..topology.nodes)
             .flat_map(|node| (0..topology.engines).map(move |engine| (node, engine)))
-            .filter(|(node, engine)| !topology.replicas_on(*node, *engine).is_empty());
+            .filter(|(node, engine)| !layout.replicas_on(*node, *engine).is_empty());
         let process = |(node, number)| Process {
             name: endpoint_name(node, number),
             node,
@@ -129,17 +131,8 @@ impl<O: Driven> Nodes<O> {
         let reaped = Vec::new();
         let (started, recreated) = (0, false);
         let floors = BTreeMap::new();
-        let mut nodes = Self {
-            topology,
-            processes,
-            incarnations,
-            ran,
-            started,
-            past,
-            reaped,
-            recreated,
-            floors,
-        };
+        let mut nodes =
+            Self { layout, processes, incarnations, ran, started, past, reaped, recreated, floors };
         for node in 0..topology.nodes {
             nodes.start(node, stage)?;
         }
@@ -151,12 +144,12 @@ impl<O: Driven> Nodes<O> {
         let incarnation = self.incarnations[usize::from(node)];
         self.ran[usize::from(node)] = incarnation;
         let roster = self.draw_roster(node, incarnation);
-        let Self { topology, processes, .. } = self;
+        let Self { layout, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
             if process.engine.is_some() {
                 continue;
             }
-            let mut engine = process.run(*topology, incarnation, &roster, stage);
+            let mut engine = process.run(layout, incarnation, &roster, stage);
             engine.look_on();
             for replica in engine.inside().0 {
                 stage.onlooker.begins(replica.id)?;
@@ -193,9 +186,9 @@ impl<O: Driven> Nodes<O> {
             return false;
         }
         let roster = self.draw_roster(node, incarnation);
-        let Self { topology, processes, .. } = self;
+        let Self { layout, processes, .. } = self;
         for process in processes.iter_mut().filter(|process| process.node == node) {
-            process.impostor = Some(process.run(*topology, incarnation, &roster, stage));
+            process.impostor = Some(process.run(layout, incarnation, &roster, stage));
         }
         true
     }
@@ -241,11 +234,11 @@ impl<O: Driven> Nodes<O> {
     /// replica's memory is lost until its group has admitted its next incarnation.
     pub(super) fn may_crash(&self, node: u16) -> bool {
         let counts = |id: ReplicaId| self.counts(id, Some(node));
-        let tolerated = usize::from(self.topology.replicas) / 2;
-        self.topology.all_groups().iter().all(|group| {
-            let members = || self.topology.replicas_of(group);
-            let lost = members().filter(|id| !counts(*id) || self.topology.node_of(*id) == node);
-            members().all(|id| self.topology.node_of(id) != node) || lost.count() <= tolerated
+        let tolerated = usize::from(self.layout.topology().replicas) / 2;
+        self.layout.topology().all_groups().iter().all(|group| {
+            let members = || self.layout.topology().replicas_of(group);
+            let lost = members().filter(|id| !counts(*id) || self.layout.node_of(*id) == node);
+            members().all(|id| self.layout.node_of(id) != node) || lost.count() <= tolerated
         })
     }
 
@@ -264,7 +257,7 @@ impl<O: Driven> Nodes<O> {
             Role::Blank => !has_state && it.takes_state(),
             _ => has_state,
         });
-        learner.map(|it| self.topology.node_of(it.id))
+        learner.map(|it| self.layout.node_of(it.id))
     }
 
     /// Returns whether a replica's memory counts in its group if the node `without` is left out. A replica
@@ -272,7 +265,7 @@ impl<O: Driven> Nodes<O> {
     /// one says so when it stands for election.
     fn counts(&self, id: ReplicaId, without: Option<u16>) -> bool {
         let of_group =
-            self.members(id.group).filter(|id| Some(self.topology.node_of(*id)) != without);
+            self.members(id.group).filter(|id| Some(self.layout.node_of(*id)) != without);
         let mut known =
             of_group.filter_map(|id| self.find(id)).filter(|it| !it.core.log().is_silent());
         self.find(id).is_some_and(|it| {
@@ -287,17 +280,17 @@ impl<O: Driven> Nodes<O> {
 
     /// All groups.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + use<O> {
-        self.topology.all_groups().iter()
+        self.layout.topology().all_groups().iter()
     }
 
     /// The replicas of a group.
     pub(super) fn members(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<O> {
-        self.topology.replicas_of(group)
+        self.layout.topology().replicas_of(group)
     }
 
     /// Number of replicas in a quorum.
     pub(super) fn quorum(&self) -> usize {
-        self.topology.quorum()
+        self.layout.topology().quorum()
     }
 
     /// Returns whether a group has a leader; and, in scenarios that hit many groups at once, whether no group
@@ -316,13 +309,13 @@ impl<O: Driven> Nodes<O> {
     /// The nodes of so many replicas of a group, its leader's first.
     pub(super) fn nodes_of(&self, group: u16, replicas: u8) -> Vec<u16> {
         let first = self.leader(group).map_or(0, |leader| leader.slot);
-        let slots = (0..replicas).map(|step| (first + step) % self.topology.replicas);
-        slots.map(|slot| self.topology.node_of(ReplicaId::new(GroupId(group), slot))).collect()
+        let slots = (0..replicas).map(|step| (first + step) % self.layout.topology().replicas);
+        slots.map(|slot| self.layout.node_of(ReplicaId::new(GroupId(group), slot))).collect()
     }
 
     /// Returns whether the process of a replica is alive and not suspended.
     pub(super) fn runs(&self, id: ReplicaId) -> bool {
-        let node = self.topology.node_of(id);
+        let node = self.layout.node_of(id);
         let mut of_node = self.processes.iter().filter(|process| process.node == node);
         of_node.all(|process| process.engine.is_some() && !process.stands_still)
     }
@@ -383,18 +376,18 @@ impl<O: Driven> Nodes<O> {
             Target::Node(node) => node,
             Target::Leader(group) => {
                 let first = ReplicaId::new(GroupId(group), 0);
-                self.topology.node_of(self.leader(group).unwrap_or(first))
+                self.layout.node_of(self.leader(group).unwrap_or(first))
             }
             Target::NewLeader { group, .. } => {
                 let first = ReplicaId::new(GroupId(group), 0);
-                self.topology.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
+                self.layout.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
             }
         }
     }
 
     /// The leader of a group, with its first entry committed.
     pub(super) fn leader(&self, group: u16) -> Option<ReplicaId> {
-        let members = self.topology.replicas_of(GroupId(group));
+        let members = self.layout.topology().replicas_of(GroupId(group));
         let leading =
             members.filter_map(|id| self.find(id)).filter(|r| r.core.log().won().is_some());
         leading.max_by_key(|replica| replica.core.log().ballot()).map(|replica| replica.id)
@@ -402,7 +395,7 @@ impl<O: Driven> Nodes<O> {
 
     /// The new leader of a group, which has not committed its first entry, and its ballot.
     pub(super) fn new_leader(&self, group: u16) -> Option<(ReplicaId, Ballot)> {
-        let members = self.topology.replicas_of(GroupId(group));
+        let members = self.layout.topology().replicas_of(GroupId(group));
         let leading = members.filter_map(|id| self.find(id)).filter(|it| it.core.log().leads());
         let new = leading.filter(|it| it.core.log().won().is_none());
         new.map(|it| (it.id, it.core.log().ballot())).max_by_key(|(_, ballot)| *ballot)
@@ -584,7 +577,11 @@ impl<O: Driven> Nodes<O> {
                 if replica.application.under_way() > 0 {
                     return Some(format!("the machine of {id} waits for results"));
                 }
-                let most = self.topology.replicas_of(id.group).filter_map(|other| self.find(other));
+                let most = self
+                    .layout
+                    .topology()
+                    .replicas_of(id.group)
+                    .filter_map(|other| self.find(other));
                 let most = most.map(|other| other.core.delivered()).max().unwrap_or(0);
                 if core.delivered() < most {
                     let delivered = core.delivered();
@@ -618,7 +615,7 @@ impl<O: Driven> Nodes<O> {
         let replicas = || self.engines().flat_map(|engine| engine.inside().0);
         for leader in replicas().filter(|replica| replica.core.log().leads()) {
             let followers =
-                self.topology.replicas_of(leader.id.group).filter(|id| *id != leader.id);
+                self.layout.topology().replicas_of(leader.id.group).filter(|id| *id != leader.id);
             followers.filter_map(|id| self.find(id)).try_for_each(|it| check_unread(leader, it))?;
         }
         self.engines().map(SimEngine::<O>::inside).try_for_each(|(replicas, endpoint)| {

@@ -171,7 +171,7 @@ mod tests {
             assert!((1..Profile::ALL.len()).contains(&can().count()), "{ordering}");
             for profile in can() {
                 let mut drawn = (0..50).map(|seed| Scenario::draw(seed, profile));
-                let found = drawn.find(|it| it.topology.groups != 1);
+                let found = drawn.find(|it| it.topology().groups != 1);
                 assert!(found.is_none(), "{ordering}: {found:?}");
             }
         }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn each_ordering_runs_its_own_protocol() {
         let mut drawn = (0..).map(|seed| Scenario::draw(seed, Profile::ALL[0]));
-        let scenario = drawn.find(|it| it.topology.groups == 1).expect("a seed of one group");
+        let scenario = drawn.find(|it| it.topology().groups == 1).expect("a seed of one group");
         let runs = Ordering::ALL.map(|ordering| {
             let report = run_scenario(&Scenario { ordering, ..scenario.clone() }, false).unwrap();
             report.fingerprint

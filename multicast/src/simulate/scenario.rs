@@ -10,6 +10,7 @@ use super::ordering::Ordering;
 use super::profile::Profile;
 use super::{schedules, surroundings};
 use crate::config::{Topology, Tuning};
+use crate::layout::Layout;
 use crate::session_transport::Of;
 
 /// The difference between clocks where it matters, in hundredths: more than that of real clocks, so that effects show.
@@ -24,7 +25,8 @@ pub struct Scenario {
     /// Name of the profile that it was drawn for.
     pub profile: &'static str,
     pub ordering: Ordering,
-    pub topology: Topology,
+    /// Nodes, groups, replicas, engines, and which replica lives where.
+    pub layout: Layout,
     /// Sizes: as small as possible, so that everything is lapped.
     pub tuning: Tuning,
     /// Client processes, and sessions in each.
@@ -125,7 +127,7 @@ impl Scenario {
             reduction: Reduction::default(),
             profile: profile.name,
             ordering: profile.ordering,
-            topology,
+            layout: Layout::propose(topology).expect("sizes that can be"),
             tuning,
             clients,
             messages,
@@ -208,8 +210,9 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x1057_a9a1);
         let several = profile.ordering.orders_several_groups();
         if profile.loses && several && replicas > 1 && rng.one_in(3) {
-            scenario.topology.nodes = 2 * u16::from(replicas);
-            scenario.topology.groups = scenario.topology.groups.max(u16::from(replicas) + 1);
+            let (topology, replicas) = (scenario.topology(), u16::from(replicas));
+            let groups = topology.groups.max(replicas + 1);
+            scenario.resize(Topology { nodes: 2 * replicas, groups, ..topology });
             let again = schedules::group_is_lost_again(&mut scenario, &mut rng);
             scenario.faults.extend(again);
             scenario.faults.sort_by_key(|fault| fault.after);
@@ -249,6 +252,16 @@ impl Scenario {
             scenario.faults.sort_by_key(|fault| fault.after);
         }
         scenario
+    }
+
+    /// The sizes of the cluster.
+    pub const fn topology(&self) -> Topology {
+        self.layout.topology()
+    }
+
+    /// Has a cluster of other sizes, with the layout that is proposed for them.
+    pub(super) fn resize(&mut self, topology: Topology) {
+        self.layout = Layout::propose(topology).expect("sizes that can be");
     }
 
     /// Time without a heartbeat after which a process is suspected.

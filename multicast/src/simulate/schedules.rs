@@ -7,13 +7,14 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
+use crate::config::Topology;
 
 /// Time within which a session is ended that has not come back, and that no replica has seen.
 const RETURN_MAX: Duration = Duration::from_secs(6);
 
 /// A leader dies, or is suspended until it has a successor, while there is load.
 pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
-    let node = Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16);
+    let node = Target::Leader(rng.below(u64::from(scenario.topology().groups)) as u16);
     let long = 4 * scenario.suspected_after();
     let kind = match rng.below(3) {
         0 => Kind::Pause { node, lasts: long + some_of(rng, long), flaps: rng.one_in(3) },
@@ -26,7 +27,7 @@ pub(super) fn leader_falls(scenario: &Scenario, rng: &mut Rng) -> Fault {
 /// Successive new leaders of a group die, are suspended or are cut off before their first entry is committed,
 /// so that as many logs differ.
 pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let group = rng.below(u64::from(scenario.topology.groups)) as u16;
+    let group = rng.below(u64::from(scenario.topology().groups)) as u16;
     let node = Target::NewLeader { group, steps: 0 };
     let silence = scenario.suspected_after();
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
@@ -56,14 +57,14 @@ pub(super) fn new_leaders_fall(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
 /// about as long as the next one needs. So the group's logs diverge, each with an end of its own, and the
 /// replicas that were cut off are soon back to vote, and to lead again.
 pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let group = rng.below(u64::from(topology.groups)) as u16;
     let silence = scenario.suspected_after();
     let after = rng.between(scenario.messages / 8, scenario.messages / 2);
     let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
     let lasts = silence + some_of(rng, 2 * silence);
     let node = Target::Leader(group);
-    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let member = |slot| Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot)));
     let mut faults = Vec::new();
     if rng.one_in(2) {
         faults.push(fault(Kind::Isolate { node, outbound: true, inbound: false, lasts }));
@@ -95,7 +96,7 @@ pub(super) fn logs_fork(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 /// Clocks run at other rates, as far off as they may be. Successive leaders are cut off from other nodes for
 /// long, but not from clients, which continue to read from them.
 pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let most = 10 * u64::from(scenario.tuning.clock_skew_percent);
     let mut faults = Vec::new();
     for node in (0..topology.nodes).map(Target::Node) {
@@ -121,7 +122,7 @@ pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fau
 
 /// As many nodes as every group tolerates die or are cut off, and do not come back while there is load.
 pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let most = u64::from(topology.replicas / 2);
     let (first, count) = (rng.below(u64::from(topology.nodes)), rng.between(1, most));
     let nodes = (0..count).map(|i| Target::Node(((first + i) % u64::from(topology.nodes)) as u16));
@@ -140,9 +141,9 @@ pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault>
 /// session has to come back. Their sessions are alive all the same, as the other replicas of the group can
 /// see.
 pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let group = GroupId(rng.below(u64::from(topology.groups)) as u16);
-    let node = Target::Node(topology.node_of(ReplicaId::new(group, 0)));
+    let node = Target::Node(layout.node_of(ReplicaId::new(group, 0)));
     let after = rng.between(scenario.messages / 8, scenario.messages);
     let lasts = RETURN_MAX + some_of(rng, Duration::from_secs(2));
     let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
@@ -153,7 +154,7 @@ pub(super) fn clients_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fau
 /// Replicas lose their memory, receive the state of others while much of it is pending, and lead as soon as
 /// they are admitted. Whatever the state lacks, no replica has.
 pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let groups = u64::from(topology.groups);
     let silence = scenario.suspected_after();
     let mut faults = Vec::new();
@@ -162,7 +163,7 @@ pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
         let slot = rng.below(u64::from(topology.replicas)) as u8;
         let after = rng.below(scenario.messages);
         let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
-        let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+        let node = Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot)));
         fault(Duration::ZERO, Kind::Crash { node, back_after: some_of(rng, silence) });
         fault(Duration::ZERO, Kind::Promote { group });
         if rng.one_in(2) {
@@ -181,12 +182,12 @@ pub(super) fn learners_lead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 /// Other groups change their leaders, which no longer report those messages. Its own leader dies with
 /// everything that it had to report. Then the replica leads, and is asked for a state.
 pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let silence = scenario.suspected_after();
     let group = rng.below(u64::from(topology.groups)) as u16;
     let slots = u64::from(topology.replicas);
     let slot = rng.below(slots) as u8;
-    let node = Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let node = Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot)));
     let lasts = silence + some_of(rng, 2 * silence);
     let after = rng.between(scenario.messages / 8, scenario.messages);
     let fault = |delay, kind| Fault { after, delay, kind };
@@ -209,10 +210,10 @@ pub(super) fn left_behind_leads(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault
 /// learner for the rest of the load. If the group tolerates two failures, another replica dies then, which
 /// must be served all the same.
 pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let group = rng.below(u64::from(topology.groups)) as u16;
     let slot = rng.below(u64::from(topology.replicas)) as u8;
-    let member = |slot| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot)));
+    let member = |slot| Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot)));
     let silence = scenario.suspected_after();
     let after = rng.below(scenario.messages / 4);
     let fault = |delay, kind| Fault { after, delay, kind };
@@ -237,37 +238,36 @@ pub(super) fn learner_stalls(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 /// are no quorum.
 pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     let replicas = if rng.one_in(3) { 5 } else { 3 };
-    scenario.topology.replicas = replicas as u8;
-    (scenario.topology.groups, scenario.topology.engines) = (2, 1);
-    scenario.topology.nodes = replicas + 1;
+    let nodes = replicas + 1;
+    scenario.resize(Topology { nodes, groups: 2, replicas: replicas as u8, engines: 1 });
     scenario.shared_percent = 100;
     // No replica is to be suspected because it is merely late: the follower receives from the leader alone.
     scenario.tuning.heartbeats_missed_max = 16;
     scenario.rough = false;
     let fault = |kind| Fault { after: 0, delay: Duration::from_millis(20), kind };
-    let (leader, follower) = (1, Target::Node(0));
+    let member = |slot| scenario.layout.node_of(ReplicaId::new(GroupId(0), slot));
+    let (leader, follower) = (member(1), member(0));
     let cut = |from| {
         fault(Kind::Cut {
             from: Target::Node(from),
-            to: follower,
+            to: Target::Node(follower),
             both_ways: false,
             lasts: FOR_EVER,
         })
     };
     let leads = fault(Kind::Transfer { group: 0, slot: 1 });
-    let others = (0..scenario.topology.nodes).filter(|node| *node != 0 && *node != leader);
+    let others = (0..nodes).filter(|node| *node != follower && *node != leader);
     [leads].into_iter().chain(others.map(cut)).collect()
 }
 
 /// Repeatedly, nothing passes between clients and a group's leader, which receives messages, nearly all of
 /// them large, from other groups' leaders alone; and one of its followers is suspended meanwhile.
 pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
-    (scenario.topology.replicas, scenario.topology.nodes) = (3, 3);
-    scenario.topology.groups = 2 + rng.below(2) as u16;
-    scenario.topology.engines = 1;
+    let groups = 2 + rng.below(2) as u16;
+    scenario.resize(Topology { nodes: 3, groups, replicas: 3, engines: 1 });
     (scenario.shared_percent, scenario.large_one_in) = (100, 1);
     let silence = scenario.suspected_after();
-    let member = |slot| Target::Node(scenario.topology.node_of(ReplicaId::new(GroupId(0), slot)));
+    let member = |slot| Target::Node(scenario.layout.node_of(ReplicaId::new(GroupId(0), slot)));
     let (leader, follower) = (member(0), member(1 + rng.below(2) as u8));
     let mut faults = Vec::new();
     for _ in 0..rng.between(3, 8) {
@@ -283,7 +283,7 @@ pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> V
 
 /// More memories of a group are lost than it tolerates, while there is load.
 pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let group = rng.below(u64::from(topology.groups)) as u16;
     let quorum = topology.quorum() as u64;
     let replicas = rng.between(quorum, u64::from(topology.replicas)) as u8;
@@ -295,7 +295,7 @@ pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
 
 /// The same group loses all its memories, twice more, while others keep theirs where they can.
 pub(super) fn group_is_lost_again(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let (group, replicas) = (0, scenario.topology.replicas);
+    let (group, replicas) = (0, scenario.topology().replicas);
     let mut after = 0;
     for fault in &mut scenario.faults {
         if let Kind::Loss { group: lost, replicas: of, .. } = &mut fault.kind {

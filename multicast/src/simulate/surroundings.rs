@@ -8,6 +8,7 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
+use crate::config::Topology;
 
 /// What a profile makes difficult, besides its mix of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,11 @@ const ATTEMPTS: u32 = 1 << 24;
 pub(super) fn draw(what: Surroundings, scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     match what {
         Surroundings::Uneven => {
-            let replicas = u64::from(scenario.topology.replicas);
-            scenario.topology.nodes = rng.between(replicas, 2 * replicas) as u16;
-            scenario.topology.groups = rng.between(2, 2 * replicas) as u16;
+            let topology = scenario.topology();
+            let replicas = u64::from(topology.replicas);
+            let nodes = rng.between(replicas, 2 * replicas) as u16;
+            let groups = rng.between(2, 2 * replicas) as u16;
+            scenario.resize(Topology { nodes, groups, ..topology });
             // Nodes that host no replica, and those that host most, are hit too.
             (0..rng.below(3)).map(|_| crash(scenario, rng)).collect()
         }
@@ -58,11 +61,11 @@ fn at(scenario: &Scenario, rng: &mut Rng, kind: Kind) -> Fault {
 }
 
 fn node(scenario: &Scenario, rng: &mut Rng) -> Target {
-    Target::Node(rng.below(u64::from(scenario.topology.nodes)) as u16)
+    Target::Node(rng.below(u64::from(scenario.topology().nodes)) as u16)
 }
 
 fn leader(scenario: &Scenario, rng: &mut Rng) -> Target {
-    Target::Leader(rng.below(u64::from(scenario.topology.groups)) as u16)
+    Target::Leader(rng.below(u64::from(scenario.topology().groups)) as u16)
 }
 
 fn either(scenario: &Scenario, rng: &mut Rng) -> Target {
@@ -78,7 +81,7 @@ fn crash(scenario: &Scenario, rng: &mut Rng) -> Fault {
 /// The clocks of as many nodes as every group tolerates stand still, some for the rest of the load; any clock
 /// may go forward, by a moment or by an hour.
 fn clocks(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let silence = scenario.suspected_after();
     let first = rng.below(u64::from(topology.nodes)) as u16;
     let few = u64::from(topology.replicas / 2);
@@ -116,8 +119,8 @@ fn scarce(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
                     1 => Kind::Flap { one: first, other },
                     2 => Kind::Flap { one, other },
                     _ => Kind::Transfer {
-                        group: rng.below(u64::from(scenario.topology.groups)) as u16,
-                        slot: rng.below(u64::from(scenario.topology.replicas)) as u8,
+                        group: rng.below(u64::from(scenario.topology().groups)) as u16,
+                        slot: rng.below(u64::from(scenario.topology().replicas)) as u8,
                     },
                 },
             );
@@ -161,13 +164,13 @@ fn stops(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 /// receives nothing from the leader meanwhile, and asks for votes. So when the first resumes, both the leader's
 /// request for a lease and the other's request for a vote await it.
 fn follower_stops_before_it_promises(scenario: &Scenario, rng: &mut Rng) -> [Fault; 2] {
-    let topology = scenario.topology;
+    let (layout, topology) = (&scenario.layout, scenario.topology());
     let group = rng.below(u64::from(topology.groups)) as u16;
     let slots = u64::from(topology.replicas);
     let first = rng.below(slots);
     let other = (first + 1 + rng.below((slots - 1).max(1))) % slots;
     let member =
-        |slot: u64| Target::Node(topology.node_of(ReplicaId::new(GroupId(group), slot as u8)));
+        |slot: u64| Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot as u8)));
     let silence = scenario.suspected_after();
     let lasts = silence + some_of(rng, 2 * silence);
     let cut = Kind::Cut {
@@ -194,7 +197,7 @@ fn stop(scenario: &Scenario, rng: &mut Rng) -> Fault {
 /// Replicas receive ballots after thousands of elections: sometimes after so many that the same tag comes
 /// again. In some groups there were so many that few ballots are left.
 fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let old = rng.one_in(4);
     let mut one = |old: bool| {
         let group = rng.below(u64::from(topology.groups)) as u16;
@@ -213,7 +216,7 @@ fn aged(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
 fn remains(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
     scenario.memory_outlives = some_of(rng, 4 * silence);
-    let topology = scenario.topology;
+    let topology = scenario.topology();
     let mut faults = Vec::new();
     for _ in 0..rng.between(1, 3) {
         let group = rng.below(u64::from(topology.groups)) as u16;

@@ -85,7 +85,6 @@ pub(super) struct Simulation<O: Driven> {
 
 impl<O: Driven> Simulation<O> {
     pub(super) fn new(scenario: Scenario, trace: bool) -> Result<Self, Violation> {
-        scenario.topology.check().expect("a scenario that can be");
         scenario.tuning.check().expect("sizes that can be");
         let schedule = scenario.reduction.schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let world = World::new(scenario.seed ^ schedule, scenario.world());

@@ -10,6 +10,7 @@ use skein_fabric::shm::Host;
 use skein_multicast::application::{Answer, Application};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
@@ -49,7 +50,8 @@ impl<A: Application + 'static> Harness<A> {
         sessions: usize,
         application: fn(ReplicaId) -> A,
     ) -> Self {
-        let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
+        let layout =
+            Layout::propose(Topology { nodes: 3, groups, replicas: 3, engines: 1 }).unwrap();
         // A small log is soon full, and everything that is kept for it has its final size then.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let host = Host::anonymous();
@@ -57,16 +59,16 @@ impl<A: Application + 'static> Harness<A> {
         let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
-            Engine::new(fabric, topology, tuning, Identity::first(node, 0), application).unwrap()
+            Engine::new(fabric, &layout, tuning, Identity::first(node, 0), application).unwrap()
         };
-        let mut engines: Vec<_> = (0..topology.nodes).map(engine).collect();
+        let mut engines: Vec<_> = (0..layout.topology().nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
             clock.pass(Duration::from_millis(tuning.heartbeat_ms));
             for engine in &mut engines {
                 engine.turn();
             }
         }
-        let mut access = SessionTransport::new(join("sessions"), topology, tuning);
+        let mut access = SessionTransport::new(join("sessions"), &layout, tuning);
         // Names look random, and are the same in each run.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
@@ -78,7 +80,7 @@ impl<A: Application + 'static> Harness<A> {
             unanswered: vec![vec![GroupSet::EMPTY; tuning.window]; sessions.len()],
             sessions,
             answered: Vec::new(),
-            destinations: vec![topology.all_groups()],
+            destinations: vec![layout.topology().all_groups()],
             window: tuning.window,
         }
     }

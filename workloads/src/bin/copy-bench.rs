@@ -11,6 +11,7 @@ use skein_kvstore::plan::Plan;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::application::{Application, Delivery, Outbox};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 const RECORDS: u64 = 1_000_000;
@@ -149,8 +150,9 @@ impl Driver {
 }
 
 fn empty(slots: &SlotMap, limits: Limits) -> Machine {
-    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
-    Machine::new(ReplicaId::new(GroupId(0), 0), &topology, slots.clone(), limits)
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
+    Machine::new(ReplicaId::new(GroupId(0), 0), &layout, slots.clone(), limits)
 }
 
 fn main() {

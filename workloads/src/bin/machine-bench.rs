@@ -11,6 +11,7 @@ use skein_kvstore::plan::Plan;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::application::{Application, Delivery, Outbox};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 const RECORDS: u64 = 100_000;
@@ -91,8 +92,9 @@ fn main() {
     let slots = SlotMap::even(1);
     let limits = Limits { memory_bytes_max: 4 << 30, ..Limits::default() };
     let id = ReplicaId::new(GroupId(0), 0);
-    let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
-    let machine = Machine::new(id, &topology, slots.clone(), limits);
+    let layout =
+        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
+    let machine = Machine::new(id, &layout, slots.clone(), limits);
     let mut driver = Driver { machine, slots, sequence: 0, out: Discard(0) };
     driver.deliver(Plan::open(&driver.slots.clone()).request());
     for record in 0..RECORDS {

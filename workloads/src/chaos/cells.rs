@@ -13,6 +13,7 @@ use skein_client::{Test, Transaction, Waiting};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::GroupId;
 
 use super::interactive::{Asked, Interactive, Open};
@@ -93,12 +94,14 @@ impl Cells {
             tags.find(|tag| slots.owner(tag.as_bytes()) == GroupId(group))
                 .expect("every group owns its share of hash slots")
         };
+        let topology = Topology { nodes: 1, groups, replicas: 1, engines: 1 };
+        let layout = Layout::propose(topology).expect("a cluster has 1 to 64 groups");
         Self {
             prefix: format!("chaos/{run}/cell/"),
             tags: (0..groups).map(tag).collect(),
             slots: slots.clone(),
             shape: Shape {
-                topology: Topology { nodes: 1, groups, replicas: 1, engines: 1 },
+                layout,
                 tuning: Tuning::default(),
                 slots: slots.clone(),
                 limits: Limits::default(),

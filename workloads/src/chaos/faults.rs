@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use skein_checker::history::{Fault as Noted, Record, Recorder, Scribe, now};
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::Action;
 use skein_node::nodes::SignalError;
@@ -35,7 +35,7 @@ pub(super) struct Chaos<'a> {
     pub(super) clients: Clients<'a>,
     pub(super) recorder: &'a Recorder,
     pub(super) scribe: Scribe,
-    pub(super) topology: Topology,
+    pub(super) layout: Layout,
     pub(super) stop_max: Duration,
     pub(super) done: Vec<Injected>,
     /// The nodes' hosts, if partitions are possible.
@@ -72,7 +72,7 @@ impl<'a> Chaos<'a> {
         schedule: Schedule,
         clients: Clients<'a>,
         recorder: &'a Recorder,
-        topology: Topology,
+        layout: Layout,
         stop_max: Duration,
     ) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl<'a> Chaos<'a> {
             clients,
             scribe: recorder.scribe(),
             recorder,
-            topology,
+            layout,
             stop_max,
             done: Vec::new(),
             hosts: None,
@@ -142,7 +142,7 @@ impl<'a> Chaos<'a> {
     fn one_more(&mut self) -> bool {
         let seen = self.patient.look();
         let away: BTreeSet<u16> = self.away.keys().copied().collect();
-        let view = seen.view(self.topology, &away);
+        let view = seen.view(self.layout.topology(), &away);
         let Some(fault) = self.schedule.next(&view, self.stop_max) else { return false };
         let done = match fault {
             Fault::Kill(nodes) => self.signal_nodes("kill", Signal::KILL, &nodes, &seen, None),
@@ -231,7 +231,7 @@ impl<'a> Chaos<'a> {
     /// The replica returns as a learner. Until then its node counts as away.
     fn evict(&mut self, node: u16, group: GroupId, seen: &Seen) {
         let Some(leader) = seen.leader_of(group) else { return };
-        let slot = self.topology.replicas_of(group).find(|id| self.topology.node_of(*id) == node);
+        let slot = self.layout.replica_on(node, group);
         let slot = slot.expect("the schedule knows who has a replica of what").slot;
         let t = now();
         self.patient.tell(leader, Action::Evict { group: group.0, slot });

@@ -371,16 +371,16 @@ impl<'a> Run<'a> {
         observer: &mut dyn Observer,
     ) -> (Vec<Injected>, u64, Vec<String>) {
         let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
-        let topology = self.running.config.topology;
-        let patient = Patient::new(self.directory.clone(), topology);
+        let layout = self.running.config.layout();
+        let patient = Patient::new(self.directory.clone(), layout.topology());
         let tuning = self.running.config.tuning;
         let silence =
             Duration::from_millis(tuning.heartbeat_ms * u64::from(tuning.heartbeats_missed_max));
-        let schedule = Schedule::new(topology, kinds.clone(), *target, silence, *seed);
+        let schedule = Schedule::new(layout.clone(), kinds.clone(), *target, silence, *seed);
         let dir = self.directory.path();
         let task = Task { run: self.records.run.clone(), began, seed: *seed, writer: WRITER };
         let clients = Clients::new(dir, self.program.client, task);
-        let mut chaos = Chaos::new(patient, schedule, clients, recorder, topology, *stop_max);
+        let mut chaos = Chaos::new(patient, schedule, clients, recorder, layout, *stop_max);
         chaos.hosts = self.hosts;
         let clock = Instant::now();
         observer.begin_faults();

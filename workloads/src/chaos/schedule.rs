@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::GroupId;
 
 /// Kinds of faults.
@@ -140,7 +140,7 @@ pub struct View {
 /// Draws faults.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    topology: Topology,
+    layout: Layout,
     kinds: Vec<Kind>,
     target: Target,
     /// Timeout after which a silent node is suspected.
@@ -165,10 +165,10 @@ const MOMENT_MIN: Duration = Duration::from_micros(200);
 const GAP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
 impl Schedule {
-    /// Faults of these `kinds`, at least one, for a cluster of this shape, whose nodes suspect a
-    /// node that is silent for `silence`.
+    /// Faults of these `kinds`, at least one, for a cluster of this layout, whose nodes suspect who is
+    /// silent for `silence`.
     pub fn new(
-        topology: Topology,
+        layout: Layout,
         kinds: Vec<Kind>,
         target: Target,
         silence: Duration,
@@ -176,7 +176,7 @@ impl Schedule {
     ) -> Self {
         assert!(!kinds.is_empty(), "without faults there is nothing to draw");
         let random = SmallRng::seed_from_u64(seed ^ 0x000c_4a05);
-        Self { topology, kinds, target, silence, random, drawn: None }
+        Self { layout, kinds, target, silence, random, drawn: None }
     }
 
     /// The time until the next fault.
@@ -216,8 +216,9 @@ impl Schedule {
             }
             Kind::Partition => {
                 let node = self.one(view)?;
-                let other = (node + self.random.random_range(1..self.topology.nodes.max(2)))
-                    % self.topology.nodes.max(1);
+                let other = (node
+                    + self.random.random_range(1..self.layout.topology().nodes.max(2)))
+                    % self.layout.topology().nodes.max(1);
                 let parting = match self.random.random_range(0..3) {
                     0 => Parting::FromAll,
                     _ if other == node => Parting::FromAll,
@@ -267,7 +268,7 @@ impl Schedule {
     /// At least two of the running nodes.
     fn pause(&mut self, view: &View, stop_max: Duration) -> Option<Fault> {
         let run = |node: &u16| !view.missing.contains(node) && !view.spared.contains(node);
-        let mut nodes: Vec<u16> = (0..self.topology.nodes).filter(run).collect();
+        let mut nodes: Vec<u16> = (0..self.layout.topology().nodes).filter(run).collect();
         if nodes.len() < 2 {
             return None;
         }
@@ -280,10 +281,10 @@ impl Schedule {
     /// A group with a leader, and a node with a follower of the group. If `missing`, the node may
     /// go missing.
     fn follower(&mut self, view: &View, missing: bool) -> Option<(GroupId, u16)> {
-        let group = self.random.random_range(0..self.topology.groups);
+        let group = self.random.random_range(0..self.layout.topology().groups);
         let leader = view.leaders.get(usize::from(group)).copied().flatten()?;
-        let nodes = self.topology.replicas_of(GroupId(group));
-        let nodes = nodes.map(|replica| self.topology.node_of(replica));
+        let nodes = self.layout.topology().replicas_of(GroupId(group));
+        let nodes = nodes.map(|replica| self.layout.node_of(replica));
         let may = |node: &u16| {
             *node != leader
                 && !view.missing.contains(node)
@@ -308,17 +309,17 @@ impl Schedule {
                 && wanted.is_none_or(|wanted| leads(*node) == wanted)
                 && self.bears(view, &BTreeSet::from([*node]))
         };
-        let may: Vec<u16> = (0..self.topology.nodes).filter(may).collect();
+        let may: Vec<u16> = (0..self.layout.topology().nodes).filter(may).collect();
         (!may.is_empty()).then(|| may[self.random.random_range(0..may.len())])
     }
 
     /// Whether every group still has a quorum without `more`.
     fn bears(&self, view: &View, more: &BTreeSet<u16>) -> bool {
         let gone = |node: &u16| view.missing.contains(node) || more.contains(node);
-        (0..self.topology.groups).map(GroupId).all(|group| {
-            let replicas = self.topology.replicas_of(group);
-            let here = replicas.filter(|replica| !gone(&self.topology.node_of(*replica)));
-            here.count() >= self.topology.quorum()
+        (0..self.layout.topology().groups).map(GroupId).all(|group| {
+            let replicas = self.layout.topology().replicas_of(group);
+            let here = replicas.filter(|replica| !gone(&self.layout.node_of(*replica)));
+            here.count() >= self.layout.topology().quorum()
         })
     }
 }
@@ -327,6 +328,7 @@ impl Schedule {
 mod tests {
     use std::collections::HashMap;
 
+    use skein_multicast::config::Topology;
     use skein_protocol::ids::ReplicaId;
 
     use super::*;
@@ -335,8 +337,12 @@ mod tests {
     const FIVE: Topology = Topology { nodes: 5, groups: 3, replicas: 5, engines: 1 };
     const THREE: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
 
+    fn layout(topology: Topology) -> Layout {
+        Layout::propose(topology).unwrap()
+    }
+
     fn schedule(topology: Topology, target: Target) -> Schedule {
-        Schedule::new(topology, Kind::ALL.to_vec(), target, SILENCE, 1)
+        Schedule::new(layout(topology), Kind::ALL.to_vec(), target, SILENCE, 1)
     }
 
     fn hit(fault: &Fault) -> Vec<u16> {
@@ -394,7 +400,7 @@ mod tests {
         let mut both = 0;
         for (target, nodes) in [(Target::Leaders, 0..2), (Target::Followers, 2..5)] {
             let kinds = vec![Kind::Kill, Kind::Stop, Kind::Stutter, Kind::Restart];
-            let mut schedule = Schedule::new(FIVE, kinds, target, SILENCE, 1);
+            let mut schedule = Schedule::new(layout(FIVE), kinds, target, SILENCE, 1);
             for _ in 0..500 {
                 let fault = schedule.next(&view, STOP_MAX).unwrap();
                 let hit = hit(&fault);
@@ -440,14 +446,14 @@ mod tests {
         let view = View { leaders: vec![Some(0), Some(1), Some(2)], ..View::default() };
         let topology = Topology { groups: 3, ..THREE };
         let kinds = vec![Kind::Stop, Kind::Transfer];
-        let mut schedule = Schedule::new(topology, kinds, Target::Followers, SILENCE, 1);
+        let mut schedule = Schedule::new(layout(topology), kinds, Target::Followers, SILENCE, 1);
         let done = (0..100).filter_map(|_| schedule.next(&view, STOP_MAX)).count();
         assert!((20..80).contains(&done), "{done} transfers");
     }
 
     #[test]
     fn pauses_stop_two_nodes_or_all_of_them() {
-        let mut schedule = Schedule::new(FIVE, vec![Kind::Pause], Target::Any, SILENCE, 1);
+        let mut schedule = Schedule::new(layout(FIVE), vec![Kind::Pause], Target::Any, SILENCE, 1);
         let view = View { leaders: vec![Some(0); 3], missing: [4].into(), ..View::default() };
         let mut counts = BTreeSet::new();
         for _ in 0..200 {
@@ -463,10 +469,10 @@ mod tests {
     #[test]
     fn followers_of_the_group_are_told_to_lead_and_are_evicted() {
         // Each group has three replicas on seven nodes; the second group has no leader.
-        let topology = Topology { nodes: 7, groups: 3, replicas: 3, engines: 1 };
+        let seven = layout(Topology { nodes: 7, groups: 3, replicas: 3, engines: 1 });
         let kinds = vec![Kind::Transfer, Kind::Evict];
-        let mut schedule = Schedule::new(topology, kinds, Target::Any, SILENCE, 1);
-        let leader = |group| topology.node_of(ReplicaId::new(GroupId(group), 0));
+        let mut schedule = Schedule::new(seven.clone(), kinds, Target::Any, SILENCE, 1);
+        let leader = |group| seven.node_of(ReplicaId::new(GroupId(group), 0));
         let leaders = vec![Some(leader(0)), None, Some(leader(2))];
         let view = View { leaders: leaders.clone(), ..View::default() };
         let (mut led, mut evicted) = (0, 0);
@@ -487,15 +493,14 @@ mod tests {
             };
             let at = usize::from(group.0);
             assert!(leaders[at].is_some_and(|leader| leader != node), "{group:?} n{node}");
-            let mut nodes = topology.replicas_of(group).map(|replica| topology.node_of(replica));
-            assert!(nodes.any(|other| other == node), "{group:?} n{node}");
+            assert!(seven.replica_on(node, group).is_some(), "{group:?} n{node}");
         }
         assert!(led > 50 && evicted > 50, "{led} {evicted}");
     }
 
     #[test]
     fn a_node_is_stopped_for_long_and_for_short_and_never_longer_than_allowed() {
-        let mut schedule = Schedule::new(THREE, vec![Kind::Stop], Target::Any, SILENCE, 1);
+        let mut schedule = Schedule::new(layout(THREE), vec![Kind::Stop], Target::Any, SILENCE, 1);
         let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
         let mut times = Vec::new();
         for _ in 0..300 {
@@ -509,7 +514,8 @@ mod tests {
 
     #[test]
     fn a_node_is_parted_from_all_or_from_another_and_both_ways_or_one() {
-        let mut schedule = Schedule::new(THREE, vec![Kind::Partition], Target::Any, SILENCE, 1);
+        let mut schedule =
+            Schedule::new(layout(THREE), vec![Kind::Partition], Target::Any, SILENCE, 1);
         let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
         let mut counts = [0; 3];
         for _ in 0..300 {
@@ -534,7 +540,8 @@ mod tests {
 
     #[test]
     fn a_node_stutters_for_moments_and_once_for_about_as_long_as_it_takes_to_be_suspected() {
-        let mut schedule = Schedule::new(THREE, vec![Kind::Stutter], Target::Any, SILENCE, 1);
+        let mut schedule =
+            Schedule::new(layout(THREE), vec![Kind::Stutter], Target::Any, SILENCE, 1);
         let view = View { leaders: vec![Some(0), Some(1)], ..View::default() };
         let (mut moments, mut suspected) = (0, 0);
         for _ in 0..300 {

@@ -15,12 +15,14 @@ use skein_multicast::application::Answer;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 
 /// Parameters that all processes of an experiment share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Layout {
-    pub topology: Topology,
+pub struct Experiment {
+    /// Which replicas there are, and where they live.
+    pub layout: Layout,
     /// Sizes of their memory.
     pub tuning: Tuning,
     /// Where they connect.
@@ -90,10 +92,10 @@ pub enum Ground {
 }
 
 impl Ground {
-    /// Connects to the medium of `layout`.
-    pub fn of(layout: &Layout) -> Result<Self, NoGround> {
-        let Topology { nodes, engines, .. } = layout.topology;
-        match &layout.place {
+    /// Where those of `experiment` meet.
+    pub fn of(experiment: &Experiment) -> Result<Self, NoGround> {
+        let Topology { nodes, engines, .. } = experiment.layout.topology();
+        match &experiment.place {
             MeetingPlace::Shm(dir) => Ok(Self::Host(Host::at(dir)?)),
             MeetingPlace::Tcp { addresses, papers } => {
                 let security = papers.as_ref().map_or(Ok(Security::Plain), Papers::security)?;
@@ -122,21 +124,25 @@ impl Ground {
 /// sleep, because a sleeping engine would block the others. Returns the batch statistics.
 pub fn run(
     ground: &Ground,
-    layout: &Layout,
+    experiment: &Experiment,
     engines: &[(u16, u16)],
     waiting: Waiting,
     ready: impl FnOnce(),
     stop: &AtomicBool,
 ) -> Result<Batches, FabricError> {
     match ground {
-        Ground::Host(host) => run_on(|name| host.join(name), layout, engines, waiting, ready, stop),
-        Ground::Net(net) => run_on(|name| net.join(name), layout, engines, waiting, ready, stop),
+        Ground::Host(host) => {
+            run_on(|name| host.join(name), experiment, engines, waiting, ready, stop)
+        }
+        Ground::Net(net) => {
+            run_on(|name| net.join(name), experiment, engines, waiting, ready, stop)
+        }
     }
 }
 
 fn run_on<F: Fabric>(
     join: impl Fn(&str) -> Result<F, FabricError>,
-    layout: &Layout,
+    experiment: &Experiment,
     engines: &[(u16, u16)],
     waiting: Waiting,
     ready: impl FnOnce(),
@@ -145,7 +151,7 @@ fn run_on<F: Fabric>(
     let start = |(node, engine): &(u16, u16)| {
         let fabric = join(&endpoint_name(*node, *engine))?;
         let me = Identity::first(*node, *engine);
-        Engine::new(fabric, layout.topology, layout.tuning, me, |_| Answer)
+        Engine::new(fabric, &experiment.layout, experiment.tuning, me, |_| Answer)
     };
     let mut engines = engines.iter().map(start).collect::<Result<Vec<_>, _>>()?;
     let alone = engines.len() == 1;

@@ -351,28 +351,31 @@ mod tests {
 
     use skein_fabric::shm::Host;
     use skein_multicast::config::{Topology, Tuning};
+    use skein_multicast::layout::Layout;
 
     use super::*;
-    use crate::multicast::engines::{self, Ground, Layout, MeetingPlace};
+    use crate::multicast::engines::{self, Experiment, Ground, MeetingPlace};
 
     /// Runs `plan` over engines of three nodes, each on a thread.
     fn measure(plan: &Plan, watch: &mut dyn FnMut(Progress) -> bool) -> Measured {
         let topology = Topology { nodes: 3, groups: plan.groups, replicas: 3, engines: 1 };
         let tuning = Tuning { window: plan.window, ..Tuning::default() };
         let place = MeetingPlace::Tcp { addresses: Vec::new(), papers: None };
-        let layout = Layout { topology, tuning, place };
+        let layout = Layout::propose(topology).unwrap();
+        let experiment = Experiment { layout: layout.clone(), tuning, place };
         let ground = Ground::Host(Host::anonymous());
         let stop = AtomicBool::new(false);
         let stop = &stop;
         thread::scope(|scope| {
             for node in 0..topology.nodes {
-                let (ground, layout) = (&ground, &layout);
+                let (ground, experiment) = (&ground, &experiment);
                 scope.spawn(move || {
                     let engine = [(node, 0)];
-                    engines::run(ground, layout, &engine, Waiting::Adaptive, || (), stop).unwrap();
+                    engines::run(ground, experiment, &engine, Waiting::Adaptive, || (), stop)
+                        .unwrap();
                 });
             }
-            let mut access = SessionTransport::new(ground.visit().unwrap(), topology, tuning);
+            let mut access = SessionTransport::new(ground.visit().unwrap(), &layout, tuning);
             let measured = run(&mut access, Waiting::Adaptive, plan, watch);
             drop(access);
             stop.store(true, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use skein_multicast::application::Answer;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupSet, SessionId};
@@ -80,11 +81,11 @@ struct Simulation<'a> {
     from: Option<Duration>,
 }
 
-/// Runs `plan`, whose times are virtual, on `topology`. `watch` sees the progress now and then; false
+/// Runs `plan`, whose times are virtual, on `layout`. `watch` sees the progress now and then; false
 /// ends the run.
 pub fn run(
     plan: &Plan,
-    topology: Topology,
+    layout: &Layout,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Measured, FabricError> {
     let world = World::new(plan.seed, SimConfig::of_costs(COSTS));
@@ -107,7 +108,7 @@ pub fn run(
         strangers: plan.clients,
         from: None,
     };
-    simulation.start(topology, tuning)?;
+    simulation.start(layout, tuning)?;
     simulation.drive(watch);
     for actor in &simulation.actors {
         if let Actor::Engine(engine) = actor {
@@ -119,12 +120,13 @@ pub fn run(
 
 impl Simulation<'_> {
     /// Has everybody meet.
-    fn start(&mut self, topology: Topology, tuning: Tuning) -> Result<(), FabricError> {
+    fn start(&mut self, layout: &Layout, tuning: Tuning) -> Result<(), FabricError> {
+        let topology = layout.topology();
         for node in 0..topology.nodes {
             for engine in 0..topology.engines {
                 let name = endpoint_name(node, engine);
                 let (fabric, me) = (self.world.join(&name), Identity::first(node, engine));
-                let engine = Engine::new(fabric, topology, tuning, me, |_| Answer)?;
+                let engine = Engine::new(fabric, layout, tuning, me, |_| Answer)?;
                 self.names.push(name);
                 self.actors.push(Actor::Engine(Box::new(engine)));
             }
@@ -141,7 +143,7 @@ impl Simulation<'_> {
         let mut random = SmallRng::seed_from_u64(self.plan.seed);
         for client in 0..self.plan.clients {
             let name = format!("client{client}");
-            let mut access = SessionTransport::new(self.world.join(&name), topology, tuning);
+            let mut access = SessionTransport::new(self.world.join(&name), layout, tuning);
             let key = access.open(SessionId(random.random()));
             let random = SmallRng::seed_from_u64(random.random());
             self.names.push(name);
@@ -255,7 +257,7 @@ mod tests {
             duration: Duration::from_millis(2),
             seed: 1,
         };
-        run(&plan, topology(groups, 3), &mut |_| true).unwrap()
+        run(&plan, &Layout::propose(topology(groups, 3)).unwrap(), &mut |_| true).unwrap()
     }
 
     #[test]

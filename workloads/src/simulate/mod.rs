@@ -27,6 +27,7 @@ use skein_fabric::sim::{Rng, SimConfig, World};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::layout::Layout;
 use skein_multicast::simulate::panicked_at;
 
 use self::clients::{Client, Tape, found, reading};
@@ -265,8 +266,9 @@ impl Simulation {
         let operations = draw(style.operations);
         let plenty = Topology { nodes: NODES, groups, replicas: 3, engines: 1 };
         let topology = small.map_or(plenty, |small| small.topology);
-        let limits = small.map_or_else(Limits::default, |Small { topology, group_bytes_max }| {
-            let most = u64::from(topology.replicas_per_node_max());
+        let layout = Layout::propose(topology).expect("sizes that can be");
+        let limits = small.map_or_else(Limits::default, |Small { group_bytes_max, .. }| {
+            let most = u64::from(layout.replicas_per_node_max());
             Limits { memory_bytes_max: group_bytes_max * most, ..Limits::default() }
         });
         let mut weights = style.weights;
@@ -320,9 +322,9 @@ impl Simulation {
             record: None,
             before: false,
         };
-        let shape = Shape { topology, tuning, slots, limits, waiting: Waiting::Park };
+        let shape = Shape { layout: layout.clone(), tuning, slots, limits, waiting: Waiting::Park };
         Self {
-            nodes: Nodes::new(&world, topology, tuning, limits),
+            nodes: Nodes::new(&world, layout, tuning, limits),
             faults: Faults::new(rng.fork(), weights, silence / style.hurry),
             sessions,
             allowed: ALLOWED * silence,
@@ -448,7 +450,7 @@ impl Simulation {
             self.let_time_pass();
         }
         if self.steps.is_multiple_of(FAULTS_EVERY) {
-            self.faults.go_on(&mut self.nodes, self.shape.topology.groups, &self.world);
+            self.faults.go_on(&mut self.nodes, self.shape.layout.topology().groups, &self.world);
         }
         Ok(())
     }

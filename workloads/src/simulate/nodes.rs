@@ -10,8 +10,9 @@ use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::Request;
 use skein_multicast::application::Application;
-use skein_multicast::config::{Topology, Tuning, endpoint_name};
+use skein_multicast::config::{Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Identity, Role};
 use skein_protocol::ids::ReplicaId;
 
@@ -32,14 +33,14 @@ struct Node {
 /// All of them.
 pub(super) struct Nodes {
     world: World,
-    topology: Topology,
+    layout: Layout,
     tuning: Tuning,
     limits: Limits,
     all: Vec<Node>,
 }
 
 impl Nodes {
-    pub(super) fn new(world: &World, topology: Topology, tuning: Tuning, limits: Limits) -> Self {
+    pub(super) fn new(world: &World, layout: Layout, tuning: Tuning, limits: Limits) -> Self {
         let node = |node| Node {
             name: endpoint_name(node, 0),
             engine: None,
@@ -47,8 +48,8 @@ impl Nodes {
             stands_still: false,
             incarnation: 0,
         };
-        let all = (0..topology.nodes).map(node).collect();
-        let mut nodes = Self { world: world.clone(), topology, tuning, limits, all };
+        let all = (0..layout.topology().nodes).map(node).collect();
+        let mut nodes = Self { world: world.clone(), layout, tuning, limits, all };
         (0..nodes.len()).for_each(|at| nodes.start(at));
         nodes
     }
@@ -64,11 +65,11 @@ impl Nodes {
     fn start(&mut self, at: usize) {
         let node = &mut self.all[at];
         let me = Identity { node: at as u16, engine: 0, incarnation: node.incarnation };
-        let (topology, limits) = (self.topology, self.limits);
-        let slots = SlotMap::even(topology.groups);
-        let machine = move |id: ReplicaId| Machine::new(id, &topology, slots.clone(), limits);
+        let (layout, limits) = (self.layout.clone(), self.limits);
+        let slots = SlotMap::even(layout.topology().groups);
+        let machine = move |id: ReplicaId| Machine::new(id, &layout, slots.clone(), limits);
         let fabric = self.world.join(&node.name);
-        let engine = Engine::new(fabric, self.topology, self.tuning, me, machine)
+        let engine = Engine::new(fabric, &self.layout, self.tuning, me, machine)
             .expect("simulated memory does not run out");
         node.waiter = Waiter::new(Waiting::Park);
         node.engine = Some(engine);

@@ -27,7 +27,7 @@ impl Args {
         let Self { group, slot } = self;
         let running = Running::with_group(global, group)?;
         let id = running.replica(group, slot)?;
-        let name = name(running.topology, id);
+        let name = name(&running.layout, id);
         let view = running.view();
         let Some(leader) = view.leader(group) else {
             bail!(
@@ -44,7 +44,7 @@ impl Args {
             return Ok(Exit::Ok);
         }
         let at = running.replica(group, leader.order.slot)?;
-        let told = running.ask(running.topology.node_of(at), Action::Evict { group, slot })?;
+        let told = running.ask(running.layout.node_of(at), Action::Evict { group, slot })?;
         // The eviction is logged by now, and takes effect when it is committed.
         let logged = told.replicas.iter().find(|replica| replica.order.group == group);
         let logged = logged.map_or(0, |replica| replica.order.log_index);
@@ -59,7 +59,7 @@ impl Args {
                 DONE_WITHIN.as_secs()
             );
         };
-        let then = match running.directory.node(running.topology.node_of(id)) {
+        let then = match running.directory.node(running.layout.node_of(id)) {
             Some(_) if !evicted => "it is back already",
             Some(_) => "it comes back as a learner",
             None => "it comes back as a learner when its node does",

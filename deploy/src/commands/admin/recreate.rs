@@ -53,23 +53,24 @@ impl Args {
         let group = self.group;
         let running = Running::with_group(global, group)?;
         let view = running.view();
-        let quorum = running.topology.quorum();
+        let quorum = running.layout.topology().quorum();
         if !self.accept_data_loss && self.from.is_none() {
-            return Err(usage(explain(running.topology, &view, group)));
+            return Err(usage(explain(&running.layout, &view, group)));
         }
         if self.from.is_some() && has_stopped(&view, group) {
-            return Err(usage(stopped(running.topology, &view, group)));
+            return Err(usage(stopped(&running.layout, &view, group)));
         }
         let from = self.from.map(|node| survivor(&running, &view, group, node)).transpose()?;
         self.check(&running, &view)?;
         if self.accept_data_loss
             && !self.discard_survivors
-            && let Some(why) = discards(running.topology, &view, group)
+            && let Some(why) = discards(&running.layout, &view, group)
         {
             return Err(usage(why));
         }
         let answering: Vec<ReplicaId> = running
-            .topology
+            .layout
+            .topology()
             .replicas_of(GroupId(group))
             .filter(|id| view.replica(*id).is_some())
             .collect();
@@ -79,7 +80,7 @@ impl Args {
                  {quorum}; `skein status` shows what the others do, and `skein supervise` or `skein \
                  node` starts those that do not run",
                 answering.len(),
-                running.topology.replicas
+                running.layout.topology().replicas
             );
         }
         let token = rand::random();
@@ -115,7 +116,7 @@ impl Args {
         let group = self.group;
         // Nodes without a replica of the group are asked too: they may remember the highest ballot
         // of the group.
-        for node in 0..running.topology.nodes {
+        for node in 0..running.layout.topology().nodes {
             let Err(error) = &view.nodes[usize::from(node)] else { continue };
             if let Some(address) = running.host_of(node)
                 && !self.without.contains(&node)
@@ -161,7 +162,7 @@ impl Args {
 fn prepare_all(running: &Running, replicas: &[ReplicaId], prepare: &Action) -> anyhow::Result<()> {
     let deadline = Instant::now() + AGREE_WITHIN;
     for id in replicas {
-        let node = running.topology.node_of(*id);
+        let node = running.layout.node_of(*id);
         while let Err(error) = running.ask(node, prepare.clone()) {
             if Instant::now() >= deadline {
                 return Err(error);
@@ -186,7 +187,7 @@ fn commit_all(
     replicas.sort_by_key(|id| (Some(id.slot) != from, !holds(id)));
     replicas
         .into_iter()
-        .try_for_each(|id| running.ask(running.topology.node_of(id), commit.clone()).map(drop))
+        .try_for_each(|id| running.ask(running.layout.node_of(id), commit.clone()).map(drop))
 }
 
 /// Time in microseconds since 1970. Versions in the recreated group start there. This is above all
@@ -204,7 +205,12 @@ fn plan(running: &Running, view: &View, group: u16, from: Option<u8>) -> Recreat
     let all = || view.nodes.iter().flatten().flat_map(|status| &status.replicas);
     Recreation {
         from,
-        incarnations: running.topology.replicas_of(GroupId(group)).map(incarnation).collect(),
+        incarnations: running
+            .layout
+            .topology()
+            .replicas_of(GroupId(group))
+            .map(incarnation)
+            .collect(),
         ballot_counter: ballot_counter_of(GroupId(group), all().map(|replica| &replica.order)),
         settled_clock: settled_clock_of(GroupId(group), all().map(|replica| &replica.order)),
         clock: all().map(|replica| replica.order.clock).max().unwrap_or(0).max(microseconds()),

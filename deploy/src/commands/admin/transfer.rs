@@ -53,13 +53,13 @@ impl Args {
         let running = Running::with_group(global, self.group)?;
         let view = running.view();
         let to = self.target(&running, &view)?;
-        let name = name(running.topology, to);
+        let name = name(&running.layout, to);
         if view.leader(self.group).is_some_and(|leader| leader.order.slot == to.slot) {
             crate::output::say(format!("{name}, leads it already\n"))?;
             return Ok(Exit::Ok);
         }
         let asked = Instant::now();
-        running.ask(running.topology.node_of(to), Action::Lead { group: self.group })?;
+        running.ask(running.layout.node_of(to), Action::Lead { group: self.group })?;
         let ballot = running.wait(|view| {
             let leader = view.leader(self.group)?;
             (leader.order.slot == to.slot).then(|| leader.order.ballot.clone())
@@ -77,14 +77,13 @@ impl Args {
     }
 
     fn target(&self, running: &Running, view: &View) -> anyhow::Result<ReplicaId> {
-        let topology = &running.topology;
+        let topology = running.layout.topology();
         let group = self.group;
         match (self.to, self.node) {
             (Some(slot), _) => running.replica(group, slot),
             (None, Some(node)) => {
                 let node = running.node(node)?;
-                let mut replicas = topology.replicas_of(GroupId(group));
-                replicas.find(|replica| topology.node_of(*replica) == node).ok_or_else(|| {
+                running.layout.replica_on(node, GroupId(group)).ok_or_else(|| {
                     usage(format_args!("node {node} has no replica of group {group}"))
                 })
             }

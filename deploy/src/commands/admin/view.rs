@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 use skein_node::admin::{self, Action, CallError};
@@ -19,7 +19,7 @@ use crate::exit::usage;
 /// A running cluster.
 pub(super) struct Running {
     pub(super) directory: Directory,
-    pub(super) topology: Topology,
+    pub(super) layout: Layout,
     config: ClusterConfig,
 }
 
@@ -39,13 +39,13 @@ impl Running {
         if (0..manifest.nodes).all(|node| directory.node(node).is_none()) {
             return Err(directory.none_runs(&config).into());
         }
-        Ok(Self { directory, topology: config.topology, config })
+        Ok(Self { directory, layout: config.layout(), config })
     }
 
     /// The same for a cluster that must have `group`.
     pub(super) fn with_group(global: &Global, group: u16) -> anyhow::Result<Self> {
         let this = Self::find(global)?;
-        let groups = this.topology.groups;
+        let groups = this.layout.topology().groups;
         if group >= groups {
             return Err(usage(format_args!(
                 "no group {group}: this cluster has {groups}, numbered from 0"
@@ -56,7 +56,7 @@ impl Running {
 
     /// The replica in a slot of a group. The slot must exist.
     pub(super) fn replica(&self, group: u16, slot: u8) -> anyhow::Result<ReplicaId> {
-        let slots = self.topology.replicas;
+        let slots = self.layout.topology().replicas;
         if slot >= slots {
             return Err(usage(format_args!(
                 "no slot {slot} in group {group}: it has {slots}, numbered from 0"
@@ -66,7 +66,7 @@ impl Running {
     }
 
     pub(super) fn view(&self) -> View {
-        View { nodes: nodes::statuses(&self.directory, self.topology.nodes) }
+        View { nodes: nodes::statuses(&self.directory, self.layout.topology().nodes) }
     }
 
     /// Sends an action to a node. An error says what to do next.
@@ -99,7 +99,7 @@ impl Running {
 
     /// Checks that the node exists, and returns it.
     pub(super) fn node(&self, node: u16) -> anyhow::Result<u16> {
-        let nodes = self.topology.nodes;
+        let nodes = self.layout.topology().nodes;
         if node >= nodes {
             return Err(usage(format_args!(
                 "no node {node}: this cluster has {nodes}, numbered from 0"
@@ -126,7 +126,7 @@ impl Running {
 
     /// Whether other hosts run some of the nodes.
     pub(super) fn has_several_hosts(&self) -> bool {
-        (0..self.topology.nodes).any(|node| self.host_of(node).is_some())
+        (0..self.layout.topology().nodes).any(|node| self.host_of(node).is_some())
     }
 
     /// Polls all nodes until `seen` returns a value, or the deadline passes.
@@ -165,6 +165,6 @@ impl View {
 }
 
 /// `slot 1 of group 0, on node 1`
-pub(super) fn name(topology: Topology, id: ReplicaId) -> String {
-    format!("slot {} of group {}, on node {}", id.slot, id.group.0, topology.node_of(id))
+pub(super) fn name(layout: &Layout, id: ReplicaId) -> String {
+    format!("slot {} of group {}, on node {}", id.slot, id.group.0, layout.node_of(id))
 }

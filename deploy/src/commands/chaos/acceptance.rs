@@ -68,7 +68,7 @@ impl Case {
         if !self.tight {
             return 0;
         }
-        let all = config.limits.group_bytes_max(&config.topology) * u64::from(self.groups);
+        let all = config.limits.group_bytes_max(&config.layout()) * u64::from(self.groups);
         all * TAKEN_PERCENT / 100 / RECORD_COUNTED
     }
 

@@ -12,10 +12,11 @@ use skein_cluster::regions::Scratch;
 use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
 use skein_fabric::shm::Host;
+use skein_fabric::wait::Waiting;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;
-use skein_workloads::multicast::engines::{self, Ground, Layout, MeetingPlace, Papers};
+use skein_workloads::multicast::engines::{self, Experiment, Ground, MeetingPlace, Papers};
 
 use super::{FabricName, Placement};
 use crate::commands::pki::{self, Pair};
@@ -36,28 +37,28 @@ enum Engines {
 
 impl Running {
     /// Starts the replicas. Returns when they are connected.
-    pub(super) fn start(placement: Placement, verbose: u8) -> anyhow::Result<Self> {
-        let Placement { topology, tuning, fabric, threads, .. } = placement;
+    pub(super) fn start(placement: &Placement, verbose: u8) -> anyhow::Result<Self> {
+        let Placement { threads, fabric, waiting, ref layout, tuning } = *placement;
         let (place, scratch) = match fabric {
             FabricName::Tcp | FabricName::Tls => {
                 let papers = (fabric == FabricName::Tls).then(papers).transpose()?;
-                (MeetingPlace::Tcp { addresses: addresses(topology)?, papers }, None)
+                (MeetingPlace::Tcp { addresses: addresses(layout.topology())?, papers }, None)
             }
             FabricName::Shm => {
                 let scratch = Scratch::make()?;
                 (MeetingPlace::Shm(scratch.path().to_owned()), Some(scratch))
             }
         };
-        let layout = Layout { topology, tuning, place };
+        let experiment = Experiment { layout: layout.clone(), tuning, place };
         let ground = if threads && fabric == FabricName::Shm {
             Ground::Host(Host::anonymous())
         } else {
-            Ground::of(&layout)?
+            Ground::of(&experiment)?
         };
         let crew = if threads {
-            start_threads(&ground, &layout, placement)?
+            start_threads(&ground, &experiment, waiting)?
         } else {
-            start_processes(&layout, placement, verbose)?
+            start_processes(&experiment, waiting, verbose)?
         };
         Ok(Self { ground, crew, _scratch: scratch })
     }
@@ -129,14 +130,18 @@ fn papers() -> anyhow::Result<Papers> {
     Ok(Papers { authority: authority.certificate, certificate, key })
 }
 
-fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow::Result<Engines> {
+fn start_processes(
+    experiment: &Experiment,
+    waiting: Waiting,
+    verbose: u8,
+) -> anyhow::Result<Engines> {
     let us = std::env::current_exe().context("cannot find this program")?;
-    let text = serde_json::to_string(layout)? + "\n";
+    let text = serde_json::to_string(experiment)? + "\n";
     let mut crew = Vec::new();
-    for node in 0..layout.topology.nodes {
+    for node in 0..experiment.layout.topology().nodes {
         let mut command = Command::new(&us);
         command.args(["bench", "multicast-node", "--index", &node.to_string()]);
-        command.args(["--waiting", &placement.waiting.to_string()]);
+        command.args(["--waiting", &waiting.to_string()]);
         command.args(std::iter::repeat_n("-v", usize::from(verbose)));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a node's process")?;
@@ -162,16 +167,16 @@ fn start_processes(layout: &Layout, placement: Placement, verbose: u8) -> anyhow
 /// One thread per engine number, which runs the engines of that number on all nodes.
 fn start_threads(
     ground: &Ground,
-    layout: &Layout,
-    placement: Placement,
+    experiment: &Experiment,
+    waiting: Waiting,
 ) -> anyhow::Result<Engines> {
-    let Topology { nodes, engines, .. } = layout.topology;
+    let Topology { nodes, engines, .. } = experiment.layout.topology();
     let cores = cores::usable();
     let stop = Arc::<AtomicBool>::default();
     let (sender, ready) = channel();
     let mut threads = Vec::new();
     for number in 0..engines {
-        let (ground, layout, sender) = (ground.clone(), layout.clone(), sender.clone());
+        let (ground, experiment, sender) = (ground.clone(), experiment.clone(), sender.clone());
         let stop = Arc::clone(&stop);
         // The last core is reserved for the generator.
         let core = cores[usize::from(number) % cores.len().saturating_sub(1).max(1)];
@@ -179,7 +184,7 @@ fn start_threads(
             cores::pin(core);
             let all: Vec<_> = (0..nodes).map(|node| (node, number)).collect();
             let ready = || _ = sender.send(());
-            engines::run(&ground, &layout, &all, placement.waiting, ready, &stop)
+            engines::run(&ground, &experiment, &all, waiting, ready, &stop)
         };
         let thread = thread::Builder::new().name(format!("engines{number}")).spawn(run);
         threads.push(thread.context("cannot start a thread")?);

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use skein_cluster::BUILD;
 use skein_fabric::wait::Waiting;
 use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::layout::Layout;
 use skein_multicast::session_transport::SessionTransport;
 use skein_workloads::bench::{Phase, Watch, any_seed};
 use skein_workloads::multicast::cores;
@@ -126,12 +127,12 @@ impl FabricName {
 }
 
 /// How the replicas run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Placement {
     threads: bool,
     fabric: FabricName,
     waiting: Waiting,
-    topology: Topology,
+    layout: Layout,
     tuning: Tuning,
 }
 
@@ -147,9 +148,9 @@ impl Args {
                 bars.begin(Phase::Run(plan.warm_up + plan.duration));
                 let plan = Plan { seed: plan.seed.wrapping_add(run.into()), ..plan };
                 let watch = &mut |progress| bars.progress(progress);
-                (None, simulated::run(&plan, placement.topology, watch)?)
+                (None, simulated::run(&plan, &placement.layout, watch)?)
             } else {
-                (cores::round_trip_ns(), measure(&plan, placement, verbose, &mut bars)?)
+                (cores::round_trip_ns(), measure(&plan, &placement, verbose, &mut bars)?)
             };
             let stop = one.ended_early.is_some();
             measured.push((round_trip, one));
@@ -166,7 +167,8 @@ impl Args {
         };
         let waiting = placement.waiting.to_string();
         let skein = BUILD.text().to_owned();
-        let mut setting = Setting::new(&plan, placement.topology, words, waiting, command(), skein);
+        let mut setting =
+            Setting::new(&plan, placement.layout.topology(), words, waiting, command(), skein);
         setting.neighbours = self.neighbours;
         let report = Report::new(setting, &measured);
         if self.json {
@@ -223,14 +225,14 @@ impl Args {
         } else {
             Topology { nodes, groups, replicas, engines }
         };
-        topology.check().map_err(usage)?;
+        let layout = Layout::propose(topology).map_err(usage)?;
         let adaptive_or_busy =
             if self.threads || self.simulated { Waiting::Busy } else { Waiting::Adaptive };
         Ok(Placement {
             threads: self.threads,
             fabric: self.fabric,
             waiting: self.waiting.unwrap_or(adaptive_or_busy),
-            topology,
+            layout,
             tuning: Tuning { window, ..Tuning::default() },
         })
     }
@@ -239,16 +241,16 @@ impl Args {
 /// One run on replicas of its own.
 fn measure(
     plan: &Plan,
-    placement: Placement,
+    placement: &Placement,
     verbose: u8,
     bars: &mut Bars,
 ) -> anyhow::Result<Measured> {
     bars.message("starting");
     let running = Running::start(placement, verbose)?;
-    let Placement { topology, tuning, waiting, .. } = placement;
+    let Placement { layout, tuning, waiting, .. } = placement;
     let fabric = running.visit()?;
     // A generator that sends at given times must not sleep past them.
-    let waiting = if plan.rate.is_some() { Waiting::Busy } else { waiting };
+    let waiting = if plan.rate.is_some() { Waiting::Busy } else { *waiting };
     bars.begin(Phase::Run(plan.warm_up + plan.duration));
     let measured = std::thread::scope(|scope| {
         let generator = scope.spawn(|| {
@@ -257,7 +259,7 @@ fn measure(
             {
                 cores::pin(*core);
             }
-            let mut access = SessionTransport::new(fabric, topology, tuning);
+            let mut access = SessionTransport::new(fabric, layout, *tuning);
             load::run(&mut access, waiting, plan, &mut |progress| bars.progress(progress))
         });
         generator.join().expect("a generator does not panic")

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Context;
 use skein_fabric::wait::Waiting;
 use skein_multicast::batches::Batches;
-use skein_workloads::multicast::engines::{self, Ground, Layout};
+use skein_workloads::multicast::engines::{self, Experiment, Ground};
 
 use crate::exit::Exit;
 
@@ -27,7 +27,8 @@ impl Args {
         let mut input = io::stdin().lock();
         let mut text = String::new();
         input.read_line(&mut text).context("cannot read what to do")?;
-        let layout: Layout = serde_json::from_str(&text).context("cannot read what to do")?;
+        let experiment: Experiment =
+            serde_json::from_str(&text).context("cannot read what to do")?;
         drop(input);
         let stop = Arc::<AtomicBool>::default();
         let over = Arc::clone(&stop);
@@ -35,8 +36,8 @@ impl Args {
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             over.store(true, Ordering::Relaxed);
         });
-        let ground = Ground::of(&layout)?;
-        let numbers = layout.topology.engines;
+        let ground = Ground::of(&experiment)?;
+        let numbers = experiment.layout.topology().engines;
         let unready = AtomicU16::new(numbers);
         let (stop, unready) = (&*stop, &unready);
         let run = |number| {
@@ -47,7 +48,7 @@ impl Args {
                     let _ = crate::output::say("ready\n");
                 }
             };
-            engines::run(&ground, &layout, &[(self.index, number)], self.waiting, ready, stop)
+            engines::run(&ground, &experiment, &[(self.index, number)], self.waiting, ready, stop)
         };
         let all = thread::scope(|scope| {
             let threads: Vec<_> =

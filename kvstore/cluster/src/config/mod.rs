@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
 use skein_multicast::config::{Conflict, Topology, Tuning};
+use skein_multicast::layout::Layout;
 
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
@@ -74,7 +75,7 @@ impl ClusterConfig {
              size("limits.transaction_bytes_max", largest),
              size("tuning.payload_bytes_max", tuning.payload_bytes_max as u64),
              "a transaction must fit into a payload"),
-            (limits.group_bytes_max(&self.topology) >= 2 * largest,
+            (limits.group_bytes_max(&self.layout()) >= 2 * largest,
              size("limits.memory_bytes_max", limits.memory_bytes_max),
              size("limits.transaction_bytes_max", largest),
              "each replica of a node must have room for two of the largest transactions"),
@@ -87,6 +88,11 @@ impl ClusterConfig {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),
             None => Ok(()),
         }
+    }
+
+    /// Where each replica lives. Nodes and clients take it from here, and nobody else chooses it.
+    pub fn layout(&self) -> Layout {
+        Layout::propose(self.topology).expect("a configuration has passed every check")
     }
 
     /// Fails if the cluster does not fit into `memory` bytes, and names the settings to blame.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::{ReplicaStatus, Role};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 
@@ -26,8 +26,8 @@ struct Survivor<'a> {
 }
 
 /// The replicas that still have a state of the group, the one with the best log first.
-fn survivors(topology: Topology, view: &View, group: u16) -> Vec<Survivor<'_>> {
-    let ids = topology.replicas_of(GroupId(group));
+fn survivors<'a>(layout: &Layout, view: &'a View, group: u16) -> Vec<Survivor<'a>> {
+    let ids = layout.topology().replicas_of(GroupId(group));
     let mut all: Vec<_> = ids
         .filter_map(|id| {
             let report = view.replica(id).filter(|report| report.order.holds_state)?;
@@ -47,19 +47,18 @@ pub(super) fn survivor(
     group: u16,
     node: u16,
 ) -> anyhow::Result<u8> {
-    let topology = running.topology;
+    let layout = &running.layout;
     running.node(node)?;
-    let all = survivors(topology, view, group);
-    if let Some(found) = all.iter().find(|it| topology.node_of(it.id) == node) {
+    let all = survivors(layout, view, group);
+    if let Some(found) = all.iter().find(|it| layout.node_of(it.id) == node) {
         return Ok(found.id.slot);
     }
-    let nodes: Vec<_> = all.iter().map(|it| format!("n{}", topology.node_of(it.id))).collect();
+    let nodes: Vec<_> = all.iter().map(|it| format!("n{}", layout.node_of(it.id))).collect();
     let which = match &nodes[..] {
         [] => "none of the nodes that answer holds one".to_owned(),
         _ => format!("these do: {}", nodes.join(", ")),
     };
-    let mut members = topology.replicas_of(GroupId(group));
-    if !members.any(|id| topology.node_of(id) == node) {
+    if layout.replica_on(node, GroupId(group)).is_none() {
         return Err(usage(format_args!(
             "node {node} has no replica of group {group}, and so no state of it; {which}"
         )));
@@ -73,11 +72,11 @@ pub(super) fn survivor(
 }
 
 /// The warning about what is lost if the group begins empty; `None` if there is nothing to lose.
-pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<String> {
-    let all = survivors(topology, view, group);
-    let best = topology.node_of(all.first()?.id);
+pub(super) fn discards(layout: &Layout, view: &View, group: u16) -> Option<String> {
+    let all = survivors(layout, view, group);
+    let best = layout.node_of(all.first()?.id);
     if has_stopped(view, group) {
-        return Some(stopped(topology, view, group));
+        return Some(stopped(layout, view, group));
     }
     Some(format!(
         "group {group} has survivors, and would lose their states: `skein admin recreate {group} --from \
@@ -86,27 +85,28 @@ pub(super) fn discards(topology: Topology, view: &View, group: u16) -> Option<St
 }
 
 /// The report on a group that has stopped.
-pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
-    let (quorum, share) = (topology.quorum(), share(topology));
+pub(super) fn stopped(layout: &Layout, view: &View, group: u16) -> String {
+    let (quorum, share) = (layout.topology().quorum(), share(layout));
     let mut text = format!(
         "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of them.\n"
     );
-    let all = survivors(topology, view, group);
+    let all = survivors(layout, view, group);
     if all.is_empty() {
         text.push_str("No replica that answers holds anything of it.\n");
     } else {
         text.push_str("These still hold data, each its own:\n");
     }
     for survivor in &all {
-        line(&mut text, topology, survivor);
+        line(&mut text, layout, survivor);
     }
     text.push_str(
         "It cannot be decided which of them is right, so the group cannot continue from any: --from is refused.\n",
     );
-    let silent: Vec<_> = topology
+    let silent: Vec<_> = layout
+        .topology()
         .replicas_of(GroupId(group))
         .filter(|id| view.replica(*id).is_none())
-        .map(|id| format!("n{}", topology.node_of(id)))
+        .map(|id| format!("n{}", layout.node_of(id)))
         .collect();
     if !silent.is_empty() {
         let _ = writeln!(
@@ -125,11 +125,11 @@ pub(super) fn stopped(topology: Topology, view: &View, group: u16) -> String {
 }
 
 /// The list of survivors: keys and log of each, and the nodes that do not answer.
-pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
-    let replicas = topology.replicas;
-    let quorum = topology.quorum();
+pub(super) fn explain(layout: &Layout, view: &View, group: u16) -> String {
+    let replicas = layout.topology().replicas;
+    let quorum = layout.topology().quorum();
     if has_stopped(view, group) {
-        return stopped(topology, view, group);
+        return stopped(layout, view, group);
     }
     if view.replicas(group).count() > 0 && !is_lost(view, group) {
         return format!(
@@ -143,23 +143,23 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
         "group {group} is lost: more than {} of its {replicas} replicas have lost their state.\n",
         quorum - 1
     );
-    let all = survivors(topology, view, group);
+    let all = survivors(layout, view, group);
     let Some(best) = all.first() else {
         let _ = write!(
             text,
             "No replica that answers holds anything of it. `skein admin recreate {group} \
-             --accept-data-loss` begins it\nempty: every key and value it held, {}, is gone.",
-            share(topology)
+             --accept-data-loss` begins it\nwith nothing: every key and value it held, {}, is gone.",
+            share(layout)
         );
         return text;
     };
     let _ = writeln!(text, "These still hold a state of it, the best first:");
     for survivor in &all {
-        line(&mut text, topology, survivor);
+        line(&mut text, layout, survivor);
     }
     let highest = all.iter().map(|it| it.order.ballot_counter).max().unwrap_or(0);
     let leads = best.order.role == Role::Leader && best.order.ballot_counter == highest;
-    let node = topology.node_of(best.id);
+    let node = layout.node_of(best.id);
     let counts = |it: &&Survivor<'_>| {
         let named = best.order.view.get(usize::from(it.id.slot));
         named.is_some_and(|named| named.incarnation == it.order.incarnation)
@@ -187,21 +187,21 @@ pub(super) fn explain(topology: Topology, view: &View, group: u16) -> String {
 }
 
 /// The share of the store that one group holds.
-fn share(topology: Topology) -> String {
-    match topology.groups {
+fn share(layout: &Layout) -> String {
+    match layout.topology().groups {
         1 => "the whole store".to_owned(),
         groups => format!("about one in {groups} of the whole store"),
     }
 }
 
 /// Adds the line of one survivor.
-fn line(text: &mut String, topology: Topology, survivor: &Survivor<'_>) {
+fn line(text: &mut String, layout: &Layout, survivor: &Survivor<'_>) {
     let Survivor { id, order, keys } = survivor;
     let evicted = order.view.iter().any(|it| it.slot == id.slot && it.evicted);
     let _ = writeln!(
         text,
         "  n{}  {keys} keys, log up to entry {}, {} delivered, in ballot {}{}",
-        topology.node_of(*id),
+        layout.node_of(*id),
         order.log_index,
         order.delivered,
         order.ballot,
@@ -211,6 +211,7 @@ fn line(text: &mut String, topology: Topology, survivor: &Survivor<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use skein_multicast::config::Topology;
     use skein_multicast::operate::{Diverged, DivergenceStatus};
     use skein_node::admin::CallError;
     use skein_node::status::{NodeStatus, ReplicaReport};
@@ -218,7 +219,9 @@ mod tests {
     use super::*;
     use crate::data::example_replica;
 
-    const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+    fn layout() -> Layout {
+        Layout::propose(Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 }).unwrap()
+    }
 
     fn node(number: u16, replica: ReplicaReport) -> NodeStatus {
         NodeStatus {
@@ -263,22 +266,22 @@ mod tests {
     #[test]
     fn a_stopped_group_holds_data_that_must_be_discarded_by_name() {
         let mut view = view(true, false);
-        let told = explain(TOPOLOGY, &view, 0);
+        let told = explain(&layout(), &view, 0);
         for part in ["has stopped", "n2  2 keys", "--from is refused", "--discard-survivors"] {
             assert!(told.contains(part), "{part}: {told}");
         }
         assert!(!told.contains("Not reached"), "{told}");
-        assert_eq!(discards(TOPOLOGY, &view, 0), Some(told));
+        assert_eq!(discards(&layout(), &view, 0), Some(told));
 
         view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
-        let told = explain(TOPOLOGY, &view, 0);
+        let told = explain(&layout(), &view, 0);
         assert!(told.contains("Not reached: n1."), "{told}");
     }
 
     #[test]
     fn a_lost_group_goes_on_from_the_best_of_its_survivors() {
-        let told = discards(TOPOLOGY, &view(false, true), 0).unwrap();
+        let told = discards(&layout(), &view(false, true), 0).unwrap();
         assert!(told.contains("--from n0") && told.contains("--discard-survivors"), "{told}");
-        assert!(explain(TOPOLOGY, &view(false, false), 0).contains("is not lost"));
+        assert!(explain(&layout(), &view(false, false), 0).contains("is not lost"));
     }
 }
