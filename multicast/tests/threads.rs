@@ -13,7 +13,7 @@ use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
-use skein_multicast::layout::Layout;
+use skein_multicast::layout::{Layout, Location};
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
@@ -220,6 +220,13 @@ macro_rules! on {
             }
 
             #[test]
+            fn groups_agree_where_no_sizes_propose_their_layout() {
+                if let Some(ground) = $ground {
+                    super::groups_agree_where_no_sizes_propose_their_layout(ground, $many / 4);
+                }
+            }
+
+            #[test]
             fn large_payloads_travel_in_fragments_through_small_rings() {
                 if let Some(ground) = $ground {
                     super::large_payloads_travel_in_fragments(ground, $many / 100);
@@ -257,6 +264,24 @@ fn one_group_orders_what_many_sessions_send(ground: Ground, count: usize) {
 fn groups_agree_on_what_they_share(ground: Ground, count: usize) {
     let layout =
         Layout::propose(Topology { nodes: 3, groups: 4, replicas: 3, engines: 2 }).unwrap();
+    four_groups_agree(ground, layout, count);
+}
+
+/// Slot 0 of all groups lives on the last node, every group lacks another of the other nodes or has them in
+/// another order, and most run on different engines of their nodes.
+fn groups_agree_where_no_sizes_propose_their_layout(ground: Ground, count: usize) {
+    let topology = Topology { nodes: 4, groups: 4, replicas: 3, engines: 2 };
+    let at = |node, engine| Location { node, engine };
+    let locations = [
+        vec![at(3, 1), at(1, 0), at(2, 1)],
+        vec![at(3, 0), at(2, 0), at(0, 1)],
+        vec![at(3, 0), at(0, 0), at(1, 1)],
+        vec![at(3, 1), at(2, 0), at(1, 0)],
+    ];
+    four_groups_agree(ground, Layout::new(topology, &locations).unwrap(), count);
+}
+
+fn four_groups_agree(ground: Ground, layout: Layout, count: usize) {
     let tuning = tuning(&ground);
     let cluster = Cluster::start(ground, layout, tuning);
     let to = |n: u64| match n % 5 {
