@@ -11,10 +11,6 @@ use serde_json::Value;
 
 use crate::support::{Sandbox, halt, is_running, kill, until};
 
-fn node_of(group: u16, slot: u64) -> u16 {
-    (group + slot as u16) % 3
-}
-
 fn group(status: &Value, group: usize) -> Value {
     status["groups"][group].clone()
 }
@@ -34,11 +30,22 @@ fn keys(sandbox: &Sandbox, node: u16) -> Value {
     status["ok"]["replicas"][0]["keys"].clone()
 }
 
-/// The node whose replica leads the group.
-fn leader(sandbox: &Sandbox, number: u16) -> Option<u16> {
+/// The replica that leads the group.
+fn leading(sandbox: &Sandbox, number: u16) -> Option<Value> {
     let group = group(&sandbox.status(), number.into());
     let slot = group["leader"].as_u64().filter(|_| group["available"] == true)?;
-    Some(node_of(number, slot))
+    let mut replicas = group["replicas"].as_array()?.iter();
+    replicas.find(|replica| replica["slot"] == slot).cloned()
+}
+
+/// Its node.
+fn leader(sandbox: &Sandbox, number: u16) -> Option<u16> {
+    leading(sandbox, number)?["node"].as_u64().map(|node| node as u16)
+}
+
+/// Its slot.
+fn leading_slot(sandbox: &Sandbox, number: u16) -> u64 {
+    leading(sandbox, number).expect("one leads")["slot"].as_u64().expect("a slot")
 }
 
 #[track_caller]
@@ -183,14 +190,13 @@ fn an_evicted_replica_comes_back() {
     sandbox.expect(0, &["up", "--detach"]);
     under_load(&sandbox, || {
         for _ in 0..3 {
-            let slot = u64::from(leader(&sandbox, 0).expect("one leads"));
-            let other = (slot + 1) % 3;
+            let other = (leading_slot(&sandbox, 0) + 1) % 3;
             let done = sandbox.expect(0, &["admin", "evict", "0", &other.to_string()]);
             assert!(done.out.contains("is evicted"), "{}", done.out);
             until_all_is_well(&sandbox);
         }
     });
-    let slot = leader(&sandbox, 0).expect("one leads").to_string();
+    let slot = leading_slot(&sandbox, 0).to_string();
     let refused = sandbox.expect(3, &["admin", "evict", "0", &slot]);
     assert!(refused.err.contains("it is the leader itself"), "{}", refused.err);
 }
