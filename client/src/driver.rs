@@ -44,7 +44,7 @@ pub struct Ticket {
 /// The properties of a cluster that a driver depends on.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Which replicas there are, and where they live.
+    /// The replicas and their locations.
     pub layout: Layout,
     pub tuning: Tuning,
     /// Assignment of keys to groups.

@@ -1,6 +1,6 @@
-//! Where each replica lives: on which node, and on which engine of that node.
+//! Where each replica runs: on which node, and on which engine of that node.
 //!
-//! A layout is a table. Only [`Layout::propose`] computes one; everybody else looks replicas up in it. So a
+//! A layout is a table. Only [`Layout::propose`] computes one; all other code looks replicas up in it. So a
 //! cluster works with every table that [`Layout::new`] accepts.
 //!
 //! **Invariant.** Every replica of every group has a location, on a node and an engine that exist, and no node
@@ -24,11 +24,10 @@ pub struct Layout {
     locations: Arc<[Location]>,
 }
 
-/// Where one replica lives.
+/// The location of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Location {
-    /// The node.
     pub node: u16,
     /// The engine thread, counted on its node.
     pub engine: u16,
@@ -42,7 +41,7 @@ struct Written {
     locations: Vec<Vec<Location>>,
 }
 
-/// Why a table is no layout.
+/// The reason why a table is not a layout.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// There is no cluster of these sizes.
@@ -50,38 +49,22 @@ pub enum LayoutError {
     Sizes(#[from] Conflict),
     /// The table has another number of groups.
     #[error("the layout places {placed} groups, and groups = {groups}")]
-    Groups {
-        /// Groups in the table.
-        placed: usize,
-        /// Groups of the cluster.
-        groups: u16,
-    },
+    Groups { placed: usize, groups: u16 },
     /// A group has another number of replicas in the table.
     #[error("the layout places {placed} replicas of {group}, and replicas = {replicas}")]
     Replicas {
-        /// The group.
         group: GroupId,
-        /// Its replicas in the table.
         placed: usize,
         /// Replicas of each group of the cluster.
         replicas: u8,
     },
     /// There is no such node.
     #[error("the layout places {replica} on node {node}, and the last node is {}", .nodes - 1)]
-    NoSuchNode {
-        /// The replica.
-        replica: ReplicaId,
-        /// Its node.
-        node: u16,
-        /// How many nodes there are.
-        nodes: u16,
-    },
+    NoSuchNode { replica: ReplicaId, node: u16, nodes: u16 },
     /// There is no such engine.
     #[error("the layout places {replica} on engine {engine}, and the last engine of a node is {}", .engines - 1)]
     NoSuchEngine {
-        /// The replica.
         replica: ReplicaId,
-        /// Its engine.
         engine: u16,
         /// How many engines each node has.
         engines: u16,
@@ -91,9 +74,7 @@ pub enum LayoutError {
         "the layout places {first} and {second} on node {node}: replicas of one group must live on different nodes"
     )]
     SharedNode {
-        /// One of the replicas.
         first: ReplicaId,
-        /// The other.
         second: ReplicaId,
         /// The node of both.
         node: u16,
@@ -101,8 +82,8 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// The first layout of a cluster of these sizes. Replica `i` of group `g` lives on node `g + i`, modulo the
-    /// nodes, so that leaders, which start in slot 0, spread over the nodes. It lives on engine `g`, modulo the
+    /// Proposes the first layout of a cluster of these sizes. Replica `i` of group `g` runs on node `g + i`, modulo the
+    /// nodes, so that leaders, which start in slot 0, spread over the nodes. It runs on engine `g`, modulo the
     /// engines.
     pub fn propose(topology: Topology) -> Result<Self, Conflict> {
         topology.check()?;
@@ -156,7 +137,7 @@ impl Layout {
         if proposed { sizes } else { sizes.with("layout", self) }
     }
 
-    /// The node on which `replica` lives.
+    /// The node on which `replica` runs.
     pub fn node_of(&self, replica: ReplicaId) -> u16 {
         self.location_of(replica).node
     }

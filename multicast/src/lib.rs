@@ -2,17 +2,17 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | which node and engine each replica lives on | [`layout`] |
-//! | how large everything is | [`config`] |
-//! | what happens at a replica, in which order | [`engine`], `replica` |
-//! | how a session's messages get to the replicas, and replies back | [`access`] |
-//! | what delivery does | [`application`], which somebody else implements |
-//! | what an operator sees and may ask | [`operate`] |
-//! | how many things are done together | [`batches`] |
-//! | how two processes share rings | `channel`, `endpoint` |
-//! | what holds under every schedule | [`simulate`] |
-//! | how replicas reach each other | `replica_links`, `introductions`, `election` |
-//! | what is done for one ordering alone | `ordering`, `ramcast`, `single` |
+//! | which replica runs on which engine | [`layout`] |
+//! | sizes and limits | [`config`] |
+//! | a replica's and an engine's work, and its order | [`engine`], `replica` |
+//! | a session's messages to the replicas, and their replies | [`session_transport`] |
+//! | the state machine that delivery drives, which the user implements | [`application`] |
+//! | an operator's status and commands | [`operate`] |
+//! | batch sizes at every stage | [`batches`] |
+//! | rings between two processes | `channel`, `endpoint` |
+//! | properties that hold under every schedule | [`simulate`] |
+//! | communication between replicas | `replica_links`, `introductions`, `election` |
+//! | the parts that depend on the ordering | `ordering`, `ramcast`, `single` |
 
 pub mod application;
 pub mod batches;

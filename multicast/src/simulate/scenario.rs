@@ -25,7 +25,7 @@ pub struct Scenario {
     /// Name of the profile that it was drawn for.
     pub profile: &'static str,
     pub ordering: Ordering,
-    /// Nodes, groups, replicas, engines, and which replica lives where.
+    /// Sizes of the cluster, and the location of each replica.
     pub layout: Layout,
     /// Sizes: as small as possible, so that everything is lapped.
     pub tuning: Tuning,

@@ -90,7 +90,7 @@ impl ClusterConfig {
         }
     }
 
-    /// Where each replica lives. Nodes and clients take it from here, and nobody else chooses it.
+    /// The location of each replica. Nodes and clients take it from here; no other code chooses it.
     pub fn layout(&self) -> Layout {
         Layout::propose(self.topology).expect("a configuration has passed every check")
     }

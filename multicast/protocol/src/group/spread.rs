@@ -1,8 +1,8 @@
 //! Leadership returns to slot 0, so that leaders are spread over the nodes as at the start.
 //!
-//! After a few failures one node may lead most groups, and when it stops, all of them stop. The layout puts
-//! slots 0 on different nodes, so a leader in another slot hands over to the replica in
-//! slot 0, the *preferred* one, by the same request as to a transferee (`leadership_transfer`), once both have been well for
+//! After a few failures one node may lead most groups, and when it fails, all of them lose their leader. The layout puts
+//! the slots 0 on different nodes. So a leader in another slot hands over to the replica in slot 0, the *preferred*
+//! one, by the same request as to a transferee (`leadership_transfer`), once both have been well for
 //! `spread_after_ms` and the preferred replica has caught up.
 //!
 //! **No loop.** By this rule leadership moves only to slot 0, and slot 0 hands over to no other. A leader asks at most
