@@ -107,7 +107,7 @@ pub struct Stamp {
     pub ballot: Ballot,
     /// The leader's time.
     pub time_ms: u64,
-    /// Epoch of the slot map.
+    /// The layout's epoch.
     pub epoch: u32,
 }
 

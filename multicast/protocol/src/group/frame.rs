@@ -16,7 +16,7 @@
 //! 32 written   ballot in which these bytes were written
 //! 40 len: u32  header and body, a multiple of 8 │ kind: u8 │ version: u8 │ body's padding: u16
 //! 48 time      the leader's clock in milliseconds: replicated time
-//! 56 epoch: u32 of the slot map │ zero: u32
+//! 56 epoch: u32 of the layout │ zero: u32
 //! 64 body
 //! ```
 //!
@@ -162,7 +162,7 @@ pub struct Frame<'a> {
     pub written: Ballot,
     /// The leader's clock, in milliseconds.
     pub time_ms: u64,
-    /// Epoch of the slot map.
+    /// The layout's epoch.
     pub epoch: u32,
     pub kind: u8,
     /// The body, in the encoding of its kind.

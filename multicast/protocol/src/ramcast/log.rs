@@ -132,7 +132,7 @@ pub struct Entry<'a> {
     pub written: Ballot,
     /// The leader's time.
     pub time_ms: u64,
-    /// Epoch of the slot map.
+    /// The layout's epoch.
     pub epoch: u32,
     pub body: Body<'a>,
 }

@@ -25,7 +25,7 @@ const RESERVE_MAX: usize = 64 << 10;
 /// Room that one such entry may take: three times the room for another group's proposal, because the last
 /// message received in a turn may bring as many as there are groups.
 const RESERVE_PER_ENTRY: usize = 128;
-/// The slot map's epoch that log entries carry.
+/// The epoch that log entries carry: that of the layout, of who hosts which replica. The slot map has epochs of its own.
 const EPOCH: u32 = 1;
 
 /// Offset of the word in a follower's memory, in front of its log, that is written if nothing else is.
