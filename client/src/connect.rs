@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::{Directory, DirectoryError, Ground, RunningCluster};
 use skein_fabric::FabricError;
 use skein_fabric::any::AnyFabric;
@@ -33,15 +34,20 @@ impl Driver<AnyFabric> {
 
     /// A driver for a cluster that was found in its directory.
     pub fn to(cluster: &RunningCluster) -> Result<Self, ConnectError> {
-        let config = &cluster.config;
-        let shape = Shape {
-            layout: config.layout(),
+        Ok(Self::new(join(&cluster.ground()?)?, Shape::of(&cluster.config)))
+    }
+}
+
+impl Shape {
+    /// The shape with which a cluster of this configuration begins.
+    pub fn of(config: &ClusterConfig) -> Self {
+        Self {
+            topology: config.topology,
             tuning: config.tuning,
             slots: SlotMap::even(config.topology.groups),
             limits: config.limits,
             waiting: config.waiting,
-        };
-        Ok(Self::new(join(&cluster.ground()?)?, shape))
+        }
     }
 }
 

@@ -10,9 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use skein_checker::history::{Record, Scribe, line};
-use skein_client::{Driver, ReadMode};
+use skein_client::{Driver, ReadMode, Shape};
 use skein_cluster::directory::{Directory, DirectoryError};
-use skein_kvstore::slots::SlotMap;
 
 use super::load::{self, Gauge, Plan, Sink};
 use super::objects::{Mix, Objects};
@@ -47,8 +46,9 @@ pub struct Task {
 /// No cluster runs in `dir`.
 pub fn run(dir: &Path, task: &Task) -> Result<(), DirectoryError> {
     let running = Directory::connect(dir)?;
-    let (groups, window) = (running.config.topology.groups, running.config.tuning.window);
-    let objects = Objects::new(&task.run, &SlotMap::even(groups), groups, task.began);
+    let shape = Shape::of(&running.config);
+    let (groups, window) = (shape.topology.groups, shape.tuning.window);
+    let objects = Objects::new(&task.run, &shape.slots, groups, task.began);
     let plan = Plan {
         clients: SESSIONS,
         rate: None,

@@ -13,7 +13,6 @@ use skein_client::{ConnectError, Driver, Error, ReadMode};
 use skein_cluster::BUILD;
 use skein_cluster::directory::{Directory, DirectoryError, RunningCluster};
 use skein_fabric::any::AnyFabric;
-use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_node::admin::{self, Action, CallError};
 use skein_node::nodes::{self, ask};
@@ -240,8 +239,8 @@ impl<'a> Run<'a> {
         let topology = self.running.config.topology;
         let load_s = self.fill(observer)?;
         let began = now();
-        let slots = SlotMap::even(topology.groups);
-        let objects = Objects::new(&self.records.run, &slots, topology.groups, began);
+        let slots = &self.driver.shape().slots;
+        let objects = Objects::new(&self.records.run, slots, topology.groups, began);
         generator::once(&mut self.driver, &objects.opening()).map_err(RunError::Accounts)?;
         let path = self.history();
         let unwritten = |source| RunError::History { path: path.clone(), source };

@@ -9,7 +9,6 @@ use skein_cluster::BUILD;
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
 use skein_fabric::any::AnyFabric;
-use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::Topology;
 use skein_node::admin;
 use skein_node::status::NodeStatus;
@@ -167,11 +166,10 @@ fn connect(
             "--sessions {sessions} leave each session {each} operations in flight, and this cluster's tuning.window is {window}: give {least} sessions at least"
         )));
     }
-    let slots = SlotMap::even(config.topology.groups);
     let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
     let cluster = Cluster {
         topology: config.topology,
-        slots,
+        slots: driver.shape().slots.clone(),
         window: config.tuning.window,
         skein: BUILD.text().to_owned(),
         cross_core_ns: cores::round_trip_ns(),
