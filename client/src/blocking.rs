@@ -73,7 +73,7 @@ impl<F: Fabric> Client<F> {
         Self { driver, session, pending: HashMap::new() }
     }
 
-    /// The shape of the cluster.
+    /// The shape of the cluster, as the driver was told it last.
     pub fn shape(&self) -> &Shape {
         self.driver.shape()
     }

@@ -59,6 +59,15 @@ impl Shape {
     pub(crate) fn plan(&self, transaction: &Transaction) -> Result<Plan, Error> {
         Plan::of(transaction, &self.slots, &self.limits).map_err(Error::before_sending)
     }
+
+    /// A group has refused a plan, for this is its slot map: takes the map if it is newer than ours. Returns the plan by the
+    /// map that we have now, if that is another one and the plan does not rest on the old one.
+    pub(crate) fn follow(&mut self, slots: &SlotMap, plan: &Plan) -> Option<Plan> {
+        if slots.epoch > self.slots.epoch {
+            self.slots = slots.clone();
+        }
+        plan.again(&self.slots, &self.limits)?.ok()
+    }
 }
 
 /// Many sessions, each with many operations under way, on one thread and one fabric.
@@ -140,7 +149,7 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// The shape of the cluster, as given to [`new`](Self::new).
+    /// The shape of the cluster, as the driver was told it last.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -246,7 +255,9 @@ impl<F: Fabric> Driver<F> {
         allowed: Duration,
     ) -> Result<Ticket, Error> {
         self.ready(session)?;
-        Ok(self.start(session, plan, mode, left, allowed))
+        // Whoever made it may know an older slot map than we do.
+        let again = plan.again(&self.shape.slots, &self.shape.limits).and_then(Result::ok);
+        Ok(self.start(session, again.unwrap_or(plan), mode, left, allowed))
     }
 
     /// Same as [`submit_plan`](Self::submit_plan), for a session that is [ready](Self::ready).
@@ -298,10 +309,12 @@ impl<F: Fabric> Driver<F> {
         if let Some(why) = &self.broken {
             return Err(Error::Unavailable { why: why.clone(), sent: false });
         }
-        let (operations, settled) = (&mut self.operations, &mut self.messages);
+        let (operations, settled, shape) =
+            (&mut self.operations, &mut self.messages, &mut self.shape);
         let turned = self.transport.turn(&mut |reply| {
             let GroupReply { session, sequence, group, bytes } = reply;
-            if operations.reply(session, sequence, group, bytes, finished) {
+            let mut again = |slots: &SlotMap, plan: &Plan| shape.follow(slots, plan);
+            if operations.reply(session, sequence, group, bytes, &mut again, finished) {
                 settled.push((session, sequence));
             }
         });

@@ -183,7 +183,7 @@ impl Interactive<asynchronous::Client> {
     }
 
     async fn end(self) -> Result<(Commit, Draft), Error> {
-        let reply = match self.draft.commit(self.client.shape()) {
+        let reply = match self.draft.commit(&self.client.shape()) {
             Some(commit) => Some(self.client.transact(&commit).await),
             None => None,
         };
@@ -287,7 +287,7 @@ impl asynchronous::Client {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn begin(&self) -> Interactive<Self> {
-        Interactive::new(self.clone(), Draft::new(self.shape(), self.read_mode()))
+        Interactive::new(self.clone(), Draft::new(&self.shape(), self.read_mode()))
     }
 
     /// Executes a transaction, and repeats it if it was overtaken: at most `attempts` times in all, and at least once.
@@ -319,7 +319,7 @@ impl asynchronous::Client {
         attempts: u32,
         mut body: impl AsyncFnMut(&mut Interactive<Self>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let new = Draft::new(self.shape(), self.read_mode());
+        let new = Draft::new(&self.shape(), self.read_mode());
         let mut draft = new.clone();
         let attempts = attempts.max(1);
         for overtaken in 0..attempts {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Refusal, Reply};
+use skein_kvstore::slots::SlotMap;
 use skein_multicast::session_transport::SessionKey;
 use skein_protocol::ids::{GroupId, GroupSet};
 
@@ -22,6 +23,9 @@ use crate::error::{Error, Unavailability};
 
 /// Called once for each operation that has ended.
 pub(crate) type Finished<'a> = dyn FnMut(Ticket, Result<Reply, Error>) + 'a;
+
+/// What a plan is by the slot map for which it was refused, if it can be sent by that.
+pub(crate) type Again<'a> = dyn FnMut(&SlotMap, &Plan) -> Option<Plan> + 'a;
 
 /// All sessions of a driver.
 #[derive(Default)]
@@ -207,8 +211,7 @@ impl PendingOperations {
                 Sent::control(plan)
             }
             Next::Operation(place) => {
-                let mut operation = session.queue.remove(place).expect("it had something to send");
-                operation.plan.forget_request();
+                let operation = session.queue.remove(place).expect("it had something to send");
                 let missing = operation.plan.destinations();
                 let parts = Parts::with_capacity(missing.len() - 1);
                 Sent::Operation { operation, missing, parts }
@@ -232,13 +235,15 @@ impl PendingOperations {
         }
     }
 
-    /// Records a group's reply. Returns whether the message is to be settled.
+    /// Takes a group's reply. What was refused for its slot map is queued once more as `again` plans it. Returns whether the
+    /// message is to be settled.
     pub(crate) fn reply(
         &mut self,
         key: SessionKey,
         sequence: u64,
         group: GroupId,
         bytes: &[u8],
+        again: &mut Again<'_>,
         finished: &mut Finished<'_>,
     ) -> bool {
         let Some(Some(session)) = self.sessions.get_mut(key.0 as usize) else { return false };
@@ -262,13 +267,20 @@ impl PendingOperations {
             return false;
         }
         match std::mem::replace(sent, Sent::Settled) {
-            Sent::Operation { operation, parts, .. } => {
+            Sent::Operation { mut operation, parts, .. } => {
                 let joined = operation.plan.join(all(&parts, group, bytes));
-                if joined == Err(Refusal::Forgotten)
-                    && operation.plan.may_be_asked_again()
+                let next = match &joined {
+                    Err(Refusal::WrongEpoch { slots }) => again(slots, &operation.plan),
+                    // Who led when it was answered does not any more.
+                    Err(Refusal::Forgotten) if operation.plan.may_be_asked_again() => {
+                        Some(operation.plan.clone())
+                    }
+                    _ => None,
+                };
+                if let Some(plan) = next
                     && matches!(session.stage, Stage::Open)
                 {
-                    // The reply was lost with the leader that gave it: read again.
+                    operation.plan = plan;
                     session.queue.push_back(operation);
                     self.counts.queued += 1;
                     session.trim();

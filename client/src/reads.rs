@@ -153,7 +153,9 @@ impl Reads {
         }
     }
 
-    /// Records an answer. Returns its read, and what follows.
+    /// An answer is in: to which read, and what follows. A read that was refused for its slot map is ordered. The map that
+    /// came with that refusal is not taken: a replica may show it before all groups have it, and one of those would refuse
+    /// it. A refusal of an ordered message is told when all groups have the map, as every reply rests on what was before it.
     pub(crate) fn answer(
         &mut self,
         query: QueryKey,
@@ -170,8 +172,9 @@ impl Reads {
             return Some((ticket, Next::Nothing));
         }
         let reply = read.join(group, answer);
-        let over = reply.is_err() || read.is_seen(group, answer);
-        if !over && read.rounds < ROUNDS_MAX {
+        let by_another_map = matches!(reply, Err(Refusal::WrongEpoch { .. }));
+        let over = !by_another_map && (reply.is_err() || read.is_seen(group, answer));
+        if !over && !by_another_map && read.rounds < ROUNDS_MAX {
             read.rounds += 1;
             read.answers.push((group, answer.to_vec()));
             read.before = Some(std::mem::take(&mut read.answers));
@@ -278,5 +281,41 @@ impl Read {
         self.plan.join(
             all(&self.answers, group, last).map(|(of, answer)| (of, unordered_read::part(answer))),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_kvstore::command::{Operation, Transaction};
+    use skein_kvstore::limits::Limits;
+    use skein_kvstore::slots::SlotMap;
+    use skein_kvstore::wire::PartWriter;
+
+    use super::*;
+
+    #[test]
+    fn a_read_that_is_refused_for_its_slot_map_is_ordered_as_it_is() {
+        let slots = SlotMap::even(2);
+        let get = Transaction::of(Operation::Get { key: b"foo".to_vec() });
+        let plan = Plan::of(&get, &slots, &Limits::default()).unwrap();
+        let session = SessionKey(0);
+        let ticket = Ticket { session, number: 1 };
+        let (deadline, allowed) = (Duration::from_secs(7), Duration::from_secs(5));
+        for of in [Of::Leader, Of::LeaseHolder, Of::Anybody] {
+            let mut reads = Reads::default();
+            reads.begin(ticket, plan.clone(), of, deadline, allowed);
+            let query = QueryKey { session, number: 1 };
+            reads.ask(ticket, |_, _, _| query);
+            let mut part = PartWriter::default();
+            part.refused(Some(&Refusal::WrongEpoch { slots: Box::new(slots.clone()) }));
+            let answer = [&7_u64.to_le_bytes(), part.bytes()].concat();
+            let next = reads.answer(query, &answer, &mut |_, _| panic!("it has not ended"));
+            let Some((_, Next::Order { plan: ordered, deadline: until, allowed: of_all })) = next
+            else {
+                panic!("it is not ordered");
+            };
+            assert_eq!((ordered, until, of_all), (plan.clone(), deadline, allowed));
+            assert_eq!(reads.len(), 0);
+        }
     }
 }

@@ -15,6 +15,8 @@ use crate::wire::{Bytes, Command, Part, Request, Unreadable};
 /// A request on its way: to which groups, in which bytes, and how to put their parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// Of the slot map by which it was made; none of what begins and ends sessions.
+    epoch: Option<u32>,
     destinations: GroupSet,
     request: Vec<u8>,
     then: Vec<Source>,
@@ -40,7 +42,25 @@ impl Plan {
         slots: &SlotMap,
         limits: &Limits,
     ) -> Result<Self, Refusal> {
-        let transaction = transaction.borrowed();
+        Self::of_borrowed(transaction.borrowed(), slots, limits)
+    }
+
+    /// The same by a newer map, if a group has refused it for its map or would: nothing of it has taken effect. None if the
+    /// map is not newer, or if it rests on what was scanned: whose the pairs were, only whoever scanned them knows.
+    pub fn again(&self, slots: &SlotMap, limits: &Limits) -> Option<Result<Self, Refusal>> {
+        if self.epoch? >= slots.epoch {
+            return None;
+        }
+        let transaction = Request::decode(&self.request).ok()?.command()?.transaction;
+        let scanned = transaction.guards.iter().any(|guard| guard.only_key().is_none());
+        (!scanned).then(|| Self::of_borrowed(transaction, slots, limits))
+    }
+
+    fn of_borrowed(
+        transaction: Transaction<Bytes<'_>>,
+        slots: &SlotMap,
+        limits: &Limits,
+    ) -> Result<Self, Refusal> {
         rules::check(&transaction, limits)?;
         // To find out whose a key is takes as long as to write it down: it is done once.
         let guards = transaction.guards.iter().map(|guard| match guard.only_key() {
@@ -73,6 +93,7 @@ impl Plan {
         }
         let page_bytes_max = limits.scan_page_bytes_max;
         Ok(Self {
+            epoch: Some(slots.epoch),
             destinations,
             request,
             then,
@@ -95,6 +116,7 @@ impl Plan {
 
     fn control(request: &Request<'_>, slots: &SlotMap) -> Self {
         Self {
+            epoch: None,
             destinations: slots.groups(),
             request: request.encode(),
             then: Vec::new(),
@@ -118,14 +140,6 @@ impl Plan {
     /// What to multicast.
     pub fn request(&self) -> &[u8] {
         &self.request
-    }
-
-    /// It was multicast: the bytes are somebody else's now, and a copy of them is not kept, unless
-    /// it [may be asked again](Self::may_be_asked_again).
-    pub fn forget_request(&mut self) {
-        if !self.has_no_effect {
-            self.request = Vec::new();
-        }
     }
 
     /// Whether it changes nothing: where its answer [is lost](Refusal::Forgotten), the same is asked under

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Key, Version};
+use crate::slots::SlotMap;
 use crate::wire::Bytes;
 
 /// The answer to a [`Transaction`](crate::command::Transaction) that was not refused.
@@ -186,9 +187,13 @@ pub enum Refusal {
     /// sessions of the client library read again by themselves.
     #[error("the reply to this read was lost with the leader that gave it: read again")]
     Forgotten,
-    /// The sender's slot map is not ours: read the cluster's configuration again.
-    #[error("the slot map has changed: read the cluster's configuration again")]
-    WrongEpoch,
+    /// The sender's slot map is not ours. Clients of the library ask again by the map that they are told, unless the command
+    /// rests on what was scanned: that is scanned again.
+    #[error("the slot map has changed, and is of epoch {} now: ask again by it", .slots.epoch)]
+    WrongEpoch {
+        /// The group's map.
+        slots: Box<SlotMap>,
+    },
     /// Not a command of this version.
     #[error("malformed command: {0}")]
     Malformed(String),

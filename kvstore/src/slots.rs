@@ -13,12 +13,49 @@ pub const SLOTS: u16 = 16_384;
 pub struct HashSlot(pub u16);
 
 /// Which group owns each hash slot. Epoch 1 deals contiguous, even ranges to the groups.
+///
+/// **Invariants.** Every slot has an owner below `groups`, and `epoch >= 1`. The machines of a cluster own it: two maps of one
+/// epoch are the same, and whoever sends by another epoch is refused and told the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Ranges", into = "Ranges")]
 pub struct SlotMap {
     /// Rises with each change.
     pub epoch: u32,
     groups: u16,
     owners: Vec<u16>,
+}
+
+/// As it is written down: few groups have few ranges.
+#[derive(Serialize, Deserialize)]
+struct Ranges {
+    epoch: u32,
+    groups: u16,
+    /// An owner, and how many slots in a row it has.
+    ranges: Vec<(u16, u16)>,
+}
+
+impl From<SlotMap> for Ranges {
+    fn from(map: SlotMap) -> Self {
+        let ranges = map.owners.chunk_by(|one, next| one == next);
+        let ranges = ranges.map(|range| (range[0], range.len() as u16)).collect();
+        Self { epoch: map.epoch, groups: map.groups, ranges }
+    }
+}
+
+impl TryFrom<Ranges> for SlotMap {
+    type Error = &'static str;
+
+    fn try_from(Ranges { epoch, groups, ranges }: Ranges) -> Result<Self, Self::Error> {
+        let slots: u64 = ranges.iter().map(|(_, slots)| u64::from(*slots)).sum();
+        let groups_fit = (1..=GroupSet::CAPACITY).contains(&groups);
+        let owned = ranges.iter().all(|(owner, _)| *owner < groups);
+        if slots != u64::from(SLOTS) || epoch == 0 || !groups_fit || !owned {
+            return Err("it is no slot map");
+        }
+        let owners =
+            ranges.into_iter().flat_map(|(owner, slots)| std::iter::repeat_n(owner, slots.into()));
+        Ok(Self { epoch, groups, owners: owners.collect() })
+    }
 }
 
 impl SlotMap {
@@ -109,6 +146,28 @@ mod tests {
         ];
         for (key, slot, because) in cases {
             assert_eq!(slot_of(key), HashSlot(slot), "{because}");
+        }
+    }
+
+    #[test]
+    fn a_map_is_read_as_it_was_written_and_nonsense_is_none() {
+        let map = SlotMap::even(3);
+        let bytes = postcard::to_stdvec(&map).unwrap();
+        assert!(bytes.len() < 20);
+        assert_eq!(postcard::from_bytes(&bytes), Ok(map));
+        #[rustfmt::skip]
+        let cases: [(u32, u16, &[(u16, u16)]); 6] = [
+            (1, 2, &[(0, SLOTS - 1)]),
+            (1, 2, &[(0, SLOTS), (1, 1)]),
+            (1, 2, &[(2, SLOTS)]),
+            (0, 2, &[(0, SLOTS)]),
+            (1, 0, &[(0, SLOTS)]),
+            (1, 65, &[(64, SLOTS)]),
+        ];
+        for (epoch, groups, ranges) in cases {
+            let ranges = Ranges { epoch, groups, ranges: ranges.to_vec() };
+            let bytes = postcard::to_stdvec(&ranges).unwrap();
+            assert!(postcard::from_bytes::<SlotMap>(&bytes).is_err());
         }
     }
 

@@ -15,7 +15,7 @@ use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
 /// The version of the form. It changes with any change of what lies behind it.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Most requests are shorter, and need no more memory while they are written.
 const REQUEST_USUAL: usize = 256;

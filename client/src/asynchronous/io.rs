@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use skein_cluster::directory::Directory;
@@ -33,9 +33,12 @@ pub(crate) struct Io {
     commands: Sender<Command>,
     told: Arc<Told>,
     waker: Mutex<AnyWaker>,
-    shape: Shape,
+    shape: Arc<Known>,
     sessions: AtomicU64,
 }
+
+/// The shape of the cluster, as the thread's driver was told it last.
+type Known = RwLock<Arc<Shape>>;
 
 /// State that the thread checks before it sleeps.
 #[derive(Default)]
@@ -95,8 +98,9 @@ impl Io {
             let current = move || {
                 Directory::connect(&dir).is_ok_and(|found| found.manifest.cluster == cluster)
             };
-            if report.send(Ok((driver.shape().clone(), driver.waker()))).is_ok() {
-                Thread::new(driver, inbox, Box::new(current)).run();
+            let shape = known(&driver);
+            if report.send(Ok((Arc::clone(&shape), driver.waker()))).is_ok() {
+                Thread::new(driver, shape, inbox, Box::new(current)).run();
             }
         };
         spawn(start)?;
@@ -111,18 +115,24 @@ impl Io {
         let (commands, received) = channel();
         let told = Arc::<Told>::default();
         let inbox = Inbox { received, told: Arc::clone(&told) };
-        let (shape, waker) = (driver.shape().clone(), driver.waker());
-        spawn(move || Thread::new(driver, inbox, Box::new(|| true)).run())?;
+        let (shape, waker) = (known(&driver), driver.waker());
+        let its = Arc::clone(&shape);
+        spawn(move || Thread::new(driver, its, inbox, Box::new(|| true)).run())?;
         Ok(Self::new(commands, told, waker, shape))
     }
 
-    fn new(commands: Sender<Command>, told: Arc<Told>, waker: AnyWaker, shape: Shape) -> Arc<Self> {
+    fn new(
+        commands: Sender<Command>,
+        told: Arc<Told>,
+        waker: AnyWaker,
+        shape: Arc<Known>,
+    ) -> Arc<Self> {
         let (waker, sessions) = (Mutex::new(waker), AtomicU64::new(0));
         Arc::new(Self { process: Process::current(), commands, told, waker, shape, sessions })
     }
 
-    pub(super) fn shape(&self) -> &Shape {
-        &self.shape
+    pub(super) fn shape(&self) -> Arc<Shape> {
+        Arc::clone(&self.shape.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Opens a session. Its number is chosen here, so that the caller need not wait for it.
@@ -169,6 +179,10 @@ impl Drop for Io {
     }
 }
 
+fn known(driver: &Driver<AnyFabric>) -> Arc<Known> {
+    Arc::new(RwLock::new(Arc::new(driver.shape().clone())))
+}
+
 fn spawn(body: impl FnOnce() + Send + 'static) -> Result<(), ConnectError> {
     let body = || {
         ask_for_short_slices();
@@ -202,6 +216,9 @@ impl Inbox {
 
 struct Thread {
     driver: Driver<AnyFabric>,
+    shape: Arc<Known>,
+    /// Of the slot map there.
+    epoch: u32,
     inbox: Inbox,
     current: Box<dyn Fn() -> bool>,
     sessions: HashMap<u64, SessionKey>,
@@ -212,9 +229,16 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(driver: Driver<AnyFabric>, inbox: Inbox, current: Box<dyn Fn() -> bool>) -> Self {
+    fn new(
+        driver: Driver<AnyFabric>,
+        shape: Arc<Known>,
+        inbox: Inbox,
+        current: Box<dyn Fn() -> bool>,
+    ) -> Self {
         Self {
+            epoch: driver.shape().slots.epoch,
             driver,
+            shape,
             inbox,
             current,
             sessions: HashMap::new(),
@@ -233,6 +257,7 @@ impl Thread {
                 busy = true;
             }
             busy |= self.poll();
+            self.tell_shape();
             self.ring();
             if !busy {
                 let next = self.alarms.first_key_value().map(|((at, _), _)| *at);
@@ -241,6 +266,16 @@ impl Thread {
                 let inbox = &self.inbox;
                 self.driver.wait_while(longest, &|| inbox.is_empty());
             }
+        }
+    }
+
+    /// Tells the clients of a newer slot map.
+    fn tell_shape(&mut self) {
+        let shape = self.driver.shape();
+        if shape.slots.epoch != self.epoch {
+            self.epoch = shape.slots.epoch;
+            let mut known = self.shape.write().unwrap_or_else(PoisonError::into_inner);
+            *known = Arc::new(shape.clone());
         }
     }
 

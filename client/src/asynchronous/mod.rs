@@ -116,8 +116,8 @@ impl Client {
         Self { read_mode, ..self.clone() }
     }
 
-    /// The shape of the cluster.
-    pub fn shape(&self) -> &Shape {
+    /// The shape of the cluster, as the driver was told it last.
+    pub fn shape(&self) -> Arc<Shape> {
         self.session.io.shape()
     }
 

@@ -47,7 +47,12 @@ impl World {
     fn reply(&mut self, sequence: u64, group: u16, bytes: &[u8]) -> bool {
         let ended = &mut self.ended;
         let mut finished = |ticket: Ticket, result| ended.push((ticket.number, result));
-        self.operations.reply(KEY, sequence, GroupId(group), bytes, &mut finished)
+        let ours = &mut self.slots;
+        let mut again = |slots: &SlotMap, plan: &Plan| {
+            ours.clone_from(slots);
+            plan.again(slots, &Limits::default())?.ok()
+        };
+        self.operations.reply(KEY, sequence, GroupId(group), bytes, &mut again, &mut finished)
     }
 
     fn expire(&mut self, now: Duration) {
@@ -110,6 +115,50 @@ fn nothing_is_sent_before_every_group_knows_the_session() {
     assert!(world.reply(1, 0, &done(&[])));
     assert!(world.next().is_some());
     assert!(world.operations.senders().eq([KEY]));
+}
+
+/// The second epoch, in which g0 owns the slot of [`IN_G1`].
+fn moved() -> Refusal {
+    let whole: Vec<(u16, u16)> = vec![(0, 16_384)];
+    let bytes = postcard::to_stdvec(&(2_u32, 2_u16, whole)).unwrap();
+    Refusal::WrongEpoch { slots: postcard::from_bytes(&bytes).unwrap() }
+}
+
+#[test]
+fn what_is_refused_for_its_slot_map_is_sent_by_the_new_one_within_its_time() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    assert_eq!(world.next().map(Plan::destinations), Some(only(1)));
+    world.send(2);
+    assert!(world.reply(2, 1, &refused(&moved())));
+    assert_eq!(world.ended, [], "its caller is told nothing of it");
+    assert_eq!(world.next().map(Plan::destinations), Some(only(0)));
+    world.send(3);
+    world.reply(3, 0, &done(&[b"x"]));
+    assert_eq!(world.ended.len(), 1);
+    assert!(world.ended[0].1.is_ok());
+    world.submit(&[IN_G1], Duration::ZERO);
+    assert_eq!(world.next().map(Plan::destinations), Some(only(0)), "the map stays");
+}
+
+#[test]
+fn what_is_refused_for_its_slot_map_ends_when_its_time_is_over() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.send(2);
+    world.reply(2, 1, &refused(&moved()));
+    world.expire(ALLOWED);
+    assert!(matches!(world.ended[..], [(1, Err(Error::Unavailable { sent: false, .. }))]));
+}
+
+#[test]
+fn whoever_is_refused_by_an_older_slot_map_is_told() {
+    let mut world = World::open();
+    world.submit(&[IN_G1], Duration::ZERO);
+    world.send(2);
+    let refusal = Refusal::WrongEpoch { slots: Box::new(SlotMap::even(2)) };
+    world.reply(2, 1, &refused(&refusal));
+    assert_eq!(world.ended, [(1, Err(Error::Refused(refusal)))], "it would be refused for ever");
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl<S: Store> Machine<S> {
         to: GroupSet,
     ) -> Result<Share<'a>, Refusal> {
         if command.epoch != self.slots.epoch {
-            return Err(Refusal::WrongEpoch);
+            return Err(self.wrong_epoch());
         }
         if len > self.limits.transaction_bytes_max {
             let max = self.limits.transaction_bytes_max as u64;
@@ -298,6 +298,11 @@ impl<S: Store> Machine<S> {
             return Err(Refusal::Malformed(why.to_owned()));
         }
         Ok(share)
+    }
+
+    /// For a sender that has another slot map.
+    fn wrong_epoch(&self) -> Refusal {
+        Refusal::WrongEpoch { slots: Box::new(self.slots.clone()) }
     }
 
     /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits

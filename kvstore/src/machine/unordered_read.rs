@@ -43,7 +43,7 @@ impl<S: Store> Machine<S> {
         };
         let Command { epoch, transaction } = command;
         if epoch != self.slots.epoch {
-            return Err(Refusal::WrongEpoch);
+            return Err(self.wrong_epoch());
         }
         if !transaction.only_reads() {
             return Err(malformed("only what reads need not be ordered"));
