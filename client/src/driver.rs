@@ -10,11 +10,10 @@ use skein_kvstore::command::Transaction;
 use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
-use skein_kvstore::slots::SlotMap;
-use skein_multicast::config::Tuning;
-use skein_multicast::layout::Layout;
+use skein_kvstore::slots::{HashSlot, SlotMap};
+use skein_multicast::config::{Topology, Tuning};
 use skein_multicast::session_transport::{GroupReply, Of, Presence, SessionTransport, WindowFull};
-use skein_protocol::ids::SessionId;
+use skein_protocol::ids::{GroupId, SessionId};
 
 pub use skein_multicast::session_transport::SessionKey;
 
@@ -258,6 +257,20 @@ impl<F: Fabric> Driver<F> {
         // Whoever made it may know an older slot map than we do.
         let again = plan.again(&self.shape.slots, &self.shape.limits).and_then(Result::ok);
         Ok(self.start(session, again.unwrap_or(plan), mode, left, allowed))
+    }
+
+    /// Gives an empty hash slot to another group. For simulations only: a group that is recreated with nothing would not know
+    /// of it (see `kvstore/src/machine/moves.rs`).
+    #[doc(hidden)]
+    pub fn move_slot(
+        &mut self,
+        session: SessionKey,
+        slot: HashSlot,
+        to: GroupId,
+    ) -> Result<Ticket, Error> {
+        self.ready(session)?;
+        let plan = Plan::move_slot(&self.shape.slots, slot, to);
+        Ok(self.start(session, plan, ReadMode::Ordered, self.timeout, self.timeout))
     }
 
     /// Same as [`submit_plan`](Self::submit_plan), for a session that is [ready](Self::ready).

@@ -9,8 +9,8 @@ use crate::command::{Operation, Transaction};
 use crate::limits::Limits;
 use crate::reply::{Outcome, Page, Refusal, Reply};
 use crate::rules;
-use crate::slots::SlotMap;
-use crate::wire::{Bytes, Command, Part, Request, Unreadable};
+use crate::slots::{HashSlot, SlotMap};
+use crate::wire::{Bytes, Command, Move, Part, Request, Unreadable};
 
 /// A request on its way: to which groups, in which bytes, and how to put their parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +112,12 @@ impl Plan {
     /// Closes the session: its last message.
     pub fn close(slots: &SlotMap) -> Self {
         Self::control(&Request::Close, slots)
+    }
+
+    /// Gives a hash slot, which must be empty, to another group.
+    pub fn move_slot(slots: &SlotMap, slot: HashSlot, to: GroupId) -> Self {
+        let it = Move { epoch: slots.epoch, slot: slot.0, to: to.0 };
+        Self::control(&Request::Move(it), slots)
     }
 
     fn control(request: &Request<'_>, slots: &SlotMap) -> Self {

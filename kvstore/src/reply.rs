@@ -194,6 +194,14 @@ pub enum Refusal {
         /// The group's map.
         slots: Box<SlotMap>,
     },
+    /// A slot that holds keys is not moved.
+    #[error("hash slot {slot} holds keys of group {group}: only an empty slot can be moved")]
+    SlotInUse {
+        /// Which slot.
+        slot: u16,
+        /// Its owner.
+        group: u16,
+    },
     /// Not a command of this version.
     #[error("malformed command: {0}")]
     Malformed(String),

@@ -5,6 +5,8 @@ use std::ops::BitXor;
 use serde::{Deserialize, Serialize};
 use skein_protocol::ids::{GroupId, GroupSet};
 
+use crate::store::sum::fold;
+
 /// The number of hash slots.
 pub const SLOTS: u16 = 16_384;
 
@@ -12,7 +14,8 @@ pub const SLOTS: u16 = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashSlot(pub u16);
 
-/// Which group owns each hash slot. Epoch 1 deals contiguous, even ranges to the groups.
+/// Which group owns each hash slot. Epoch 1 deals contiguous, even ranges to the groups; each
+/// [move](crate::wire::Move) of a slot makes another epoch.
 ///
 /// **Invariants.** Every slot has an owner below `groups`, and `epoch >= 1`. The machines of a cluster own it: two maps of one
 /// epoch are the same, and whoever sends by another epoch is refused and told the map.
@@ -23,6 +26,8 @@ pub struct SlotMap {
     pub epoch: u32,
     groups: u16,
     owners: Vec<u16>,
+    /// Of all the rest, for replicas to compare.
+    digest: u64,
 }
 
 /// As it is written down: few groups have few ranges.
@@ -54,7 +59,7 @@ impl TryFrom<Ranges> for SlotMap {
         }
         let owners =
             ranges.into_iter().flat_map(|(owner, slots)| std::iter::repeat_n(owner, slots.into()));
-        Ok(Self { epoch, groups, owners: owners.collect() })
+        Ok(Self::of(epoch, groups, owners.collect()))
     }
 }
 
@@ -62,7 +67,14 @@ impl SlotMap {
     /// Epoch 1 of a cluster of `groups`.
     pub fn even(groups: u16) -> Self {
         let owner = |slot: u32| (slot * u32::from(groups) / u32::from(SLOTS)) as u16;
-        Self { epoch: 1, groups, owners: (0..u32::from(SLOTS)).map(owner).collect() }
+        Self::of(1, groups, (0..u32::from(SLOTS)).map(owner).collect())
+    }
+
+    fn of(epoch: u32, groups: u16, owners: Vec<u16>) -> Self {
+        let ranges = owners.chunk_by(|one, next| one == next);
+        let of_range = |sum, range: &[u16]| fold(sum ^ u64::from(range[0]), range.len() as u64);
+        let digest = ranges.fold(fold(u64::from(epoch), u64::from(groups)), of_range);
+        Self { epoch, groups, owners, digest }
     }
 
     /// Every group of the cluster.
@@ -72,7 +84,27 @@ impl SlotMap {
 
     /// The group that owns `key`.
     pub fn owner(&self, key: &[u8]) -> GroupId {
-        GroupId(self.owners[usize::from(slot_of(key).0)])
+        self.owner_of(slot_of(key)).expect("every key has a slot")
+    }
+
+    /// The group that owns a slot, if there is such a slot.
+    pub fn owner_of(&self, slot: HashSlot) -> Option<GroupId> {
+        self.owners.get(usize::from(slot.0)).copied().map(GroupId)
+    }
+
+    /// Makes the next epoch, in which `to` owns a slot.
+    ///
+    /// # Panics
+    /// If there is no such slot, or no such group.
+    pub(crate) fn give(&mut self, slot: HashSlot, to: GroupId) {
+        assert!(to.0 < self.groups, "a group of the cluster");
+        let mut owners = std::mem::take(&mut self.owners);
+        owners[usize::from(slot.0)] = to.0;
+        *self = Self::of(self.epoch + 1, self.groups, owners);
+    }
+
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
     }
 }
 
@@ -151,10 +183,16 @@ mod tests {
 
     #[test]
     fn a_map_is_read_as_it_was_written_and_nonsense_is_none() {
-        let map = SlotMap::even(3);
+        let mut map = SlotMap::even(3);
+        assert!(postcard::to_stdvec(&map).unwrap().len() < 20);
+        map.give(HashSlot(0), GroupId(2));
+        map.give(HashSlot(SLOTS - 1), GroupId(0));
         let bytes = postcard::to_stdvec(&map).unwrap();
-        assert!(bytes.len() < 20);
-        assert_eq!(postcard::from_bytes(&bytes), Ok(map));
+        assert_eq!(postcard::from_bytes(&bytes), Ok(map.clone()));
+        let digests = [SlotMap::even(3), map.clone()].map(|map| map.digest());
+        assert_ne!(digests[0], digests[1]);
+        assert_eq!((map.epoch, map.owner_of(HashSlot(0))), (3, Some(GroupId(2))));
+        assert_eq!(map.owner_of(HashSlot(SLOTS)), None);
         #[rustfmt::skip]
         let cases: [(u32, u16, &[(u16, u16)]); 6] = [
             (1, 2, &[(0, SLOTS - 1)]),

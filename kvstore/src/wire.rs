@@ -34,6 +34,19 @@ pub enum Request<'a> {
     Transaction(Command<'a>),
     /// The same, of one that [only reads](Transaction::only_reads).
     Read(Command<'a>),
+    /// Gives a hash slot to another group. To all groups.
+    Move(Move),
+}
+
+/// Which hash slot another group is to own. Refused if keys of the slot stand somewhere: they stay where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// Of the slot map that is to be changed.
+    pub epoch: u32,
+    /// The slot.
+    pub slot: u16,
+    /// The group that is to own it.
+    pub to: u16,
 }
 
 /// The second byte of a [`Request::Read`], and of nothing else.
@@ -76,7 +89,7 @@ impl<'a> Request<'a> {
     pub fn command(self) -> Option<Command<'a>> {
         match self {
             Self::Transaction(command) | Self::Read(command) => Some(command),
-            Self::Open | Self::Close | Self::Expire(_) => None,
+            Self::Open | Self::Close | Self::Expire(_) | Self::Move(_) => None,
         }
     }
 }

@@ -56,12 +56,15 @@ impl<S: Store> Machine<S> {
         let mut part = self.next_part(usize::MAX, bytes);
         let done = self.copy_changes(&mut part);
         assert!(done, "a part without a bound takes everything");
+        // Before what waits: whose its keys are follows from it.
+        part.add(&Record::Slots(self.slots.clone()));
         for (message, heard) in self.early.heard() {
             part.add(&Record::Early {
                 session: message.session.0,
                 sequence: message.sequence,
                 from: numbers(heard.from),
                 verdict: heard.verdict.encode()[0],
+                version: heard.version,
             });
         }
         for message in self.early.refused() {
@@ -112,7 +115,7 @@ impl<S: Store> Machine<S> {
             owed: self.owed,
             keys: self.keys(),
             bytes: self.bytes(),
-            digest: self.store.digest(),
+            digest: self.stock().digest,
             sessions: self.sessions.digest(),
         }
     }
@@ -168,11 +171,9 @@ impl<S: Store> Machine<S> {
 
     fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Malformed> {
         Ok(match *stage {
-            StageRecord::Blocked { payload, needs_turn, ref from, verdict } => {
-                let heard = ReceivedVerdicts {
-                    from: self.ours(from)?,
-                    verdict: Verdict::decode(&[verdict]),
-                };
+            StageRecord::Blocked { payload, needs_turn, ref from, verdict, version } => {
+                let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
+                let heard = ReceivedVerdicts { from, verdict, version };
                 let command = match self.restore_deferred(payload) {
                     // It may as well begin or end sessions.
                     Err(Malformed) if needs_turn && Request::decode(payload.0).is_ok() => {
@@ -184,14 +185,21 @@ impl<S: Store> Machine<S> {
                 Stage::Blocked { command, heard, needs_turn }
             }
             StageRecord::Spoken { payload, ref then, ref otherwise, ref from, verdict } => {
-                let heard = ReceivedVerdicts {
-                    from: self.ours(from)?,
-                    verdict: Verdict::decode(&[verdict]),
-                };
+                let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
+                let heard = ReceivedVerdicts { from, verdict, version: 0 };
                 let mut command = self.restore_deferred(payload)?;
                 let of = |refusal: &Option<Refusal>| refusal.clone().map(Box::new);
                 command.judged = Judged { then: of(then), otherwise: of(otherwise) };
                 Stage::Spoken { command, heard }
+            }
+            StageRecord::Awaits { payload, owner } => {
+                let Ok(Request::Move(_)) = Request::decode(payload.0) else {
+                    return Err(Malformed);
+                };
+                self.ours(&[owner])?;
+                let payload = payload.0.to_vec();
+                let command = Box::new(Deferred { payload, ..Deferred::default() });
+                Stage::Awaits { command, owner: GroupId(owner) }
             }
             StageRecord::Answered { reply, only_read, grown, digest } => {
                 let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
@@ -215,11 +223,9 @@ impl<S: Store> Machine<S> {
         match *record {
             Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
             Record::NoPair { key } => _ = self.store.delete(key.0),
-            Record::Early { session, sequence, ref from, verdict } => {
-                let heard = ReceivedVerdicts {
-                    from: self.ours(from)?,
-                    verdict: Verdict::decode(&[verdict]),
-                };
+            Record::Early { session, sequence, ref from, verdict, version } => {
+                let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
+                let heard = ReceivedVerdicts { from, verdict, version };
                 self.early.hear(MessageId::new(id(session), sequence), heard);
             }
             Record::UnderWay {
@@ -240,6 +246,12 @@ impl<S: Store> Machine<S> {
                     return Err(Malformed);
                 }
                 self.under_way.push(place, stage);
+            }
+            Record::Slots(ref slots) => {
+                if slots.groups() != self.groups {
+                    return Err(Malformed);
+                }
+                self.slots = slots.clone();
             }
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
@@ -267,6 +279,7 @@ fn under_way<'a>(place: &CommandPosition, stage: &'a Stage) -> Record<'a> {
             needs_turn: *needs_turn,
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
+            version: heard.version,
         },
         Stage::Spoken { command, heard } => StageRecord::Spoken {
             payload: Bytes(&command.payload),
@@ -275,6 +288,9 @@ fn under_way<'a>(place: &CommandPosition, stage: &'a Stage) -> Record<'a> {
             from: numbers(heard.from),
             verdict: heard.verdict.encode()[0],
         },
+        Stage::Awaits { command, owner } => {
+            StageRecord::Awaits { payload: Bytes(&command.payload), owner: owner.0 }
+        }
         Stage::Answered { reply, memo, change } => StageRecord::Answered {
             reply: Bytes(reply.as_slice()),
             only_read: memo.map(|memo| memo == Memo::OnlyRead),

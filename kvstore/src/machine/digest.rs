@@ -19,8 +19,8 @@ pub struct Digesting {
 }
 
 impl<S: Store> Machine<S> {
-    /// A hash of everything it holds, keys, values, versions and sessions, whatever way it came
-    /// there. Looks at all of it: for tests.
+    /// A hash of everything it holds, keys, values, versions, sessions and the slot map, whatever way it
+    /// came there. Looks at all of it: for tests.
     pub fn digest(&self) -> u64 {
         self.go_on(&mut Digesting::default(), usize::MAX).expect("this was all of it")
     }
@@ -58,6 +58,7 @@ impl<S: Store> Machine<S> {
             left = left.saturating_sub(key.len() + found.value.len() + size_of::<Version>());
         }
         self.sessions.visit(&mut see);
+        see(&self.slots.digest().to_le_bytes());
         Some(hash.digest())
     }
 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use hashbrown::HashMap;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
+use crate::command::Version;
+
 /// One group's view of a command, or several groups' together: one byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict(u8);
@@ -30,12 +32,20 @@ impl Verdict {
         [self.0]
     }
 
-    /// Bytes that no group of this version sends are an objection to everything.
+    /// Of what a group says, which may have a version behind it. Bytes that no group of this version sends are an objection to
+    /// everything.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         match bytes {
-            [byte] => Self(byte & Self::ALL.0),
+            [byte] | [byte, _, _, _, _, _, _, _, _] => Self(byte & Self::ALL.0),
             _ => Self::NONE,
         }
+    }
+
+    /// With the last version that the group has given.
+    pub(crate) fn encode_with(self, version: Version) -> [u8; 9] {
+        let mut bytes = [self.0; 9];
+        bytes[1..].copy_from_slice(&version.to_le_bytes());
+        bytes
     }
 
     /// Guards hold, and a branch can be executed, if every group says so.
@@ -60,19 +70,28 @@ impl Verdict {
     }
 }
 
+/// The version that stands behind a verdict; 0 if none does.
+pub(crate) fn version_of(bytes: &[u8]) -> Version {
+    bytes.get(1..).and_then(|rest| rest.try_into().ok()).map_or(0, Version::from_le_bytes)
+}
+
 /// The verdicts of a command, as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedVerdicts {
     pub(crate) from: GroupSet,
     pub(crate) verdict: Verdict,
+    /// The highest version that was told with them.
+    pub(crate) version: Version,
 }
 
 impl ReceivedVerdicts {
-    pub(crate) const NOBODY: Self = Self { from: GroupSet::EMPTY, verdict: Verdict::ALL };
+    pub(crate) const NOBODY: Self =
+        Self { from: GroupSet::EMPTY, verdict: Verdict::ALL, version: 0 };
 
     /// One group's word.
-    pub(crate) fn of(from: GroupId, verdict: Verdict) -> Self {
-        Self { from: GroupSet::single(from), verdict }
+    pub(crate) fn of(from: GroupId, bytes: &[u8]) -> Self {
+        let (verdict, version) = (Verdict::decode(bytes), version_of(bytes));
+        Self { from: GroupSet::single(from), verdict, version }
     }
 
     pub(crate) fn hear(&mut self, from: GroupId, verdict: Verdict) {
@@ -105,6 +124,7 @@ impl Early {
         let ours = self.heard.entry(message).or_insert(ReceivedVerdicts::NOBODY);
         ours.from = heard.from.iter().fold(ours.from, GroupSet::with);
         ours.verdict = ours.verdict.and(heard.verdict);
+        ours.version = ours.version.max(heard.version);
     }
 
     /// What was heard about a command that is now delivered.

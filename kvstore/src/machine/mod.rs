@@ -24,6 +24,7 @@ mod copy;
 pub mod digest;
 mod exchange;
 mod execute;
+mod moves;
 mod part;
 mod read_write_set;
 mod sessions;
@@ -36,14 +37,17 @@ use std::cell::Cell;
 
 use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
-use skein_multicast::layout::Layout;
+use skein_multicast::config::Topology;
+use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::mutants::Mutant;
 
 use self::branch::{PAIR_OVERHEAD, commit};
 use self::checkpoints::Checkpoints;
 use self::copy::Progress;
-use self::exchange::{Early, ReceivedVerdicts, Verdict};
+use self::exchange::{Early, ReceivedVerdicts, Verdict, version_of};
 use self::execute::{Came, Opinion, Turn};
+use self::moves::Moved;
 use self::sessions::{Admission, Owed, Sessions};
 use self::share::Share;
 use self::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
@@ -51,13 +55,13 @@ use crate::command::{Transaction, Version};
 use crate::limits::Limits;
 use crate::reply::Refusal;
 use crate::rules;
-use crate::slots::SlotMap;
+use crate::slots::{HashSlot, SlotMap};
 use crate::store::Store;
 use crate::store::compact::Compact;
 use crate::store::memory::Memory;
 use crate::store::sum::fold;
 use crate::store::tracked::Tracked;
-use crate::wire::{Bytes, Command, PartWriter, Request};
+use crate::wire::{Bytes, Command, Move, PartWriter, Request};
 
 /// One replica's keys, values and sessions.
 ///
@@ -91,7 +95,7 @@ pub struct Machine<S = Memory> {
     work: Cell<u64>,
 }
 
-/// What the store holds: bytes that count against the ceiling, and its digest.
+/// What the store holds, in bytes that count against the ceiling, and the digest of that and of the slot map.
 #[derive(Clone, Copy)]
 struct Stock {
     bytes: u64,
@@ -99,7 +103,7 @@ struct Stock {
 }
 
 /// Raised with every change of what a command comes to: replicas of a group must not have two versions.
-const BEHAVIOUR: u32 = 1;
+const BEHAVIOUR: u32 = 2;
 
 /// What the store does with a command besides what the configuration says: its version, and what is
 /// counted and remembered of sessions.
@@ -161,6 +165,11 @@ impl<S: Store> Machine<S> {
             unfinished: false,
             work: Cell::new(0),
         }
+    }
+
+    /// Which group owns each hash slot, as far as it has delivered.
+    pub fn slots(&self) -> &SlotMap {
+        &self.slots
     }
 
     /// Keys it holds.
@@ -228,8 +237,8 @@ impl<S: Store> Machine<S> {
                 }
                 Ok(())
             }
-            Request::Transaction(_) | Request::Read(_) => {
-                unreachable!("transactions are no control requests")
+            Request::Transaction(_) | Request::Read(_) | Request::Move(_) => {
+                unreachable!("nothing that begins or ends a session")
             }
         };
         match &result {
@@ -263,16 +272,29 @@ impl<S: Store> Machine<S> {
     fn object(
         &mut self,
         place: CommandPosition,
-        command: &Result<Command<'_>, Refusal>,
+        asked: &Result<Asked<'_>, Refusal>,
         out: &mut dyn Outbox,
     ) {
         let others = place.destinations.without(self.group);
-        if let Ok(command) = command
-            && !others.is_empty()
-            && !self.sessions.is_past(place.message)
-            && rules::needs_exchange(&command.transaction)
-        {
+        if others.is_empty() || self.sessions.is_past(place.message) {
+            return;
+        }
+        let (waited_for, is_told) = match asked {
+            Ok(Asked::Command(command)) => {
+                let exchanges = rules::needs_exchange(&command.transaction);
+                (exchanges, exchanges)
+            }
+            // The owner of the slot tells the others, and is told nothing.
+            Ok(Asked::Move(it)) => {
+                let owns = self.slots.owner_of(HashSlot(it.slot)) == Some(self.group);
+                (owns, !owns)
+            }
+            Err(_) => (false, false),
+        };
+        if waited_for {
             out.exchange(place.message, others, &Verdict::NONE.encode());
+        }
+        if is_told {
             self.early.refuse(place.message);
         }
     }
@@ -284,7 +306,7 @@ impl<S: Store> Machine<S> {
         len: usize,
         to: GroupSet,
     ) -> Result<Share<'a>, Refusal> {
-        if command.epoch != self.slots.epoch {
+        if !guard!(Mutant::EpochNotChecked, command.epoch == self.slots.epoch) {
             return Err(self.wrong_epoch());
         }
         if len > self.limits.transaction_bytes_max {
@@ -442,12 +464,37 @@ impl<S: Store> Machine<S> {
                     }
                 }
             }
+            Request::Move(it) => {
+                self.sessions.free_for(place.message, place.low_water);
+                command.payload = payload;
+                match self.move_slot(place, it, heard, out) {
+                    Moved::Answered => {
+                        let change = self.change_since(before);
+                        return self.answered(at, command, Some(Memo::Owed), change, out);
+                    }
+                    Moved::Awaits(owner) => Stage::Awaits { command, owner },
+                }
+            }
             control => {
                 let memo = self.control(place, &control);
                 return self.answered(at, command, memo, Change::NONE, out);
             }
         };
         self.under_way.put(at, stage);
+    }
+
+    /// The owner of a slot has said whether it is empty, for which the move at `at` waits.
+    fn moved(&mut self, at: usize, heard: ReceivedVerdicts, out: &mut dyn Outbox) {
+        let Stage::Awaits { command, owner } = self.under_way.take(at) else {
+            unreachable!("nothing else waits for an owner");
+        };
+        let Ok(Request::Move(it)) = Request::decode(&command.payload) else {
+            unreachable!("it was decoded when it was delivered");
+        };
+        let before = self.stock();
+        self.conclude_move(self.under_way.place(at), it, owner, heard);
+        let change = self.change_since(before);
+        self.answered(at, command, Some(Memo::Owed), change, out);
     }
 
     /// The command at `at` has told its verdict, and now all others have.
@@ -554,15 +601,16 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A digest of the state, of what sessions are owed, and of everything that was delivered and answered, as of the
+    /// A digest of the state and the slot map, of what sessions are owed, and of everything that was delivered and answered, as of the
     /// last command that is over. Those behind it that have taken effect already do not count.
     fn digest_over(&self) -> u64 {
-        let stored = self.store.digest().wrapping_sub(self.under_way.changed());
+        let stored = self.stock().digest.wrapping_sub(self.under_way.changed());
         fold(stored ^ CHAIN, self.history ^ self.owed.rotate_left(32) ^ !CHAIN)
     }
 
     fn stock(&self) -> Stock {
-        Stock { bytes: self.stored(), digest: self.store.digest() }
+        let digest = self.store.digest().wrapping_add(self.slots.digest());
+        Stock { bytes: self.stored(), digest }
     }
 
     /// What has changed since the store held this.
@@ -605,6 +653,12 @@ impl<S: Store> Machine<S> {
             }
         }
     }
+}
+
+/// What a session asks for once it is open.
+enum Asked<'a> {
+    Command(Command<'a>),
+    Move(Move),
 }
 
 /// A clock that began with a recreation is above this, for it began with the time in microseconds; one that
@@ -656,9 +710,12 @@ impl<S: Store> Application for Machine<S> {
             return self.leave(place, out);
         }
         let is_first = self.under_way.is_empty();
-        let command = match Request::decode(payload) {
-            Ok(Request::Transaction(command)) => Ok(command),
-            Ok(Request::Read(command)) if command.transaction.only_reads() => Ok(command),
+        let asked = match Request::decode(payload) {
+            Ok(Request::Transaction(command)) => Ok(Asked::Command(command)),
+            Ok(Request::Read(command)) if command.transaction.only_reads() => {
+                Ok(Asked::Command(command))
+            }
+            Ok(Request::Move(it)) => Ok(Asked::Move(it)),
             Ok(Request::Read(_)) => {
                 Err(Refusal::Malformed("it says that it only reads, and does not".to_owned()))
             }
@@ -687,14 +744,20 @@ impl<S: Store> Application for Machine<S> {
             self.sessions.free_for(message, low_water);
         }
         match admission {
-            Admission::Fresh => self.start(place, command, payload, heard, out),
+            Admission::Fresh => match asked {
+                Ok(Asked::Move(it)) => self.start_move(place, it, payload, heard, out),
+                Ok(Asked::Command(command)) => {
+                    self.start(place, Ok(command), payload, heard, out);
+                }
+                Err(refusal) => self.start(place, Err(refusal), payload, heard, out),
+            },
             Admission::Known if is_first => {
                 self.over(place);
                 self.repeat(message, out);
             }
             Admission::Known => self.under_way.push(place, Stage::Again),
             Admission::Closed => {
-                self.object(place, &command, out);
+                self.object(place, &asked, out);
                 self.writer.refused(Some(&Refusal::SessionExpired));
                 self.answer(place, None, Change::NONE, out);
             }
@@ -717,13 +780,22 @@ impl<S: Store> Application for Machine<S> {
         let Some(at) = self.under_way.find(message) else {
             // A verdict on what is behind us has nobody to wait for it.
             if !self.sessions.is_past(message) {
-                self.early.hear(message, ReceivedVerdicts::of(from, verdict));
+                self.early.hear(message, ReceivedVerdicts::of(from, result));
             }
             return;
         };
+        if let Stage::Awaits { owner, .. } = self.under_way.stage(at) {
+            if *owner == from {
+                self.moved(at, ReceivedVerdicts::of(from, result), out);
+                self.catch_up(out);
+            }
+            return;
+        }
         let destinations = self.under_way.place(at).destinations;
         let Some(heard) = self.under_way.heard(at) else { return };
         heard.hear(from, verdict);
+        // It may be about a move whose turn is yet to come.
+        heard.version = heard.version.max(version_of(result));
         let all = heard.from.contains_all(destinations);
         if all && matches!(self.under_way.stage(at), Stage::Spoken { .. }) {
             self.concluded(at, out);

@@ -19,10 +19,11 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::command::Version;
 use crate::reply::Refusal;
+use crate::slots::SlotMap;
 use crate::wire::{Bytes, append, take};
 
 /// The version of the form. It changes with any change to a record.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
@@ -71,7 +72,7 @@ pub(super) enum Record<'a> {
     /// The next session that has ended.
     Ended { session: u64, closed_by: u64 },
     /// What other groups said about a message that is still to be delivered.
-    Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8 },
+    Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8, version: Version },
     /// The next command that was delivered and is not over.
     UnderWay {
         session: u64,
@@ -84,6 +85,8 @@ pub(super) enum Record<'a> {
     },
     /// A command that was refused, on which nobody waits for verdicts.
     Refused { session: u64, sequence: u64 },
+    /// Which group owns each slot.
+    Slots(SlotMap),
     /// The rest, and what must have come together. Nothing follows.
     End {
         epoch: u32,
@@ -110,6 +113,7 @@ pub(super) enum StageRecord<'a> {
         needs_turn: bool,
         from: Vec<u16>,
         verdict: u8,
+        version: Version,
     },
     /// It waits for verdicts; these groups have given theirs, and so have we.
     Spoken {
@@ -119,6 +123,12 @@ pub(super) enum StageRecord<'a> {
         otherwise: Option<Refusal>,
         from: Vec<u16>,
         verdict: u8,
+    },
+    /// It moves a slot, and that group, its owner, has yet to say whether it is empty.
+    Awaits {
+        #[serde(borrow)]
+        payload: Bytes<'a>,
+        owner: u16,
     },
     /// It was answered.
     Answered {

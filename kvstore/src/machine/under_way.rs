@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use skein_protocol::ids::{GroupSet, MessageId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Memo;
@@ -85,6 +85,8 @@ pub(super) enum Stage {
     Blocked { command: Box<Deferred>, heard: ReceivedVerdicts, needs_turn: bool },
     /// We have told the other groups our verdict, and wait for theirs.
     Spoken { command: Box<Deferred>, heard: ReceivedVerdicts },
+    /// It moves a slot, it is its turn, and the slot's owner has yet to say whether it is empty.
+    Awaits { command: Box<Deferred>, owner: GroupId },
     /// It has taken effect, by which the store has changed so much, and was answered.
     Answered { reply: Compact, memo: Option<Memo>, change: Change },
     /// It is one that came before: what that is owed is repeated when it is its turn.
@@ -94,7 +96,9 @@ pub(super) enum Stage {
 impl Stage {
     fn deferred(&self) -> Option<&Deferred> {
         match self {
-            Self::Blocked { command, .. } | Self::Spoken { command, .. } => Some(command),
+            Self::Blocked { command, .. }
+            | Self::Spoken { command, .. }
+            | Self::Awaits { command, .. } => Some(command),
             Self::Answered { .. } | Self::Again => None,
         }
     }
@@ -103,9 +107,9 @@ impl Stage {
     /// out of its turn counts as well: it will seem to those before it that it has not.
     fn growth_max(&self) -> i64 {
         match self {
-            Self::Blocked { command, .. } | Self::Spoken { command, .. } => {
-                command.growth_max.cast_signed()
-            }
+            Self::Blocked { command, .. }
+            | Self::Spoken { command, .. }
+            | Self::Awaits { command, .. } => command.growth_max.cast_signed(),
             Self::Answered { reply, change, .. } => {
                 (reply.as_slice().len() as u64 + REPLY_OVERHEAD).cast_signed() - change.grown.min(0)
             }
@@ -124,7 +128,9 @@ impl Stage {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::Blocked { command, .. } | Self::Spoken { command, .. } => command.payload.len(),
+            Self::Blocked { command, .. }
+            | Self::Spoken { command, .. }
+            | Self::Awaits { command, .. } => command.payload.len(),
             Self::Answered { reply, .. } => reply.as_slice().len(),
             Self::Again => 0,
         }
@@ -178,10 +184,11 @@ impl UnderWay {
     }
 
     /// Whether it takes another. Nothing is delivered behind what needs its turn: sessions begin and
-    /// end there.
+    /// end there, and slots are moved.
     pub(super) fn has_room(&self) -> bool {
         let Some((_, last)) = self.commands.back() else { return true };
-        let needs_turn = matches!(last, Stage::Blocked { needs_turn: true, .. });
+        let needs_turn =
+            matches!(last, Stage::Blocked { needs_turn: true, .. } | Stage::Awaits { .. });
         !needs_turn && self.len() < UNDER_WAY_MAX && self.bytes < UNDER_WAY_BYTES_MAX
     }
 
@@ -240,7 +247,7 @@ impl UnderWay {
     pub(super) fn heard(&mut self, at: usize) -> Option<&mut ReceivedVerdicts> {
         match &mut self.commands[at].1 {
             Stage::Blocked { heard, .. } | Stage::Spoken { heard, .. } => Some(heard),
-            Stage::Answered { .. } | Stage::Again => None,
+            Stage::Awaits { .. } | Stage::Answered { .. } | Stage::Again => None,
         }
     }
 

@@ -5,6 +5,7 @@ mod copies;
 mod going_on;
 mod guards;
 mod model;
+mod moves;
 mod sessions;
 mod strategy;
 mod transactions;

@@ -27,6 +27,9 @@ macro_rules! mutants {
                 Self::VerdictsNotExchanged,
                 Self::MeetingPasses,
                 Self::LookedAtOnce,
+                Self::EpochNotChecked,
+                Self::SlotMovedWithKeys,
+                Self::VersionsNotRaised,
             ];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
@@ -295,6 +298,12 @@ mutants! {
     MeetingPasses,
     /// Values read from several groups under leases are taken from one round of reads.
     LookedAtOnce,
+    /// A command is done by another slot map than that by which it was sent.
+    EpochNotChecked,
+    /// A slot is given away though it holds keys.
+    SlotMovedWithKeys,
+    /// A group that takes a slot goes on with versions of its own, which may be below those of the slot's owner.
+    VersionsNotRaised,
     /// A put of the key `diverge/2` writes another value in the replica of slot 2, and likewise for other slots. One of
     /// `diverge/all` writes another value in every replica.
     StoreDiverges,

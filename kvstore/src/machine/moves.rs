@@ -1,0 +1,137 @@
+//! Moving a hash slot to another group, by a command that all groups deliver.
+//!
+//! **Invariant (one map).** A group changes its map only when it is the turn of a move, and delivers nothing behind that
+//! before the move is over. All groups deliver a move, so each common command is on the same side of it everywhere: either
+//! all of its groups find that it was sent by their map, or all refuse it.
+//!
+//! **Invariant (no key is left behind).** Only an empty slot is moved. Its owner alone knows whether it is: it tells the
+//! others when it is its turn, and they wait for that word and for no other.
+//!
+//! **Invariant (versions rise).** The owner tells with its word the last version that it has given, and the group that takes
+//! the slot gives higher ones from then on: no key of the slot ever has one version twice, and a condition on a version means
+//! what it says.
+//!
+//! A group that was recreated, with nothing, begins with the first map again. So slots are moved in simulations only, until
+//! a group can be told the map of the others.
+
+use skein_multicast::application::Outbox;
+use skein_protocol::ids::GroupId;
+use skein_protocol::mutants::{Mutant, planted};
+
+use super::exchange::{ReceivedVerdicts, Verdict};
+use super::under_way::{CommandPosition, Stage};
+use super::{Machine, Memo};
+use crate::reply::Refusal;
+use crate::slots::{HashSlot, slot_of};
+use crate::store::Store;
+use crate::wire::Move;
+
+/// What became of a move.
+pub(super) enum Moved {
+    /// It is over, and the reply stands in the writer.
+    Answered,
+    /// This group, which owns the slot, has yet to say whether it is empty.
+    Awaits(GroupId),
+}
+
+impl<S: Store> Machine<S> {
+    /// A new move of an open session: it waits for its turn, or it is its turn.
+    pub(super) fn start_move(
+        &mut self,
+        place: CommandPosition,
+        it: Move,
+        payload: &[u8],
+        heard: ReceivedVerdicts,
+        out: &mut dyn Outbox,
+    ) {
+        let before = self.stock();
+        let moved = self.under_way.is_empty().then(|| self.move_slot(place, it, heard, out));
+        if let Some(Moved::Answered) = moved {
+            let change = self.change_since(before);
+            return self.answer(place, Some(Memo::Owed), change, out);
+        }
+        let mut command = self.under_way.spare();
+        command.payload.extend_from_slice(payload);
+        (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
+        let stage = match moved {
+            Some(Moved::Awaits(owner)) => Stage::Awaits { command, owner },
+            _ => Stage::Blocked { command, heard, needs_turn: true },
+        };
+        self.under_way.push(place, stage);
+    }
+
+    /// It is the turn of a move.
+    pub(super) fn move_slot(
+        &mut self,
+        place: CommandPosition,
+        it: Move,
+        heard: ReceivedVerdicts,
+        out: &mut dyn Outbox,
+    ) -> Moved {
+        let owner = match self.owner_before(place, it) {
+            Ok(owner) => owner,
+            Err(refusal) => {
+                self.writer.refused(Some(&refusal));
+                return Moved::Answered;
+            }
+        };
+        if owner == self.group {
+            let empty = self.is_empty(HashSlot(it.slot));
+            let others = place.destinations.without(self.group);
+            let verdict = Verdict::new(empty, empty, empty);
+            let word = verdict.encode_with(self.version(place.position));
+            out.exchange(place.message, others, &word);
+            self.conclude_move(place, it, owner, ReceivedVerdicts::of(owner, &word));
+            Moved::Answered
+        } else if heard.from.contains(owner) {
+            self.conclude_move(place, it, owner, heard);
+            Moved::Answered
+        } else {
+            Moved::Awaits(owner)
+        }
+    }
+
+    /// The owner of the slot has said whether it is empty. The reply stands in the writer.
+    pub(super) fn conclude_move(
+        &mut self,
+        place: CommandPosition,
+        it: Move,
+        owner: GroupId,
+        heard: ReceivedVerdicts,
+    ) {
+        if heard.verdict.held() {
+            let to = GroupId(it.to);
+            if owner != to {
+                self.slots.give(HashSlot(it.slot), to);
+            }
+            if to == self.group && !planted(Mutant::VersionsNotRaised) {
+                self.born = self.born.max(heard.version.saturating_sub(place.position));
+            }
+            self.writer.done(true, 0);
+        } else {
+            let refusal = Refusal::SlotInUse { slot: it.slot, group: owner.0 };
+            self.writer.refused((owner == self.group).then_some(&refusal));
+        }
+    }
+
+    /// What the bytes of a move and the map decide, in every group alike: who has the slot.
+    fn owner_before(&self, place: CommandPosition, it: Move) -> Result<GroupId, Refusal> {
+        let malformed = |why: &str| Refusal::Malformed(why.to_owned());
+        if place.destinations != self.groups {
+            return Err(malformed("slots are moved in all groups"));
+        }
+        if it.epoch != self.slots.epoch {
+            return Err(self.wrong_epoch());
+        }
+        if !self.groups.contains(GroupId(it.to)) {
+            return Err(malformed("there is no such group"));
+        }
+        self.slots.owner_of(HashSlot(it.slot)).ok_or_else(|| malformed("there is no such slot"))
+    }
+
+    /// Whether a slot has no key here. Looks at every key.
+    fn is_empty(&self, slot: HashSlot) -> bool {
+        !self.store.range(&[], None).any(|(key, _)| slot_of(key) == slot)
+            || planted(Mutant::SlotMovedWithKeys)
+    }
+}
