@@ -26,7 +26,7 @@ fn what_clients_are_told_is_strictly_serializable() {
     let next = AtomicU64::new(seeds.start);
     let failures = Mutex::new(Vec::new());
     let coverage = Mutex::new(Coverage::default());
-    let counts: [AtomicU64; 4] = Default::default();
+    let counts: [AtomicU64; 5] = Default::default();
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,7 @@ fn what_clients_are_told_is_strictly_serializable() {
             }
             let run = run(seed);
             for (count, more) in
-                counts.iter().zip([run.operations, run.unknown, run.faults, run.crashes])
+                counts.iter().zip([run.operations, run.unknown, run.faults, run.crashes, run.moves])
             {
                 count.fetch_add(more, Ordering::Relaxed);
             }
@@ -50,8 +50,10 @@ fn what_clients_are_told_is_strictly_serializable() {
         (0..cores).for_each(|_| _ = scope.spawn(work));
     });
     let failures = failures.into_inner().unwrap();
-    let [operations, unknown, faults, crashes] = counts.map(AtomicU64::into_inner);
-    println!("{operations} operations, {unknown} unknown, {faults} faults, {crashes} nodes died");
+    let [operations, unknown, faults, crashes, moves] = counts.map(AtomicU64::into_inner);
+    println!(
+        "{operations} operations, {unknown} unknown, {faults} faults, {crashes} nodes died, {moves} slots moved"
+    );
     let coverage = coverage.into_inner().unwrap();
     println!("{}", coverage.text());
     assert!(failures.is_empty(), "{} seeds fail\n{}", failures.len(), failures.join("\n\n"));
@@ -64,7 +66,13 @@ fn what_clients_are_told_is_strictly_serializable() {
         );
     }
     let tried = seeds.end - seeds.start;
-    assert!(operations > 100 * tried && faults > tried && crashes > tried / 4 && unknown > 0);
+    assert!(
+        operations > 100 * tried
+            && faults > tried
+            && crashes > tried / 4
+            && unknown > 0
+            && moves > tried / 8
+    );
 }
 
 #[test]

@@ -38,12 +38,15 @@ const ACCOUNTS: u16 = 16;
 const OPENING: i64 = 100;
 /// A transfer moves 1 to this amount.
 const AMOUNT_MAX: i64 = 50;
+/// Keys whose hash slots are moved.
+const MOVABLE: u64 = 8;
 /// Most operations of a transaction.
 const PARTS_MAX: usize = 4;
 
 /// The names of one run's objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
+    run: String,
     /// Prefix of the keys of each group, with a hash tag that maps them to it.
     stems: Vec<String>,
     accounts: Vec<String>,
@@ -79,6 +82,9 @@ pub enum Mix {
     /// Appends to single lists, and reads of lists in several groups: groups do not wait for each
     /// other in these, so only the reply gate keeps them in real time.
     Looks,
+    /// Keys that each have a hash slot of their own, and are removed as often as they are put: so their slots are empty now and
+    /// then, and can be moved.
+    Slots,
 }
 
 impl Asker {
@@ -150,7 +156,7 @@ impl Objects {
         let accounts = (0..accounts).map(account).collect();
         let (lists, registers, counters) = (LISTS, REGISTERS, COUNTERS);
         let cells = Cells::new(run, slots, groups);
-        Self { stems, accounts, began, lists, registers, counters, cells }
+        Self { run: run.to_owned(), stems, accounts, began, lists, registers, counters, cells }
     }
 
     /// The same with so few objects that operations conflict.
@@ -196,10 +202,13 @@ impl Objects {
             }
             return of(Operation::Append { key: self.list(asker, now), value: asker.token() });
         }
+        if mix == Mix::Slots {
+            return (self.on_slots(asker), many);
+        }
         let drawn = match mix {
             Mix::Everything => asker.random.random_range(0..120),
             Mix::ManyGroups => asker.random.random_range(68..100),
-            Mix::OneGroup | Mix::Looks => asker.random.random_range(0..68),
+            Mix::OneGroup | Mix::Looks | Mix::Slots => asker.random.random_range(0..68),
         };
         match drawn {
             100.. => self.cells.draw(asker),
@@ -288,6 +297,37 @@ impl Objects {
             if transaction.then.iter().all(|other| other.key() != operation.key()) {
                 transaction.then.push(operation);
             }
+        }
+        transaction
+    }
+
+    /// Keys whose slots may be moved.
+    pub(crate) fn movable(&self) -> Vec<Vec<u8>> {
+        (0..MOVABLE).map(|number| self.movable_key(number)).collect()
+    }
+
+    fn movable_key(&self, number: u64) -> Vec<u8> {
+        format!("{}-movable/{number}", self.run).into_bytes()
+    }
+
+    /// Puts, reads and removes up to three of them, half the time on a condition.
+    fn on_slots(&self, asker: &mut Asker) -> Transaction {
+        let mut transaction = Transaction::default();
+        for _ in 0..asker.random.random_range(1..=3) {
+            let key = self.movable_key(asker.random.random_range(0..MOVABLE));
+            let operation = match asker.random.random_range(0..10) {
+                0..4 => Operation::Put { key, value: asker.token() },
+                4..7 => Operation::Delete { key },
+                _ => Operation::Get { key },
+            };
+            if transaction.then.iter().all(|other| other.key() != operation.key()) {
+                transaction.then.push(operation);
+            }
+        }
+        if asker.random.random_bool(0.5) {
+            let key = self.movable_key(asker.random.random_range(0..MOVABLE));
+            let test = if asker.random.random_bool(0.5) { Test::Missing } else { Test::Exists };
+            transaction = transaction.guard(key.clone(), test).otherwise(Operation::Get { key });
         }
         transaction
     }

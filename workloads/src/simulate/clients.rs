@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use skein_checker::history::{Final, Invoke, Process, Record, Unanswered, text};
 use skein_client::{Driver, Error, Operation, Outcome, ReadMode, SessionKey, Shape, Ticket};
-use skein_client::{Reply, Transaction};
+use skein_client::{Refusal, Reply, Transaction};
 use skein_fabric::sim::{Rng, SimFabric, World};
-use skein_protocol::ids::SessionId;
+use skein_kvstore::slots::HashSlot;
+use skein_protocol::ids::{GroupId, SessionId};
 
 use super::Style;
 use crate::chaos::objects::{Asker, Objects};
@@ -23,6 +24,10 @@ pub(super) struct Tape {
     processes: Process,
     pub(super) invoked: u64,
     pub(super) unknown: u64,
+    /// Hash slots that were moved.
+    pub(super) moves: u64,
+    /// A caller was told that the slot map has changed, which is its client's business.
+    pub(super) told_of_slots: bool,
 }
 
 impl Tape {
@@ -99,6 +104,12 @@ impl Client {
     pub(super) fn submit(&mut self, transaction: &Transaction) -> Result<Ticket, Error> {
         let session = self.lanes[0].session;
         self.driver().submit(session, transaction)
+    }
+
+    /// Asks for a slot to be moved, in its first session, and records nothing of it.
+    pub(super) fn move_slot(&mut self, slot: HashSlot, to: GroupId) -> Result<Ticket, Error> {
+        let session = self.lanes[0].session;
+        self.driver().move_slot(session, slot, to)
     }
 
     /// What came of that.
@@ -180,6 +191,7 @@ impl Drop for Client {
 
 impl Lane {
     fn end(&mut self, result: &Result<Reply, Error>, tape: &mut Tape) {
+        tape.told_of_slots |= matches!(result, Err(Error::Refused(Refusal::WrongEpoch { .. })));
         let record = end(tape.now(), self.process, result, None);
         self.asks = None;
         if matches!(record, Record::Unknown(_)) {

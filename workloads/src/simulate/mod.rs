@@ -22,13 +22,14 @@ use skein_checker::chart::Paint;
 use skein_checker::check::check;
 use skein_checker::history::{Coverage, End, FORMAT, Header, Op, ReadError, Record, line};
 use skein_checker::verify::verify;
-use skein_client::{ReadMode, Reply, Shape, Transaction, Waiting};
+use skein_client::{Error, ReadMode, Refusal, Reply, Shape, Transaction, Waiting};
 use skein_fabric::sim::{Rng, SimConfig, World};
 use skein_kvstore::limits::Limits;
-use skein_kvstore::slots::SlotMap;
+use skein_kvstore::slots::{SlotMap, slot_of};
 use skein_multicast::config::{Topology, Tuning};
 use skein_multicast::layout::Layout;
 use skein_multicast::simulate::panicked_at;
+use skein_protocol::ids::GroupId;
 
 use self::clients::{Client, Tape, found, reading};
 use self::faults::{Faults, Weights};
@@ -64,6 +65,8 @@ pub struct Run {
     pub operations: u64,
     /// See there.
     pub unknown: u64,
+    /// Moves of hash slots that were done.
+    pub moves: u64,
     /// Things that went wrong with nodes, and nodes that died.
     pub faults: u64,
     /// See there.
@@ -72,7 +75,8 @@ pub struct Run {
     pub fingerprint: u64,
     /// What is wrong, for people; nothing, if nothing is.
     pub wrong: Option<String>,
-    /// Whether there is a history to judge: nobody stumbled, and everything came to its end.
+    /// Whether there is a history to judge (nobody stumbled, and everything came to its end), and it is what is
+    /// wrong, if anything is.
     pub judged: bool,
 }
 
@@ -115,13 +119,15 @@ pub fn run_small(seed: u64, small: Small) -> Run {
 fn finish(mut simulation: Simulation) -> Run {
     let end = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let stuck = end.unwrap_or_else(|panic| Err(said(&*panic))).err();
-    let Simulation { header, tape, faults, world, .. } = simulation;
-    let judged = stuck.is_none();
-    let wrong = stuck.or_else(|| judge(&header, &tape.records));
+    let Simulation { header, tape, faults, world, amiss, .. } = simulation;
+    let verdict = if stuck.is_none() { judge(&header, &tape.records) } else { None };
+    let judged = stuck.is_none() && (verdict.is_some() || amiss.is_none());
+    let wrong = stuck.or(verdict).or(amiss);
     Run {
         header,
         operations: tape.invoked,
         unknown: tape.unknown,
+        moves: tape.moves,
         records: tape.records,
         faults: faults.count,
         crashes: faults.crashes,
@@ -151,6 +157,8 @@ fn judge(header: &Header, records: &[Record]) -> Option<String> {
 /// What a seed is about.
 #[derive(Clone, Copy)]
 struct Style {
+    /// Hash slots are moved meanwhile: one in so many steps is tried, if any.
+    move_one_in: Option<u64>,
     mix: Mix,
     /// What only reads is done in one of these ways.
     modes: &'static [ReadMode],
@@ -179,6 +187,7 @@ const ALL_MODES: [ReadMode; 6] = [
 const STYLES: [Style; 3] = [
     // Everything.
     Style {
+        move_one_in: None,
         mix: Mix::Everything,
         modes: &ALL_MODES,
         groups: (2, 3),
@@ -197,6 +206,7 @@ const STYLES: [Style; 3] = [
     },
     // Transactions that overlap in chains of groups, between which links are held up.
     Style {
+        move_one_in: None,
         mix: Mix::Looks,
         modes: &[ReadMode::Ordered],
         groups: (2, 4),
@@ -215,6 +225,7 @@ const STYLES: [Style; 3] = [
     },
     // Reads of leaders that others no longer follow.
     Style {
+        move_one_in: None,
         mix: Mix::OneGroup,
         modes: &ALL_MODES,
         groups: (1, 3),
@@ -233,6 +244,19 @@ const STYLES: [Style; 3] = [
     },
 ];
 
+/// Hash slots change their groups, as often as they are empty.
+const MOVING: Style = Style {
+    move_one_in: Some(300),
+    mix: Mix::Slots,
+    groups: (2, 3),
+    sessions: (2, 4),
+    operations: (200, 300),
+    thinks: [1, 100, 2_000],
+    ..STYLES[0]
+};
+/// One seed in so many is about that.
+const MOVING_ONE_IN: u64 = 8;
+
 struct Simulation {
     style: Style,
     world: World,
@@ -243,6 +267,10 @@ struct Simulation {
     nodes: Nodes,
     faults: Faults,
     clients: Vec<Client>,
+    /// Who moves slots, and whether something is under way.
+    mover: Option<(Client, bool)>,
+    /// What is wrong, if not with the history.
+    amiss: Option<String>,
     joined: u16,
     sessions: usize,
     /// How long an operation may take while things go wrong.
@@ -260,7 +288,11 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, small: Option<Small>) -> Self {
         let mut rng = Rng::new(seed ^ 0x0005_706e);
-        let style = STYLES[if small.is_some() { 0 } else { (seed % STYLES.len() as u64) as usize }];
+        let style = match small {
+            Some(_) => STYLES[0],
+            None if seed % MOVING_ONE_IN == MOVING_ONE_IN - 1 => MOVING,
+            None => STYLES[(seed % STYLES.len() as u64) as usize],
+        };
         let mut draw = |(least, more): (u64, u64)| least + rng.below(more);
         let (groups, sessions) = (draw(style.groups) as u16, draw(style.sessions) as usize);
         let operations = draw(style.operations);
@@ -324,7 +356,7 @@ impl Simulation {
         };
         let shape = Shape { layout: layout.clone(), tuning, slots, limits, waiting: Waiting::Park };
         Self {
-            nodes: Nodes::new(&world, layout, tuning, limits),
+            nodes: Nodes::new(&world, &shape),
             faults: Faults::new(rng.fork(), weights, silence / style.hurry),
             sessions,
             allowed: ALLOWED * silence,
@@ -333,6 +365,8 @@ impl Simulation {
             thinks: Duration::from_micros(*rng.pick(&style.thinks)),
             style,
             clients: Vec::new(),
+            mover: None,
+            amiss: None,
             joined: 0,
             tape: Tape::default(),
             steps: 0,
@@ -349,9 +383,13 @@ impl Simulation {
     fn run(&mut self) -> Result<(), String> {
         self.join(PATIENCE);
         let opening = self.objects.opening();
-        self.ask(&opening)?;
+        self.ask(&opening)?.map_err(|refusal| refusal.to_string())?;
         self.clients.clear();
         (0..CLIENTS).for_each(|_| self.join(self.allowed));
+        if self.style.move_one_in.is_some() {
+            self.join(self.allowed);
+            self.mover = self.clients.pop().map(|mover| (mover, false));
+        }
         while !self.has_asked_enough() {
             self.step(true)?;
             if self.rng.one_in(CLIENT_DIES_ONE_IN) {
@@ -363,11 +401,17 @@ impl Simulation {
         }
         self.faults.end_all(&mut self.nodes, &self.world);
         self.until("every operation ends", |it| it.clients.iter().all(Client::is_idle))?;
-        self.until("every replica is admitted", |it| it.nodes.are_whole())?;
+        self.until("the last move ends", |it| it.mover.as_ref().is_none_or(|(_, moves)| !moves))?;
+        self.until("every replica is let in", |it| it.nodes.are_whole())?;
         self.read_everything()?;
         self.until("replicas agree", |it| it.nodes.digests(0).is_some())?;
         if let Some(diverged) = self.nodes.divergence() {
             return Err(format!("replicas have diverged: {diverged}"));
+        }
+        if !self.nodes.have_one_map() {
+            self.amiss = Some("two replicas have two slot maps".to_owned());
+        } else if self.tape.told_of_slots {
+            self.amiss = Some("a client was told that the slot map has changed".to_owned());
         }
         let digests = self.nodes.digests(self.tape.now()).expect("just looked at");
         self.tape.records.extend(digests.into_iter().map(Record::Digest));
@@ -400,20 +444,23 @@ impl Simulation {
         let keys: BTreeSet<String> = asked.flatten().map(str::to_owned).collect();
         for key in keys {
             let t = self.tape.now();
-            let reply = self.ask(&reading(&key))?;
-            self.tape.records.extend(found(t, &key, &reply));
+            match self.ask(&reading(&key))? {
+                Ok(reply) => self.tape.records.extend(found(t, &key, &reply)),
+                Err(refusal) => self.amiss = Some(format!("{key} cannot be read: {refusal}")),
+            }
         }
         Ok(())
     }
 
-    /// Has the client that joined last do something, and waits for it.
-    fn ask(&mut self, transaction: &Transaction) -> Result<Reply, String> {
+    /// Has the client that joined last do something, and waits for it. It may be refused.
+    fn ask(&mut self, transaction: &Transaction) -> Result<Result<Reply, Refusal>, String> {
         let client = self.clients.last_mut().expect("one has joined");
         client.submit(transaction).map_err(|error| error.to_string())?;
         loop {
             let client = self.clients.last_mut().expect("nobody leaves");
             match client.take_answer() {
-                Some(answer) => return answer.map_err(|error| error.to_string()),
+                Some(Err(Error::Refused(refusal))) => return Ok(Err(refusal)),
+                Some(answer) => return answer.map(Ok).map_err(|error| error.to_string()),
                 None => self.step(false)?,
             }
         }
@@ -457,6 +504,7 @@ impl Simulation {
 
     /// Lets one process, chosen at random, do a turn. Returns whether it found anything to do.
     fn turn(&mut self, asking: bool) -> Result<bool, String> {
+        self.move_slots(asking)?;
         let nodes = self.nodes.len();
         let chosen = self.rng.index(nodes + self.clients.len());
         let Some(at) = chosen.checked_sub(nodes) else { return Ok(self.nodes.turn(chosen)) };
@@ -469,6 +517,31 @@ impl Simulation {
             client.ask(objects, style, world.now(), *thinks, rng, tape);
         }
         client.turn(tape).map_err(|error| format!("a client is cut off for good: {error}"))
+    }
+
+    /// Tries to move a slot now and then, and takes what comes of it: it may hold keys.
+    fn move_slots(&mut self, asking: bool) -> Result<(), String> {
+        let Self { mover: Some((mover, moves)), rng, objects, world, tape, .. } = self else {
+            return Ok(());
+        };
+        if world.is_parked(&mover.name) {
+            return Ok(());
+        }
+        let one_in = self.style.move_one_in.expect("or nobody moves any");
+        if asking && !*moves && rng.one_in(one_in) {
+            let keys = objects.movable();
+            let slot = slot_of(&keys[rng.index(keys.len())]);
+            let to = GroupId(rng.below(u64::from(self.shape.topology.groups)) as u16);
+            *moves = mover.move_slot(slot, to).is_ok();
+        }
+        if *moves {
+            mover.turn(tape).map_err(|error| format!("the mover is cut off for good: {error}"))?;
+            if let Some(answer) = mover.take_answer() {
+                *moves = false;
+                tape.moves += u64::from(answer.is_ok());
+            }
+        }
+        Ok(())
     }
 
     /// Nobody finds anything to do.

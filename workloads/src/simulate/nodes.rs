@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use skein_checker::history::Digest;
+use skein_client::Shape;
 use skein_fabric::sim::{SimFabric, World};
 use skein_fabric::wait::{Waiter, Waiting};
-use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
-use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::Request;
 use skein_multicast::application::Application;
-use skein_multicast::config::{Tuning, endpoint_name};
+use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Identity, Role};
@@ -33,14 +32,12 @@ struct Node {
 /// All of them.
 pub(super) struct Nodes {
     world: World,
-    layout: Layout,
-    tuning: Tuning,
-    limits: Limits,
+    shape: Shape,
     all: Vec<Node>,
 }
 
 impl Nodes {
-    pub(super) fn new(world: &World, layout: Layout, tuning: Tuning, limits: Limits) -> Self {
+    pub(super) fn new(world: &World, shape: &Shape) -> Self {
         let node = |node| Node {
             name: endpoint_name(node, 0),
             engine: None,
@@ -48,8 +45,8 @@ impl Nodes {
             stands_still: false,
             incarnation: 0,
         };
-        let all = (0..layout.topology().nodes).map(node).collect();
-        let mut nodes = Self { world: world.clone(), layout, tuning, limits, all };
+        let all = (0..shape.topology.nodes).map(node).collect();
+        let mut nodes = Self { world: world.clone(), shape: shape.clone(), all };
         (0..nodes.len()).for_each(|at| nodes.start(at));
         nodes
     }
@@ -65,11 +62,11 @@ impl Nodes {
     fn start(&mut self, at: usize) {
         let node = &mut self.all[at];
         let me = Identity { node: at as u16, engine: 0, incarnation: node.incarnation };
-        let (layout, limits) = (self.layout.clone(), self.limits);
-        let slots = SlotMap::even(layout.topology().groups);
-        let machine = move |id: ReplicaId| Machine::new(id, &layout, slots.clone(), limits);
+        let Shape { topology, tuning, limits, ref slots, .. } = self.shape;
+        let slots = slots.clone();
+        let machine = move |id: ReplicaId| Machine::new(id, &topology, slots.clone(), limits);
         let fabric = self.world.join(&node.name);
-        let engine = Engine::new(fabric, &self.layout, self.tuning, me, machine)
+        let engine = Engine::new(fabric, topology, tuning, me, machine)
             .expect("simulated memory does not run out");
         node.waiter = Waiter::new(Waiting::Park);
         node.engine = Some(engine);
@@ -150,6 +147,16 @@ impl Nodes {
         let mut replicas = engines.flat_map(Engine::status);
         let found = replicas.find(|replica| replica.divergence.is_some())?;
         Some(format!("g{}.{} reports {:?}", found.group, found.slot, found.divergence))
+    }
+
+    /// Whether all replicas have one slot map.
+    pub(super) fn have_one_map(&self) -> bool {
+        let engines = self.all.iter().filter_map(|node| node.engine.as_ref());
+        let mut maps = engines.flat_map(|engine| {
+            engine.applications().map(|(_, machine)| machine.slots().clone()).collect::<Vec<_>>()
+        });
+        let Some(first) = maps.next() else { return true };
+        maps.all(|map| map == first)
     }
 
     /// What every replica holds, once those of each group have all delivered the same.

@@ -114,7 +114,7 @@ pub(super) struct State<'a> {
     /// Ranks of keys that have or may have a value. `None` if there are no ranges.
     present: Option<BTreeSet<u32>>,
     names: &'a Names,
-    /// Used only for conditions on ranges.
+    /// The first slot map, for conditions on ranges only. Of a cluster whose slots move, no history has any.
     owners: SlotMap,
     log: Vec<Undo>,
     execution: u32,

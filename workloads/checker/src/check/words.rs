@@ -25,7 +25,7 @@ impl<'a> Words<'a> {
         Self { model, slots: SlotMap::even(model.header.cluster.groups) }
     }
 
-    /// The group of a key.
+    /// The group of a key by the first slot map.
     pub(super) fn group(&self, key: u32) -> u16 {
         self.slots.owner(self.model.keys.bytes(key)).0
     }
