@@ -42,7 +42,7 @@ impl Shape {
     /// The shape with which a cluster of this configuration begins.
     pub fn of(config: &ClusterConfig) -> Self {
         Self {
-            topology: config.topology,
+            layout: config.layout(),
             tuning: config.tuning,
             slots: SlotMap::even(config.topology.groups),
             limits: config.limits,

@@ -492,9 +492,10 @@ impl Draft {
             Ok(Reply { held: true, .. }) => return Ok((Commit::Done, next)),
             Ok(Reply { outcomes, .. }) => outcomes,
             // Replies to writes are short, so this one was to hold the current values.
-            Err(Error::Refused(Refusal::ReplyTooLarge { .. })) => Vec::new(),
-            // Nothing took effect. Whose the pairs are that were scanned, another attempt knows.
-            Err(Error::Refused(Refusal::WrongEpoch { .. })) => Vec::new(),
+            // With another slot map, nothing took effect, and the next attempt reads again.
+            Err(Error::Refused(Refusal::ReplyTooLarge { .. } | Refusal::WrongEpoch { .. })) => {
+                Vec::new()
+            }
             // A transaction that writes nothing has no outcome that could be unknown.
             Err(Error::UnknownOutcome { after, silent }) if self.write.is_empty() => {
                 let why = Unavailability::NotSent { after, silent };

@@ -11,7 +11,8 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::{HashSlot, SlotMap};
-use skein_multicast::config::{Topology, Tuning};
+use skein_multicast::config::Tuning;
+use skein_multicast::layout::Layout;
 use skein_multicast::session_transport::{GroupReply, Of, Presence, SessionTransport, WindowFull};
 use skein_protocol::ids::{GroupId, SessionId};
 

@@ -20,7 +20,7 @@ pub struct HashSlot(pub u16);
 /// **Invariants.** Every slot has an owner below `groups`, and `epoch >= 1`. The machines of a cluster own it: two maps of one
 /// epoch are the same, and whoever sends by another epoch is refused and told the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Ranges", into = "Ranges")]
+#[serde(try_from = "Written", into = "Written")]
 pub struct SlotMap {
     /// Rises with each change.
     pub epoch: u32,
@@ -30,16 +30,16 @@ pub struct SlotMap {
     digest: u64,
 }
 
-/// As it is written down: few groups have few ranges.
+/// The serialized form of a slot map: ranges, of which few groups have few.
 #[derive(Serialize, Deserialize)]
-struct Ranges {
+struct Written {
     epoch: u32,
     groups: u16,
     /// An owner, and how many slots in a row it has.
     ranges: Vec<(u16, u16)>,
 }
 
-impl From<SlotMap> for Ranges {
+impl From<SlotMap> for Written {
     fn from(map: SlotMap) -> Self {
         let ranges = map.owners.chunk_by(|one, next| one == next);
         let ranges = ranges.map(|range| (range[0], range.len() as u16)).collect();
@@ -47,10 +47,10 @@ impl From<SlotMap> for Ranges {
     }
 }
 
-impl TryFrom<Ranges> for SlotMap {
+impl TryFrom<Written> for SlotMap {
     type Error = &'static str;
 
-    fn try_from(Ranges { epoch, groups, ranges }: Ranges) -> Result<Self, Self::Error> {
+    fn try_from(Written { epoch, groups, ranges }: Written) -> Result<Self, Self::Error> {
         let slots: u64 = ranges.iter().map(|(_, slots)| u64::from(*slots)).sum();
         let groups_fit = (1..=GroupSet::CAPACITY).contains(&groups);
         let owned = ranges.iter().all(|(owner, _)| *owner < groups);
@@ -193,8 +193,9 @@ mod tests {
         assert_ne!(digests[0], digests[1]);
         assert_eq!((map.epoch, map.owner_of(HashSlot(0))), (3, Some(GroupId(2))));
         assert_eq!(map.owner_of(HashSlot(SLOTS)), None);
+        type Case<'a> = (u32, u16, &'a [(u16, u16)]);
         #[rustfmt::skip]
-        let cases: [(u32, u16, &[(u16, u16)]); 6] = [
+        let cases: [Case<'_>; 6] = [
             (1, 2, &[(0, SLOTS - 1)]),
             (1, 2, &[(0, SLOTS), (1, 1)]),
             (1, 2, &[(2, SLOTS)]),
@@ -203,7 +204,7 @@ mod tests {
             (1, 65, &[(64, SLOTS)]),
         ];
         for (epoch, groups, ranges) in cases {
-            let ranges = Ranges { epoch, groups, ranges: ranges.to_vec() };
+            let ranges = Written { epoch, groups, ranges: ranges.to_vec() };
             let bytes = postcard::to_stdvec(&ranges).unwrap();
             assert!(postcard::from_bytes::<SlotMap>(&bytes).is_err());
         }

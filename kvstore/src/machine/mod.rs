@@ -37,7 +37,7 @@ use std::cell::Cell;
 
 use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
-use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::mutants::Mutant;

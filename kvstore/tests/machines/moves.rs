@@ -8,7 +8,7 @@ use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::{Outcome, Refusal, Reply};
 use skein_kvstore::slots::{HashSlot, SlotMap, slot_of};
 use skein_kvstore::wire::Request;
-use skein_multicast::application::Application as _;
+use skein_multicast::application::Application;
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
 use crate::cluster::{Cluster, Random};
@@ -189,7 +189,7 @@ fn commands_and_moves_come_to_what_they_come_to_one_after_the_other() {
     let keys: Vec<Vec<u8>> = (0..6).map(|key| format!("key{key}").into_bytes()).collect();
     let (mut moves, mut refused, mut in_use) = (0, 0, 0);
     for seed in 1..150 {
-        let mut random = Random(seed * 0x9E37_79B9 | 1);
+        let mut random = Random((seed * 0x9E37_79B9) | 1);
         let groups = 2 + random.below(3) as u16;
         let mut asked = Asked::new(groups, seed);
         let mut model = Model { slots: asked.slots(), pairs: BTreeMap::new() };
@@ -308,7 +308,7 @@ fn commands_and_moves_come_to_what_they_come_to_one_after_the_other() {
         }
         let keys: u64 = (0..groups).map(|group| asked.cluster.machines[&(group, 0)].keys()).sum();
         assert_eq!(keys, model.pairs.len() as u64, "seed {seed}: no key stands twice");
-        assert!(asked.cluster.machines.values().all(|machine| machine.ready()), "seed {seed}");
+        assert!(asked.cluster.machines.values().all(Application::ready), "seed {seed}");
     }
     assert!(moves > 100 && refused > 100 && in_use > 100, "{moves} {refused} {in_use}");
 }

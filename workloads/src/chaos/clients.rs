@@ -47,7 +47,7 @@ pub struct Task {
 pub fn run(dir: &Path, task: &Task) -> Result<(), DirectoryError> {
     let running = Directory::connect(dir)?;
     let shape = Shape::of(&running.config);
-    let (groups, window) = (shape.topology.groups, shape.tuning.window);
+    let (groups, window) = (shape.layout.topology().groups, shape.tuning.window);
     let objects = Objects::new(&task.run, &shape.slots, groups, task.began);
     let plan = Plan {
         clients: SESSIONS,

@@ -531,7 +531,7 @@ impl Simulation {
         if asking && !*moves && rng.one_in(one_in) {
             let keys = objects.movable();
             let slot = slot_of(&keys[rng.index(keys.len())]);
-            let to = GroupId(rng.below(u64::from(self.shape.topology.groups)) as u16);
+            let to = GroupId(rng.below(u64::from(self.shape.layout.topology().groups)) as u16);
             *moves = mover.move_slot(slot, to).is_ok();
         }
         if *moves {

@@ -11,7 +11,6 @@ use skein_kvstore::wire::Request;
 use skein_multicast::application::Application;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
-use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Identity, Role};
 use skein_protocol::ids::ReplicaId;
 
@@ -45,7 +44,7 @@ impl Nodes {
             stands_still: false,
             incarnation: 0,
         };
-        let all = (0..shape.topology.nodes).map(node).collect();
+        let all = (0..shape.layout.topology().nodes).map(node).collect();
         let mut nodes = Self { world: world.clone(), shape: shape.clone(), all };
         (0..nodes.len()).for_each(|at| nodes.start(at));
         nodes
@@ -62,11 +61,11 @@ impl Nodes {
     fn start(&mut self, at: usize) {
         let node = &mut self.all[at];
         let me = Identity { node: at as u16, engine: 0, incarnation: node.incarnation };
-        let Shape { topology, tuning, limits, ref slots, .. } = self.shape;
-        let slots = slots.clone();
-        let machine = move |id: ReplicaId| Machine::new(id, &topology, slots.clone(), limits);
+        let Shape { layout, tuning, limits, slots, .. } = self.shape.clone();
+        let of_machines = layout.clone();
+        let machine = move |id: ReplicaId| Machine::new(id, &of_machines, slots.clone(), limits);
         let fabric = self.world.join(&node.name);
-        let engine = Engine::new(fabric, topology, tuning, me, machine)
+        let engine = Engine::new(fabric, &layout, tuning, me, machine)
             .expect("simulated memory does not run out");
         node.waiter = Waiter::new(Waiting::Park);
         node.engine = Some(engine);
