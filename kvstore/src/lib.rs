@@ -13,3 +13,7 @@ pub mod store;
 mod text;
 pub mod unordered_read;
 pub mod wire;
+
+// What its own tests and those of other crates share is written as if from outside.
+#[cfg(test)]
+extern crate self as skein_kvstore;

@@ -4,6 +4,7 @@
 //! lengths before bytes, an enum's variant as its number. Reading borrows from the message.
 
 use std::fmt;
+use std::ops::Deref;
 
 use postcard::ser_flavors::Flavor;
 use serde::de::{Deserializer, Visitor};
@@ -152,6 +153,11 @@ impl PartWriter {
         append(outcome, &mut self.bytes);
     }
 
+    /// The same, of bytes that a store holds.
+    pub(crate) fn held<G: Deref<Target = [u8]>>(&mut self, outcome: &Outcome<Held<G>>) {
+        append(outcome, &mut self.bytes);
+    }
+
     /// The whole part: refused here, or, with no reason, elsewhere.
     pub fn refused(&mut self, refusal: Option<&Refusal>) {
         match refusal {
@@ -205,6 +211,15 @@ impl fmt::Debug for Bytes<'_> {
 impl Serialize for Bytes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(self.0)
+    }
+}
+
+/// Bytes that somebody else holds, written as [`Bytes`] are.
+pub(crate) struct Held<G>(pub(crate) G);
+
+impl<G: Deref<Target = [u8]>> Serialize for Held<G> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
     }
 }
 

@@ -21,7 +21,7 @@ fn twice_the_keys_and_values_at_most_for_values_of_100_bytes() {
     // Keys in no order, as hashed ones are: a tree filled in order is denser.
     for n in 0..300_000u64 {
         let key = format!("user{:016x}", n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        store.put(key.as_bytes(), &[b'x'; 100], n);
+        store.put(key.as_bytes(), &[b'x'; 100], n).unwrap();
     }
     let taken = resident() - before;
     let ratio = taken as f64 / store.bytes() as f64;

@@ -1,8 +1,11 @@
 //! The boundary to the replicated state machine.
 
+use std::convert::Infallible;
+use std::error::Error;
+
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
-use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 /// A message whose position in the order is decided.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +38,17 @@ pub struct Digest {
     pub digest: u64,
 }
 
-/// A deterministic state machine, one per replica. Its state depends only on the calls below, which every
-/// replica of a group makes in the same order with the same arguments, except for [`Delivery::answers`].
+/// A deterministic state machine, one per replica. Everything it does follows from the calls below,
+/// which every replica of a group makes in the same order with the same arguments, but for
+/// [`Delivery::answers`].
+///
+/// A call that returns a [`Failure`](Self::Failure) may have done a part of what it was to do. The replica says nothing of
+/// what that call said, and the machine is not called again.
 pub trait Application {
+    /// Why this replica's machine cannot go on, though those of other replicas may: what it holds could not be read or
+    /// written, for instance. [`Infallible`] for one that always can.
+    type Failure: Error;
+
     /// Settings, such as limits, that all replicas' machines must have in common because outcomes depend on
     /// them. Engines whose machines differ in an entry refuse each other.
     fn constants(&self) -> Constants {
@@ -45,17 +56,27 @@ pub trait Application {
     }
 
     /// Delivers the next message of the order.
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox);
+    fn deliver(
+        &mut self,
+        delivery: Delivery<'_>,
+        out: &mut dyn Outbox,
+    ) -> Result<(), Self::Failure>;
 
     /// Delivers the result that group `from` [exchanged](Outbox::exchange) about `message`, perhaps before
     /// this group has delivered the message. A new leader repeats results that its predecessor may have sent;
     /// the repetition is identical.
-    fn exchanged(&mut self, message: MessageId, from: GroupId, result: &[u8], out: &mut dyn Outbox);
+    fn exchanged(
+        &mut self,
+        message: MessageId,
+        from: GroupId,
+        result: &[u8],
+        out: &mut dyn Outbox,
+    ) -> Result<(), Self::Failure>;
 
     /// Continues work that earlier calls have enabled and left undone because it was too much for one call.
     /// Returns whether there was anything to do. The machine receives nothing else before it returns false.
-    fn go_on(&mut self, _out: &mut dyn Outbox) -> bool {
-        false
+    fn go_on(&mut self, _out: &mut dyn Outbox) -> Result<bool, Self::Failure> {
+        Ok(false)
     }
 
     /// Returns whether the next message may be delivered. False makes the order wait, for instance for
@@ -95,9 +116,9 @@ pub trait Application {
     /// Answers a query from the present state, without changing it, by appending to `answer`. Returns false
     /// if it cannot answer now, because a message that the answer depends on is not over. The default appends
     /// nothing; such a machine receives no queries.
-    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, Self::Failure> {
         let _ = (query, answer);
-        true
+        Ok(true)
     }
 
     /// Begins to copy the state for a replica that has none, while deliveries continue. There is at most one
@@ -107,12 +128,12 @@ pub trait Application {
     /// Appends the next part of the copy, of about `bytes` bytes, to `part`: first what was not copied yet,
     /// then what has changed since it was copied. Returns whether so little is left that
     /// [`finish_copy`](Self::finish_copy) takes no longer than this call did.
-    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool;
+    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> Result<bool, Self::Failure>;
 
     /// Appends the last part: all that is missing to make the parts together the state at this moment, and
     /// the messages that are [under way](Self::under_way): other groups may need the learner's results about
     /// them before their own results arrive.
-    fn finish_copy(&mut self, part: &mut Vec<u8>);
+    fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), Self::Failure>;
 
     /// Drops the copy: the receiver is gone.
     fn give_up_copy(&mut self);
@@ -123,7 +144,17 @@ pub trait Application {
     /// # Errors
     ///
     /// The bytes are not a part of a state.
-    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed>;
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<Result<(), Malformed>, Self::Failure>;
+}
+
+/// A replica's state machine has failed, and with it the engine that ran the replica: it does nothing any more.
+#[derive(Debug, thiserror::Error)]
+#[error("replica {replica} has stopped: {why}")]
+pub struct Stopped<E> {
+    /// Whose machine it is.
+    pub replica: ReplicaId,
+    /// What happened to it.
+    pub why: E,
 }
 
 /// The bytes are not a part of a state machine's state.
@@ -150,11 +181,22 @@ pub trait Outbox {
 pub struct Answer;
 
 impl Application for Answer {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+    type Failure = Infallible;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), Infallible> {
         self.repeat(delivery.message, out);
+        Ok(())
     }
 
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+    fn exchanged(
+        &mut self,
+        _: MessageId,
+        _: GroupId,
+        _: &[u8],
+        _: &mut dyn Outbox,
+    ) -> Result<(), Infallible> {
+        Ok(())
+    }
 
     fn ready(&self) -> bool {
         true
@@ -166,16 +208,18 @@ impl Application for Answer {
 
     fn begin_copy(&mut self) {}
 
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> Result<bool, Infallible> {
+        Ok(true)
     }
 
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn finish_copy(&mut self, _: &mut Vec<u8>) -> Result<(), Infallible> {
+        Ok(())
+    }
 
     fn give_up_copy(&mut self) {}
 
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<Result<(), Malformed>, Infallible> {
+        Ok(Ok(()))
     }
 }
 

@@ -20,7 +20,7 @@ use skein_protocol::ramcast::Ramcast;
 
 use self::channels::Reading;
 use self::pace::Pace;
-use crate::application::Application;
+use crate::application::{Application, Stopped};
 use crate::batches::{Batches, Sizes};
 use crate::config::{Tuning, endpoint_name};
 use crate::endpoint::{Endpoint, Opening, RingSizes};
@@ -46,7 +46,7 @@ const DATAGRAMS_PER_TURN: usize = 64;
 const READ_PER_TURN: usize = 1 << 20;
 
 /// The replicas of one engine thread and the fabric that they share.
-pub struct Engine<F, A, O: Links = Ramcast> {
+pub struct Engine<F, A: Application, O: Links = Ramcast> {
     links: ReplicaLinks<F, O>,
     replicas: Vec<Replica<A, O>>,
     me: Identity,
@@ -68,6 +68,10 @@ pub struct Engine<F, A, O: Links = Ramcast> {
     mail: Vec<u8>,
     /// Sizes of the batches of changed status words.
     words: Sizes,
+    /// A machine has failed. What the engine said last is true, and nothing that it would say next need be.
+    has_stopped: bool,
+    /// Which one, until somebody asks.
+    stopped: Option<Stopped<A::Failure>>,
 }
 
 impl<F: Fabric, A: Application> Engine<F, A> {
@@ -143,11 +147,27 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             peers: Vec::new(),
             mail: Vec::new(),
             words: Sizes::default(),
+            has_stopped: false,
+            stopped: None,
         })
     }
 
-    /// Polls everything once and handles what it finds. Returns whether there was anything to do.
+    /// Looks at everything once and does what follows. Returns whether there was anything to do. Does nothing once a
+    /// machine has [failed](Self::take_stopped), by which the others take the engine for dead.
     pub fn turn(&mut self) -> bool {
+        if self.has_stopped {
+            return false;
+        }
+        self.try_turn().unwrap_or_else(|stopped| {
+            tracing::error!(replica = %stopped.replica, why = %stopped.why, "a replica has stopped, and its engine with it");
+            self.has_stopped = true;
+            self.stopped = Some(stopped);
+            true
+        })
+    }
+
+    /// A turn, which ends where a machine fails.
+    fn try_turn(&mut self) -> Result<bool, Stopped<A::Failure>> {
         self.links.began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
@@ -156,7 +176,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             worked |= replica.log_has_more(&self.links.endpoint.fabric)
                 && replica.read_log(&mut self.links, READ_PER_TURN);
         }
-        worked |= self.read_channels();
+        worked |= self.read_channels()?;
         let kept_waiting = self.links.loopback.len();
         let mut announced = false;
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
@@ -179,15 +199,16 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             worked |= self.look_at_words();
         }
         // Sessions wait for the leaders' replies only, so leaders deliver first.
-        worked |= self.deliver(|replica| replica.core.log().leads());
+        worked |= self.deliver(|replica| replica.core.log().leads())?;
         if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.log().leads()) {
             self.links.endpoint.tell();
         }
-        worked |= self.deliver(|replica| !replica.core.log().leads());
+        worked |= self.deliver(|replica| !replica.core.log().leads())?;
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.links.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
-            if replica.send_state(&mut self.links) {
+            let sent = replica.send_state(&mut self.links);
+            if sent.map_err(|why| Stopped { replica: replica.id, why })? {
                 replica.stir();
                 worked = true;
             }
@@ -202,19 +223,29 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 tracing::debug!(?took, "a turn took long");
             }
         }
-        worked
+        Ok(worked)
+    }
+
+    /// The replica whose machine has failed, if one has since this was last asked. Such an engine is of no further use.
+    pub fn take_stopped(&mut self) -> Option<Stopped<A::Failure>> {
+        self.stopped.take()
     }
 
     /// Delivers to the state machines of the chosen replicas, and sends their answers. Returns whether there
     /// was anything.
-    fn deliver(&mut self, whose: impl Fn(&Replica<A, O>) -> bool) -> bool {
+    fn deliver(
+        &mut self,
+        whose: impl Fn(&Replica<A, O>) -> bool,
+    ) -> Result<bool, Stopped<A::Failure>> {
         let Self { replicas, links, .. } = self;
-        let some = replicas.iter_mut().filter(|replica| whose(replica));
-        some.fold(false, |any, replica| {
-            let delivered = replica.is_stirred() && replica.deliver(links);
-            let answered = replica.reads_waiting() > 0 && replica.answer_reads(links);
-            answered | delivered | any
-        })
+        let mut any = false;
+        for replica in replicas.iter_mut().filter(|replica| whose(replica)) {
+            let id = replica.id;
+            let stopped = |why| Stopped { replica: id, why };
+            any |= replica.is_stirred() && replica.deliver(links).map_err(stopped)?;
+            any |= replica.reads_waiting() > 0 && replica.answer_reads(links).map_err(stopped)?;
+        }
+        Ok(any)
     }
 
     /// Waits, as `waiter` decides, until a peer has written something or the fabric is woken, but never so

@@ -4,6 +4,7 @@
 mod clocked;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use skein_fabric::shm::Host;
@@ -39,7 +40,9 @@ impl Adder {
 }
 
 impl Application for Adder {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+    type Failure = Infallible;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), Infallible> {
         self.sum += match delivery.payload {
             [PLANT, slots] if slots & 1 << self.slot != 0 => 1_000 << self.slot,
             [byte, ..] => u64::from(*byte),
@@ -49,9 +52,18 @@ impl Application for Adder {
         self.digests.insert(self.position, self.sum);
         self.replies.insert(delivery.message, self.sum);
         out.reply(delivery.message, &self.sum.to_le_bytes());
+        Ok(())
     }
 
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {}
+    fn exchanged(
+        &mut self,
+        _: MessageId,
+        _: GroupId,
+        _: &[u8],
+        _: &mut dyn Outbox,
+    ) -> Result<(), Infallible> {
+        Ok(())
+    }
 
     fn ready(&self) -> bool {
         true
@@ -73,22 +85,23 @@ impl Application for Adder {
 
     fn begin_copy(&mut self) {}
 
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> Result<bool, Infallible> {
+        Ok(true)
     }
 
-    fn finish_copy(&mut self, part: &mut Vec<u8>) {
+    fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), Infallible> {
         part.extend_from_slice(&self.sum.to_le_bytes());
         part.extend_from_slice(&self.position.to_le_bytes());
+        Ok(())
     }
 
     fn give_up_copy(&mut self) {}
 
-    fn restore(&mut self, part: &[u8], _: bool) -> Result<(), Malformed> {
+    fn restore(&mut self, part: &[u8], _: bool) -> Result<Result<(), Malformed>, Infallible> {
         if let ([sum, position], []) = part.as_chunks::<8>() {
             (self.sum, self.position) = (u64::from_le_bytes(*sum), u64::from_le_bytes(*position));
         }
-        Ok(())
+        Ok(Ok(()))
     }
 }
 

@@ -5,6 +5,7 @@
 mod harness;
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use allocation_counter::measure;
 use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
@@ -108,17 +109,26 @@ impl Exchanges {
 }
 
 impl Application for Exchanges {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+    type Failure = Infallible;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), Infallible> {
         let (message, others) = (delivery.message, delivery.destinations.without(self.group));
         out.exchange(message, others, b"so");
         self.under_way.push_back((message, others));
         let early: Vec<_> = self.early.extract_if(.., |(of, _)| *of == message).collect();
         for (message, from) in early {
-            self.exchanged(message, from, b"so", out);
+            self.exchanged(message, from, b"so", out)?;
         }
+        Ok(())
     }
 
-    fn exchanged(&mut self, of: MessageId, from: GroupId, _: &[u8], out: &mut dyn Outbox) {
+    fn exchanged(
+        &mut self,
+        of: MessageId,
+        from: GroupId,
+        _: &[u8],
+        out: &mut dyn Outbox,
+    ) -> Result<(), Infallible> {
         match self.under_way.iter_mut().find(|(message, _)| *message == of) {
             Some((_, missing)) => *missing = missing.without(from),
             None => self.early.push((of, from)),
@@ -126,6 +136,7 @@ impl Application for Exchanges {
         while let Some((message, _)) = self.under_way.pop_front_if(|next| next.1.is_empty()) {
             out.reply(message, b"done");
         }
+        Ok(())
     }
 
     fn ready(&self) -> bool {
@@ -142,16 +153,18 @@ impl Application for Exchanges {
 
     fn begin_copy(&mut self) {}
 
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> Result<bool, Infallible> {
+        Ok(true)
     }
 
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {}
+    fn finish_copy(&mut self, _: &mut Vec<u8>) -> Result<(), Infallible> {
+        Ok(())
+    }
 
     fn give_up_copy(&mut self) {}
 
-    fn restore(&mut self, _: &[u8], _: bool) -> Result<(), Malformed> {
-        Ok(())
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<Result<(), Malformed>, Infallible> {
+        Ok(Ok(()))
     }
 }
 

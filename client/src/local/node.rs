@@ -71,7 +71,7 @@ impl Node {
         let killed = Arc::<AtomicBool>::default();
         let vanishes = Arc::clone(&killed);
         let run = move || {
-            engine::run(&mut engine, waiting, &requests, &mut || {});
+            let Ok(()) = engine::run(&mut engine, waiting, &requests, &mut || {});
             if vanishes.load(Ordering::SeqCst) {
                 engine.fabric().vanish();
             }

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use skein_fabric::Fabric;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::machine::digest::Digesting;
+use skein_kvstore::store::Store;
+use skein_multicast::application::Stopped;
 use skein_multicast::engine::Engine;
 use skein_protocol::ids::ReplicaId;
 
@@ -38,24 +40,28 @@ impl Taking {
     }
 
     /// Computes the next part. Returns whether there was one.
-    pub(super) fn go_on<F: Fabric>(&mut self, engine: &Engine<F, Machine>) -> bool {
-        let Some(since) = self.since else { return false };
+    pub(super) fn go_on<F: Fabric, S: Store>(
+        &mut self,
+        engine: &Engine<F, Machine<S>>,
+    ) -> Result<bool, Stopped<S::Error>> {
+        let Some(since) = self.since else { return Ok(false) };
         let Some((replica, machine)) = engine.applications().nth(self.done.len()) else {
             for answer in self.asked.drain(..) {
                 // The recipient may have given up waiting.
                 let _ = answer.try_send(self.done.clone());
             }
             *self = Self::default();
-            return true;
+            return Ok(true);
         };
-        if let Some((position, hash)) = machine.digest_part(&mut self.under_way, PART_BYTES) {
+        let part = machine.digest_part(&mut self.under_way, PART_BYTES);
+        if let Some((position, hash)) = part.map_err(|why| Stopped { replica, why })? {
             self.done.push((replica, StateDigest::new(position, hash)));
             self.under_way = Digesting::default();
         } else if since.elapsed() > WITHIN {
             // Dropping the senders reports the failure to the recipients.
             *self = Self::default();
         }
-        true
+        Ok(true)
     }
 }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_kvstore::machine::Machine;
+use skein_kvstore::store::Store;
 use skein_kvstore::wire::Request;
+use skein_multicast::application::Stopped;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
 
@@ -157,7 +159,11 @@ impl Requests {
         self.shared.pause.load(Ordering::SeqCst)
     }
 
-    fn answer<F: Fabric>(&self, engine: &mut Engine<F, Machine>, digests: &mut Taking) {
+    fn answer<F: Fabric, S: Store>(
+        &self,
+        engine: &mut Engine<F, Machine<S>>,
+        digests: &mut Taking,
+    ) {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -176,7 +182,7 @@ impl Requests {
     }
 }
 
-fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
+fn status<F: Fabric, S: Store>(engine: &Engine<F, Machine<S>>) -> EngineStatus {
     let mut replicas: Vec<_> = engine
         .status()
         .into_iter()
@@ -196,15 +202,19 @@ fn status<F: Fabric>(engine: &Engine<F, Machine>) -> EngineStatus {
     EngineStatus { connected: engine.connected(), refused: refused.collect(), replicas }
 }
 
-/// Runs `engine` on the calling thread until [stopped](Control::stop). Node processes and clusters inside other
-/// processes share this loop. `peer_died` is called when the process of a peer has ended or a new one was met. The
-/// engine does not remove what a process left on the host, because this takes longer than a turn should.
-pub fn run<F: Fabric>(
-    engine: &mut Engine<F, Machine>,
+/// Turns `engine` on a thread of its own until [stopped](Control::stop). Shared by node processes and by clusters
+/// inside other processes. `peer_died` is called when the process of a peer has ended: what it left on the
+/// host is not for an engine to remove, for that takes longer than a turn should.
+///
+/// # Errors
+/// The store of a replica has failed. The engine says nothing any more, and its process is to end: its other replicas are
+/// taken for dead with this one.
+pub fn run<F: Fabric, S: Store>(
+    engine: &mut Engine<F, Machine<S>>,
     waiting: Waiting,
     requests: &Requests,
     peer_died: &mut dyn FnMut(),
-) {
+) -> Result<(), Stopped<S::Error>> {
     ask_for_short_slices();
     let mut waiter = Waiter::new(waiting);
     let mut digests = Taking::default();
@@ -214,8 +224,11 @@ pub fn run<F: Fabric>(
             continue;
         }
         let mut worked = engine.turn();
+        if let Some(stopped) = engine.take_stopped() {
+            return Err(stopped);
+        }
         requests.answer(engine, &mut digests);
-        worked |= digests.go_on(engine);
+        worked |= digests.go_on(engine)?;
         let dead = engine.take_dead_sessions(EXPIRED_MAX);
         if !dead.is_empty() {
             tracing::info!(sessions = dead.len(), "their processes have ended; they expire");
@@ -230,4 +243,5 @@ pub fn run<F: Fabric>(
             engine.wait(&mut waiter, &|| requests.is_empty());
         }
     }
+    Ok(())
 }

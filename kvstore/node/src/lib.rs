@@ -10,3 +10,7 @@ mod socket;
 pub mod status;
 pub mod supervise;
 mod upkeep;
+
+#[cfg(test)]
+#[path = "../../tests/failing/mod.rs"]
+mod failing;

@@ -19,9 +19,12 @@ use skein_cluster::network::{self, Who};
 use skein_cluster::regions::Regions;
 use skein_cluster::shared;
 use skein_fabric::shm::Host;
+use skein_fabric::wait::Waiting;
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
+use skein_kvstore::store::{Store, StoreError};
+use skein_multicast::application::Stopped;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
@@ -104,6 +107,9 @@ pub enum NodeError {
         /// Number of the engine.
         engine: usize,
     },
+    /// The store of a replica has failed. What it holds is not known, so it must not apply or answer anything.
+    #[error(transparent)]
+    Store(#[from] Stopped<StoreError>),
 }
 
 /// Advice for the case that the other process is to end instead.
@@ -117,7 +123,7 @@ fn instead(why: &Mistrust) -> String {
 
 struct Worker {
     control: Control,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Result<(), Stopped<StoreError>>>,
 }
 
 enum Phase {
@@ -337,20 +343,41 @@ fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
     }
     begin()?;
     let mut workers = Vec::new();
-    for (name, mut engine, wake) in engines {
-        let (control, requests) = engine::control(wake);
-        let waiting = config.waiting;
+    for (name, engine, wake) in engines {
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
-        let thread = thread::Builder::new()
-            .name(name)
-            .spawn(move || {
-                let peer_died = &mut || alarm.ring(PEER_DIED);
-                engine::run(&mut engine, waiting, &requests, peer_died);
-            })
-            .map_err(failed("start a thread of", &manifest.regions))?;
-        workers.push(Worker { control, thread });
+        let worker = Worker::start(name, engine, config.waiting, wake, alarm);
+        workers.push(worker.map_err(failed("start a thread of", &manifest.regions))?);
     }
     Ok(workers)
+}
+
+impl Worker {
+    /// Turns an engine on a thread of that name.
+    fn start<F: Fabric + Send + 'static, S: Store + Send + 'static>(
+        name: String,
+        mut engine: Engine<F, Machine<S>>,
+        waiting: Waiting,
+        wake: impl FnMut() + Send + 'static,
+        alarm: Alarm,
+    ) -> io::Result<Self>
+    where
+        S::Error: Send,
+    {
+        let (control, requests) = engine::control(wake);
+        let run = move || {
+            let peer_died = &mut || alarm.ring(PEER_DIED);
+            let ended = engine::run(&mut engine, waiting, &requests, peer_died);
+            ended.map_err(|Stopped { replica, why }| Stopped { replica, why: why.into() })
+        };
+        let thread = thread::Builder::new().name(name).spawn(run)?;
+        Ok(Self { control, thread })
+    }
+
+    /// How `engine`, which runs here, ends.
+    fn end(self, engine: usize) -> Result<(), NodeError> {
+        let ended = self.thread.join().map_err(|_| NodeError::Panicked { engine })?;
+        Ok(ended?)
+    }
 }
 
 /// Writes to the alarm when an engine thread ends, however it ends.
@@ -634,9 +661,82 @@ impl Node {
         }
         let mut end = Ok(());
         for (engine, worker) in self.workers.drain(..).enumerate() {
-            let ended = worker.thread.join().map_err(|_| NodeError::Panicked { engine });
-            end = end.and(ended);
+            end = end.and(worker.end(engine));
         }
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_kvstore::command::{Operation, Transaction};
+    use skein_kvstore::limits::Limits;
+    use skein_kvstore::plan::Plan;
+    use skein_multicast::config::{Topology, Tuning};
+    use skein_multicast::session_transport::SessionTransport;
+    use skein_protocol::ids::{GroupSet, SessionId};
+
+    use super::*;
+    use crate::failing::{Failing, Fuse};
+
+    /// An engine on a thread of its own, with a store that fails at its `nth` operation after a put. What is asked of it
+    /// then, and whether it answers; how it ends.
+    fn ends_with(nth: u64, ask: impl FnOnce(&mut Worker)) -> NodeError {
+        let (host, fuse) = (Host::anonymous(), Fuse::default());
+        let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+        let (slots, limits, tuning) = (SlotMap::even(1), Limits::default(), Tuning::default());
+        let fabric = host.join(&endpoint_name(0, 0)).unwrap();
+        let mut waker = fabric.waker();
+        let (map, store) = (slots.clone(), fuse.clone());
+        let machine = move |id| {
+            Machine::with_store(Failing::with(&store), id, &topology, map.clone(), limits)
+        };
+        let engine = Engine::new(fabric, topology, tuning, Identity::first(0, 0), machine).unwrap();
+        let (mut alarm, end) = UnixStream::pair().unwrap();
+        let wake = move || waker.wake();
+        let name = "engine".to_owned();
+        let mut worker = Worker::start(name, engine, Waiting::Park, wake, Alarm(end)).unwrap();
+
+        let mut access = SessionTransport::new(host.join("client").unwrap(), topology, tuning);
+        let session = access.open(SessionId(1 << 8));
+        let mut send = |plan: &Plan, awaited: bool| {
+            access.multicast(session, GroupSet::first(1), plan.request()).unwrap();
+            let (mut replies, until) = (0, Instant::now() + Duration::from_secs(20));
+            while replies == 0 && Instant::now() < until && (awaited || !fuse.has_failed()) {
+                access.turn(&mut |_| replies += 1).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+            replies
+        };
+        let put = |key: &[u8]| {
+            let put = Operation::Put { key: key.to_vec(), value: b"value".to_vec() };
+            Plan::of(&Transaction::of(put), &slots, &limits).unwrap()
+        };
+        assert_eq!(send(&Plan::open(&slots), true), 1);
+        assert_eq!(send(&put(b"one"), true), 1);
+        fuse.burn(nth);
+        ask(&mut worker);
+        assert_eq!(send(&put(b"two"), false), 0, "it is not answered");
+        let mut rung = [0];
+        alarm.read_exact(&mut rung).unwrap();
+        assert_eq!(rung, [ENDED]);
+        worker.end(0).expect_err("it has failed")
+    }
+
+    #[test]
+    fn a_store_that_fails_ends_the_node_and_is_said_with_what_to_do() {
+        let at_a_write = ends_with(1, |_| {});
+        assert_eq!(
+            at_a_write.to_string(),
+            "replica g0.0 has stopped: there is no room for store/000007.sst: make room on its disk, and start the \
+             node again"
+        );
+        // An operator asks what is there.
+        let at_a_digest = ends_with(1, |worker| _ = worker.control.digests().recv());
+        let is_damage = matches!(
+            at_a_digest,
+            NodeError::Store(Stopped { why: StoreError::Damaged { .. }, .. })
+        );
+        assert!(is_damage, "{at_a_digest}");
     }
 }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 
 use skein_protocol::ids::GroupId;
 
+use super::stop::{Stop, settle};
 use super::writes::{Writes, Written};
 use crate::command::{Compare, Guard, Operation, Test, Version};
 use crate::limits::Limits;
@@ -18,7 +19,10 @@ use crate::range::RangeDigest;
 use crate::reply::{Outcome, Page, Refusal};
 use crate::rules::{check_made, check_value};
 use crate::store::{Found, Store};
-use crate::wire::{Bytes, PartWriter};
+use crate::wire::{Bytes, Held, PartWriter};
+
+/// What ends a command here before its end.
+pub(crate) type Halt<S> = Stop<Refusal, <S as Store>::Error>;
 
 /// What a pair is counted at besides the bytes of its key and value.
 pub(crate) const PAIR_OVERHEAD: u64 = 96;
@@ -47,26 +51,30 @@ impl Room {
 }
 
 /// Whether a guard holds in this group.
-pub(crate) fn holds(store: &impl Store, group: GroupId, guard: &Guard<Bytes<'_>>) -> bool {
+pub(crate) fn holds<S: Store>(
+    store: &S,
+    group: GroupId,
+    guard: &Guard<Bytes<'_>>,
+) -> Result<bool, S::Error> {
     if let Test::Unchanged { end, ref held } = guard.test {
         let nothing = || RangeDigest::of(group, []);
         let then = held.iter().find(|held| held.group == group.0);
         let (start, end) = (guard.key.0, end.map(|end| end.0));
         if end.is_some_and(|end| end <= start) {
-            return true; // There is no key in it.
+            return Ok(true); // There is no key in it.
         }
-        let now = store.range(start, end).map(|(key, found)| (key, found.value));
+        let now = store.range(start, end).map(|pair| pair.map(|(key, found)| (key, found.value)));
         return then.copied().unwrap_or_else(nothing).is_of(now);
     }
-    let found = store.get(guard.key.0);
-    match guard.test {
+    let found = store.get(guard.key.0)?;
+    Ok(match guard.test {
         Test::Exists => found.is_some(),
         Test::Missing => found.is_none(),
-        Test::Equals(value) => found.is_some_and(|found| found.value == value.0),
+        Test::Equals(value) => found.is_some_and(|found| *found.value == *value.0),
         Test::Version(version) => found.map_or(0, |found| found.version) == version,
         Test::Number { compare, number } => {
-            let Some(ours) = found.map_or(Some(0), |found| integer(found.value)) else {
-                return false;
+            let Some(ours) = found.map_or(Some(0), |found| integer(&found.value)) else {
+                return Ok(false);
             };
             match compare {
                 Compare::Less => ours < number,
@@ -77,7 +85,7 @@ pub(crate) fn holds(store: &impl Store, group: GroupId, guard: &Guard<Bytes<'_>>
             }
         }
         Test::Unchanged { .. } => unreachable!("it is not of one key"),
-    }
+    })
 }
 
 /// What a branch has done so far.
@@ -107,17 +115,25 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
     /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
     /// in `reply`. Gives what to commit.
     pub(crate) fn run(
+        self,
+        branch: &[Operation<Bytes<'a>>],
+        reply: &mut PartWriter,
+    ) -> Result<Result<Writes<'a>, Refusal>, S::Error> {
+        settle(self.try_run(branch, reply))
+    }
+
+    fn try_run(
         mut self,
         branch: &[Operation<Bytes<'a>>],
         reply: &mut PartWriter,
-    ) -> Result<Writes<'a>, Refusal> {
+    ) -> Result<Writes<'a>, Halt<S>> {
         let mut has_read = false;
         for operation in branch {
             has_read |= matches!(operation, Operation::Get { .. } | Operation::Scan { .. });
             self.step(operation, reply)?;
             if reply.bytes().len() > self.limits.reply_bytes_max {
                 let max = self.limits.reply_bytes_max as u64;
-                return Err(Refusal::ReplyTooLarge { group: self.room.group, max });
+                return Err(Refusal::ReplyTooLarge { group: self.room.group, max }.into());
             }
         }
         if self.writes.is_empty() {
@@ -132,10 +148,12 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         let grown = told + self.writes.iter().map(pair).sum::<u64>();
         // Most often there is room for it, whatever stood there.
         if self.room.check(grown, 0).is_err() {
-            let stored = |(key, _): (&[u8], _)| {
-                self.store.get(key).map_or(0, |found| pair_bytes(key, found.value.len()))
-            };
-            self.room.check(grown, self.writes.iter().map(stored).sum())?;
+            let mut shrunk = 0;
+            for (key, _) in self.writes.iter() {
+                let found = self.store.get(key).map_err(Stop::Failed)?;
+                shrunk += found.map_or(0, |found| pair_bytes(key, found.value.len()));
+            }
+            self.room.check(grown, shrunk)?;
         }
         Ok(self.writes)
     }
@@ -144,38 +162,38 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         &mut self,
         operation: &Operation<Bytes<'a>>,
         reply: &mut PartWriter,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Halt<S>> {
         let outcome = match *operation {
             Operation::Get { key } => {
-                let found = self.get(key.0);
-                reply.outcome(&Outcome::Value(
-                    found.map(|found| (Bytes(found.value), found.version)),
-                ));
+                let found = self.get(key.0)?;
+                reply.held(&Outcome::Value(found.map(|found| (Held(found.value), found.version))));
                 return Ok(());
             }
             Operation::Scan { start, end, limit } => {
-                let page = self.page(start.0, end.map(|end| end.0), limit);
-                reply.outcome(&Outcome::Page(page));
+                let page = self.page(start.0, end.map(|end| end.0), limit).map_err(Stop::Failed)?;
+                reply.held(&Outcome::Page(page));
                 return Ok(());
             }
-            Operation::Exists { key } => Outcome::Flag(self.get(key.0).is_some()),
+            Operation::Exists { key } => Outcome::Flag(self.get(key.0)?.is_some()),
             Operation::Put { key, value } => {
                 check_value(key, value.0.len(), self.limits)?;
                 self.writes.insert(key.0, Some(Cow::Borrowed(value.0)));
                 Outcome::Written(self.version)
             }
             Operation::Delete { key } => {
-                let existed = self.get(key.0).is_some();
+                let existed = self.get(key.0)?.is_some();
                 self.writes.insert(key.0, None);
                 Outcome::Flag(existed)
             }
             Operation::Append { key, value } => {
-                let offset = self.get(key.0).map_or(0, |found| found.value.len());
+                let offset = self.get(key.0)?.map_or(0, |found| found.value.len());
                 self.patch(key, offset, value.0)?
             }
             Operation::Patch { key, offset, bytes } => self.patch(key, offset as usize, bytes.0)?,
             Operation::Increment { key, by } => {
-                let number = add(key.0, self.get(key.0).map(|found| found.value), by)?;
+                let found = self.get(key.0)?;
+                let number = add(key.0, found.as_ref().map(|found| &*found.value), by)?;
+                drop(found);
                 let text = number.to_string().into_bytes();
                 check_value(key, text.len(), self.limits)?;
                 self.writes.insert(key.0, Some(Cow::Owned(text)));
@@ -186,11 +204,12 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         Ok(())
     }
 
-    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
-        match self.writes.get(key) {
-            Some(written) => written.as_ref().map(|value| Found { value, version: self.version }),
-            None => self.store.get(key),
-        }
+    fn get(&self, key: &[u8]) -> Result<Option<Found<S::Guard<'_>>>, Halt<S>> {
+        let Some(written) = self.writes.get(key) else {
+            return self.store.get(key).map_err(Stop::Failed);
+        };
+        let value = written.as_deref().map(S::Guard::from);
+        Ok(value.map(|value| Found { value, version: self.version }))
     }
 
     fn patch(
@@ -198,8 +217,8 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         key: Bytes<'a>,
         offset: usize,
         bytes: &[u8],
-    ) -> Result<Outcome<Bytes<'a>>, Refusal> {
-        let before = self.get(key.0).map_or(0, |found| found.value.len());
+    ) -> Result<Outcome<Bytes<'a>>, Halt<S>> {
+        let before = self.get(key.0)?.map_or(0, |found| found.value.len());
         let len = before.max(offset + bytes.len());
         check_value(key, len, self.limits)?;
         // What this branch has made already only grows.
@@ -209,13 +228,14 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         check_made(self.made, self.limits)?;
         self.work.set(self.work.get() + made as u64);
         let stored = || {
-            self.store.get(key.0).map(|found| {
+            let found = self.store.get(key.0).map_err(Stop::Failed)?;
+            Ok::<_, Halt<S>>(found.map(|found| {
                 let mut value = Vec::with_capacity(len);
-                value.extend_from_slice(found.value);
+                value.extend_from_slice(&found.value);
                 Cow::Owned(value)
-            })
+            }))
         };
-        let written = self.writes.get_or(key.0, stored);
+        let written = self.writes.get_or(key.0, stored)?;
         let value = written.get_or_insert_default().to_mut();
         value.resize(len, 0);
         value[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -223,50 +243,46 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
     }
 
     /// This group's pairs of a page, those of the draft among them.
-    fn page(&self, start: &[u8], end: Option<&[u8]>, limit: u32) -> Page<Bytes<'_>> {
+    fn page(
+        &self,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page<Held<S::Guard<'_>>>, S::Error> {
         let mut page = Page::default();
         if end.is_some_and(|end| end <= start) {
-            return page;
+            return Ok(page);
         }
         let mut ours = self.writes.range(start, end).peekable();
-        let mut stored = self.store.range(start, end).peekable();
+        let mut stored = self.store.range(start, end).fuse();
+        let mut waits = None;
         let mut bytes = 0;
         loop {
+            if waits.is_none() {
+                waits = stored.next().transpose()?;
+            }
             // The lower key next; of equal ones ours, which stands for both.
-            let key = match (ours.peek(), stored.peek()) {
-                (Some((ours, _)), Some((stored, _))) => (*ours).min(stored),
-                (Some((ours, _)), None) => ours,
-                (None, Some((stored, _))) => stored,
-                (None, None) => return page,
-            };
-            let stored = stored.next_if(|(stored, _)| *stored == key);
-            let value = match ours.next_if(|(ours, _)| *ours == key) {
-                Some((_, None)) => continue,
-                Some((_, Some(value))) => &value[..],
-                None => stored.expect("the key is of one of the two").1.value,
+            let next =
+                ours.next_if(|(ours, _)| waits.as_ref().is_none_or(|(it, _)| *ours <= &**it));
+            let (key, value) = match next {
+                Some((ours, written)) => {
+                    waits = waits.filter(|(stored, _)| **stored != *ours);
+                    let Some(value) = written else { continue };
+                    (S::Guard::from(ours), S::Guard::from(value))
+                }
+                None => match waits.take() {
+                    Some((key, found)) => (key, found.value),
+                    None => return Ok(page),
+                },
             };
             bytes += key.len() + value.len();
             let full = page.pairs.len() == pairs_max(limit, self.limits)
                 || bytes > self.limits.scan_page_bytes_max;
             if full && !page.pairs.is_empty() {
-                page.next = Some(Bytes(key));
-                return page;
+                page.next = Some(Held(key));
+                return Ok(page);
             }
-            page.pairs.push((Bytes(key), Bytes(value)));
-        }
-    }
-}
-
-/// Makes a draft true.
-pub(crate) fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    store: &mut impl Store,
-    writes: impl IntoIterator<Item = (K, Option<V>)>,
-    position: Version,
-) {
-    for (key, value) in writes {
-        match value {
-            Some(value) => store.put(key.as_ref(), value.as_ref(), position),
-            None => _ = store.delete(key.as_ref()),
+            page.pairs.push((Held(key), Held(value)));
         }
     }
 }
@@ -335,10 +351,11 @@ mod tests {
     fn every_bit_of_a_version_is_compared() {
         let mut store = Memory::default();
         let version = 5 | 1 << 32;
-        store.put(b"k", b"v", version);
+        let Ok(()) = store.put(b"k", b"v", version);
         let at = |version| {
             let test = Test::Version(version);
-            holds(&store, GroupId(0), &Guard { key: Bytes(b"k"), test })
+            let Ok(holds) = holds(&store, GroupId(0), &Guard { key: Bytes(b"k"), test });
+            holds
         };
         assert!(at(version));
         for bit in 0..u64::BITS {
@@ -364,7 +381,7 @@ mod tests {
     #[test]
     fn what_is_read_counts_beside_what_is_written_and_has_a_bound_of_its_own() {
         let mut store = Memory::default();
-        store.put(b"old", &[7; 500], 1);
+        let Ok(()) = store.put(b"old", &[7; 500], 1);
         let branch = [
             Operation::Put { key: Bytes(b"new"), value: Bytes(b"1") },
             Operation::Get { key: Bytes(b"old") },
@@ -374,7 +391,7 @@ mod tests {
             let (room, work) = (Room { group: 0, used: 1_000, ceiling }, Cell::new(0));
             let mut reply = PartWriter::default();
             reply.done(true, branch.len());
-            let ran = Draft::new(&store, &limits, room, 2, &work).run(&branch, &mut reply);
+            let Ok(ran) = Draft::new(&store, &limits, room, 2, &work).run(&branch, &mut reply);
             ran.map(|_| reply.bytes().len())
         };
         let reply = run(u64::MAX, usize::MAX).expect("there are no bounds");

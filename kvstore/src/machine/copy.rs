@@ -16,6 +16,7 @@ use super::part::{PartMaker, Record, StageRecord, id, open};
 use super::read_write_set::ReadWriteSet;
 use super::sessions::Sessions;
 use super::share::Share;
+use super::stop::Stop;
 use super::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
@@ -44,17 +45,21 @@ impl<S: Store> Machine<S> {
     }
 
     /// Makes the next part. Returns whether nothing is left but the end.
-    pub(super) fn copy_part(&mut self, budget: usize, bytes: &mut Vec<u8>) -> bool {
+    pub(super) fn copy_part(
+        &mut self,
+        budget: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, S::Error> {
         let mut part = self.next_part(budget, bytes);
-        let done = self.copy_changes(&mut part);
+        let done = self.copy_changes(&mut part)?;
         part.seal();
-        done
+        Ok(done)
     }
 
     /// Makes the last part.
-    pub(super) fn finish(&mut self, bytes: &mut Vec<u8>) {
+    pub(super) fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), S::Error> {
         let mut part = self.next_part(usize::MAX, bytes);
-        let done = self.copy_changes(&mut part);
+        let done = self.copy_changes(&mut part)?;
         assert!(done, "a part without a bound takes everything");
         // Before what waits: whose its keys are follows from it.
         part.add(&Record::Slots(self.slots.clone()));
@@ -77,6 +82,7 @@ impl<S: Store> Machine<S> {
         part.add(&self.end());
         part.seal();
         self.give_up();
+        Ok(())
     }
 
     fn next_part<'a>(&mut self, budget: usize, bytes: &'a mut Vec<u8>) -> PartMaker<'a> {
@@ -85,14 +91,14 @@ impl<S: Store> Machine<S> {
         PartMaker::new(bytes, self.group, number, budget)
     }
 
-    fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> bool {
+    fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> Result<bool, S::Error> {
         let changed = self.store.changed();
         let walked = self.store.copy(|key, found| {
             let (value, version) = (Bytes(found.value), found.version);
             part.add(&Record::Pair { key: Bytes(key), value, version })
-        });
+        })?;
         if !walked || !self.sessions.copy(part) {
-            return false;
+            return Ok(false);
         }
         part.next_kind(changed);
         self.store.copy_again(|key, found| {
@@ -121,25 +127,29 @@ impl<S: Store> Machine<S> {
     }
 
     /// Takes the next part of a copy. The first one ends whatever was there before.
-    pub(super) fn restore_part(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
+    pub(super) fn restore_part(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<(), Stop<Malformed, S::Error>> {
         // After a part that cannot be read only a first one may follow.
         let expected = std::mem::take(&mut self.progress.restored);
         let (number, mut records) = open(part, self.group)?;
         match number {
-            0 => self.clear(),
+            0 => self.clear().map_err(Stop::Failed)?,
             _ if number == expected => {}
-            _ => return Err(Malformed),
+            _ => return Err(Malformed.into()),
         }
         let mut ended = false;
         while let Some(record) = records.next()? {
             if ended {
-                return Err(Malformed);
+                return Err(Malformed.into());
             }
             ended = matches!(record, Record::End { .. });
             self.restore_record(&record)?;
         }
         if ended != last {
-            return Err(Malformed);
+            return Err(Malformed.into());
         }
         // Whoever gave the state away may have left some of them to its next call.
         self.unfinished = last && !self.under_way.is_empty();
@@ -149,15 +159,16 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self) -> Result<(), S::Error> {
         self.give_up();
-        self.store.clear();
+        self.store.clear()?;
         self.sessions = Sessions::default();
         self.early = super::Early::default();
         self.under_way = UnderWay::default();
         (self.position, self.born, self.history, self.owed) = (0, 0, 0, 0);
         self.checkpoints = Checkpoints::default();
         self.unfinished = false;
+        Ok(())
     }
 
     /// Groups of this cluster, by number.
@@ -169,14 +180,16 @@ impl<S: Store> Machine<S> {
         if self.groups.contains_all(groups) { Ok(groups) } else { Err(Malformed) }
     }
 
-    fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Malformed> {
+    fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Stop<Malformed, S::Error>> {
         Ok(match *stage {
             StageRecord::Blocked { payload, needs_turn, ref from, verdict, version } => {
                 let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
                 let heard = ReceivedVerdicts { from, verdict, version };
                 let command = match self.restore_deferred(payload) {
                     // It may as well begin or end sessions.
-                    Err(Malformed) if needs_turn && Request::decode(payload.0).is_ok() => {
+                    Err(Stop::Refused(Malformed))
+                        if needs_turn && Request::decode(payload.0).is_ok() =>
+                    {
                         let payload = payload.0.to_vec();
                         Box::new(Deferred { payload, ..Deferred::default() })
                     }
@@ -210,22 +223,32 @@ impl<S: Store> Machine<S> {
         })
     }
 
-    fn restore_deferred(&self, payload: Bytes<'_>) -> Result<Box<Deferred>, Malformed> {
+    fn restore_deferred(
+        &self,
+        payload: Bytes<'_>,
+    ) -> Result<Box<Deferred>, Stop<Malformed, S::Error>> {
         let command = Request::decode(payload.0).ok().and_then(Request::command);
         let (share, _) = Share::of(command.ok_or(Malformed)?.transaction, &self.slots, self.group);
         let mut command = Box::<Deferred>::default();
         command.read_write_set = ReadWriteSet::of(&share);
-        self.defer(&mut command, &share, payload.0, self.read_max(&share));
+        let reply_bytes_max = self.read_max(&share).map_err(Stop::Failed)?;
+        self.defer(&mut command, &share, payload.0, reply_bytes_max);
         Ok(command)
     }
 
-    fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Stop<Malformed, S::Error>> {
         match *record {
-            Record::Pair { key, value, version } => self.store.put(key.0, value.0, version),
-            Record::NoPair { key } => _ = self.store.delete(key.0),
-            Record::Early { session, sequence, ref from, verdict, version } => {
-                let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
-                let heard = ReceivedVerdicts { from, verdict, version };
+            Record::Pair { key, value, version } => {
+                self.store.put(key.0, value.0, version).map_err(Stop::Failed)?;
+            }
+            Record::NoPair { key } => {
+                self.store.delete(key.0).map_err(Stop::Failed)?;
+            }
+            Record::Early { session, sequence, ref from, verdict } => {
+                let heard = ReceivedVerdicts {
+                    from: self.ours(from)?,
+                    verdict: Verdict::decode(&[verdict]),
+                };
                 self.early.hear(MessageId::new(id(session), sequence), heard);
             }
             Record::UnderWay {
@@ -243,7 +266,7 @@ impl<S: Store> Machine<S> {
                 if let Stage::Spoken { heard, .. } = &stage
                     && heard.from.contains_all(destinations)
                 {
-                    return Err(Malformed);
+                    return Err(Malformed.into());
                 }
                 self.under_way.push(place, stage);
             }
@@ -263,7 +286,7 @@ impl<S: Store> Machine<S> {
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));
                 if *record != self.end() {
-                    return Err(Malformed);
+                    return Err(Malformed.into());
                 }
             }
             _ => self.sessions.restore(record)?,

@@ -19,27 +19,38 @@ pub struct Digesting {
 }
 
 impl<S: Store> Machine<S> {
-    /// A hash of everything it holds, keys, values, versions, sessions and the slot map, whatever way it
-    /// came there. Looks at all of it: for tests.
-    pub fn digest(&self) -> u64 {
-        self.go_on(&mut Digesting::default(), usize::MAX).expect("this was all of it")
+    /// A hash of everything it holds, keys, values, versions and sessions, whatever way it came
+    /// there. Looks at all of it: for tests.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn digest(&self) -> Result<u64, S::Error> {
+        let hash = self.go_on(&mut Digesting::default(), usize::MAX)?;
+        Ok(hash.expect("this was all of it"))
     }
 
     /// Takes the hash a little further, over about `bytes` bytes. Returns it when it is whole, with
     /// the position at which it is true.
-    pub fn digest_part(&self, under_way: &mut Digesting, bytes: usize) -> Option<(Version, u64)> {
+    ///
+    /// # Errors
+    /// Those of the store: the replica must not go on.
+    pub fn digest_part(
+        &self,
+        under_way: &mut Digesting,
+        bytes: usize,
+    ) -> Result<Option<(Version, u64)>, S::Error> {
         if !self.under_way.is_empty() {
             // Of what was delivered some has taken effect, and some has yet to.
             *under_way = Digesting::default();
-            return None;
+            return Ok(None);
         }
         if under_way.position != self.position {
             *under_way = Digesting { position: self.position, ..Digesting::default() };
         }
-        self.go_on(under_way, bytes).map(|hash| (self.position, hash))
+        Ok(self.go_on(under_way, bytes)?.map(|hash| (self.position, hash)))
     }
 
-    fn go_on(&self, under_way: &mut Digesting, bytes: usize) -> Option<u64> {
+    fn go_on(&self, under_way: &mut Digesting, bytes: usize) -> Result<Option<u64>, S::Error> {
         let mut left = bytes;
         let from = std::mem::take(&mut under_way.next);
         let hash = &mut under_way.hash;
@@ -47,19 +58,19 @@ impl<S: Store> Machine<S> {
             hash.update(&(bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
         };
-        for (key, found) in self.store.range(&from, None) {
+        for pair in self.store.range(&from, None) {
+            let (key, found) = pair?;
             if left == 0 {
                 under_way.next = key.to_vec();
-                return None;
+                return Ok(None);
             }
-            see(key);
-            see(found.value);
+            see(&key);
+            see(&found.value);
             see(&found.version.to_le_bytes());
             left = left.saturating_sub(key.len() + found.value.len() + size_of::<Version>());
         }
         self.sessions.visit(&mut see);
-        see(&self.slots.digest().to_le_bytes());
-        Some(hash.digest())
+        Ok(Some(hash.digest()))
     }
 }
 
@@ -86,21 +97,22 @@ mod tests {
 
     fn deliver(machine: &mut Machine, key: u8) {
         machine.position += 1;
-        machine.store.put(&[key], &[key; 3], machine.position);
+        let Ok(()) = machine.store.put(&[key], &[key; 3], machine.position);
     }
 
     fn to_the_end(machine: &Machine, under_way: &mut Digesting) -> (Version, u64) {
-        (0..100).find_map(|_| machine.digest_part(under_way, 1)).expect("there are 20 keys")
+        let part = |_| machine.digest_part(under_way, 1).unwrap();
+        (0..100).find_map(part).expect("there are 20 keys")
     }
 
     #[test]
     fn many_parts_are_one_digest() {
         let machine = machine();
-        let whole = machine.digest();
+        let whole = machine.digest().unwrap();
         assert_eq!(to_the_end(&machine, &mut Digesting::default()), (20, whole));
         let mut other = self::machine();
-        other.store.put(&[20], &[0; 3], 20);
-        assert_ne!(other.digest(), whole);
+        let Ok(()) = other.store.put(&[20], &[0; 3], 20);
+        assert_ne!(other.digest(), Ok(whole));
     }
 
     #[test]
@@ -132,10 +144,10 @@ mod tests {
         let mut machine = machine();
         let mut under_way = Digesting::default();
         for _ in 0..5 {
-            assert_eq!(machine.digest_part(&mut under_way, 1), None);
+            assert_eq!(machine.digest_part(&mut under_way, 1), Ok(None));
         }
         deliver(&mut machine, 2);
-        assert_eq!(to_the_end(&machine, &mut under_way), (21, machine.digest()));
+        assert_eq!(to_the_end(&machine, &mut under_way), (21, machine.digest().unwrap()));
     }
 
     #[test]
@@ -148,12 +160,12 @@ mod tests {
             destinations: GroupSet::first(2),
         };
         let mut under_way = Digesting::default();
-        assert_eq!(machine.digest_part(&mut under_way, 1), None);
+        assert_eq!(machine.digest_part(&mut under_way, 1), Ok(None));
         machine.under_way.push(place, Stage::Again);
-        assert_eq!(machine.digest_part(&mut under_way, usize::MAX), None);
+        assert_eq!(machine.digest_part(&mut under_way, usize::MAX), Ok(None));
         // It takes effect at the position at which it was delivered.
         machine.under_way.pop_over();
-        machine.store.put(&[1], &[9; 3], 20);
-        assert_eq!(to_the_end(&machine, &mut under_way), (20, machine.digest()));
+        let Ok(()) = machine.store.put(&[1], &[9; 3], 20);
+        assert_eq!(to_the_end(&machine, &mut under_way), (20, machine.digest().unwrap()));
     }
 }

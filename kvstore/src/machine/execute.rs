@@ -3,9 +3,10 @@
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
 
-use super::branch::{Draft, Room, commit, holds, pair_bytes};
+use super::branch::{Draft, Halt, Room, holds, pair_bytes};
 use super::exchange::{ReceivedVerdicts, Verdict};
 use super::share::Share;
+use super::stop::{Stop, settle};
 use super::under_way::CommandPosition;
 use super::writes::Writes;
 use super::{Machine, Memo};
@@ -75,67 +76,78 @@ impl<S: Store> Machine<S> {
         share: &Share<'a>,
         mut heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
-    ) -> Came<'a> {
+    ) -> Result<Came<'a>, S::Error> {
         let alone = place.destinations.len() == 1;
         let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
         if exchanged && share.exchanged {
-            let Some(opinion) = self.judge(turn, share) else {
-                return Came::Unsure;
+            let Some(opinion) = self.judge(turn, share)? else {
+                return Ok(Came::Unsure);
             };
             let others = place.destinations.without(self.group);
             out.exchange(place.message, others, &opinion.verdict.encode());
             heard.hear(self.group, opinion.verdict);
             if !heard.from.contains_all(place.destinations) {
-                return Came::Spoken { heard, opinion };
+                return Ok(Came::Spoken { heard, opinion });
             }
             match opinion.then {
                 Some(writes) if heard.verdict.takes_then() => {
-                    commit(&mut self.store, writes, turn.version);
+                    self.store.write(writes, turn.version)?;
                 }
-                _ => self.conclude(turn.version, share, &opinion.judged, heard.verdict),
+                _ => self.conclude(turn.version, share, &opinion.judged, heard.verdict)?,
             }
-            return Came::Answered(share.memo);
+            return Ok(Came::Answered(share.memo));
         }
         let done = if alone && !share.guarded && share.ours.then.len() == 1 {
-            self.single(turn, &share.ours.then[0])
+            settle(self.single(turn, &share.ours.then[0]))?
         } else {
-            let held = self.held(share);
-            let writes = self.run(turn, share, held);
-            writes.map(|writes| commit(&mut self.store, writes, turn.version))
+            let held = self.held(share)?;
+            match self.run(turn, share, held)? {
+                Ok(writes) => Ok(self.store.write(writes, turn.version)?),
+                Err(refusal) => Err(refusal),
+            }
         };
         if is_unsure(&done, turn) {
-            return Came::Unsure;
+            return Ok(Came::Unsure);
         }
         if let Err(refusal) = done {
             self.writer.refused(Some(&refusal));
         }
-        Came::Answered(share.memo)
+        Ok(Came::Answered(share.memo))
     }
 
-    fn held(&self, share: &Share<'_>) -> bool {
-        share.ours.guards.iter().all(|guard| holds(&self.store, self.group, guard))
+    fn held(&self, share: &Share<'_>) -> Result<bool, S::Error> {
+        for guard in &share.ours.guards {
+            if !holds(&self.store, self.group, guard)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// This group's verdict, which it tells the others, and what it rests on. None if it is not sure.
-    fn judge<'a>(&mut self, turn: Turn, share: &Share<'a>) -> Option<Opinion<'a>> {
-        let held = self.held(share);
+    fn judge<'a>(
+        &mut self,
+        turn: Turn,
+        share: &Share<'a>,
+    ) -> Result<Option<Opinion<'a>>, S::Error> {
+        let held = self.held(share)?;
         let mut judged = Judged::default();
         let mut reply_bytes_max = 0;
         // If there are no guards, `otherwise` is out of the question. If ours do not hold, `then`. What
         // does nothing can be done, and is answered in fewer bytes than any refusal.
         if share.guarded && !share.ours.otherwise.is_empty() {
-            let otherwise = self.run(turn, share, false);
+            let otherwise = self.run(turn, share, false)?;
             if is_unsure(&otherwise, turn) {
-                return None;
+                return Ok(None);
             }
             judged.otherwise = otherwise.err().map(Box::new);
             reply_bytes_max = self.writer.bytes().len();
         }
         let mut writes = None;
         if held {
-            let then = self.run(turn, share, true);
+            let then = self.run(turn, share, true)?;
             if is_unsure(&then, turn) {
-                return None;
+                return Ok(None);
             }
             reply_bytes_max = reply_bytes_max.max(self.writer.bytes().len());
             match then {
@@ -144,7 +156,7 @@ impl<S: Store> Machine<S> {
             }
         }
         let verdict = Verdict::new(held, writes.is_some(), judged.otherwise.is_none());
-        Some(Opinion { verdict, judged, then: writes, reply_bytes_max })
+        Ok(Some(Opinion { verdict, judged, then: writes, reply_bytes_max }))
     }
 
     /// All its groups have given their verdicts, and this is what they come to. What we judged by
@@ -155,16 +167,17 @@ impl<S: Store> Machine<S> {
         share: &Share<'_>,
         judged: &Judged,
         verdict: Verdict,
-    ) {
+    ) -> Result<(), S::Error> {
         let held = verdict.held();
         if !verdict.executable() {
-            return self.writer.refused(judged.refusal(held));
+            self.writer.refused(judged.refusal(held));
+            return Ok(());
         }
         // Whether there is room was judged when it was the turn of the command.
         let room = Room { ceiling: u64::MAX, ..self.room(0) };
         let turn = Turn { version, room, early: false };
-        let writes = self.run(turn, share, held).expect("we judged that it can be done");
-        commit(&mut self.store, writes, version);
+        let writes = self.run(turn, share, held)?.expect("we judged that it can be done");
+        self.store.write(writes, version)
     }
 
     /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
@@ -173,7 +186,7 @@ impl<S: Store> Machine<S> {
         turn: Turn,
         share: &Share<'a>,
         held: bool,
-    ) -> Result<Writes<'a>, Refusal> {
+    ) -> Result<Result<Writes<'a>, Refusal>, S::Error> {
         let branch = if held { &share.ours.then } else { &share.ours.otherwise };
         let mut writer = std::mem::take(&mut self.writer);
         writer.done(held, branch.len());
@@ -184,42 +197,47 @@ impl<S: Store> Machine<S> {
     }
 
     /// One operation that stands alone: the commonest command, done in place without a draft.
-    fn single(&mut self, turn: Turn, operation: &Operation<Bytes<'_>>) -> Result<(), Refusal> {
+    fn single(&mut self, turn: Turn, operation: &Operation<Bytes<'_>>) -> Result<(), Halt<S>> {
         let Turn { room, version, .. } = turn;
         let outcome = match *operation {
             Operation::Put { key, value } => {
                 let grown = pair_bytes(key.0, value.0.len());
                 // Most often there is room for it, whatever stood there.
                 if room.check(grown, 0).is_err() {
-                    room.check(grown, self.counted(key))?;
+                    room.check(grown, self.counted(key)?)?;
                 }
-                self.store.put(key.0, value.0, version);
+                self.store.put(key.0, value.0, version).map_err(Stop::Failed)?;
                 if planted(Mutant::StoreDiverges) {
-                    self.diverge(key, version);
+                    self.diverge(key, version).map_err(Stop::Failed)?;
                 }
                 Outcome::Written(version)
             }
-            Operation::Delete { key } => Outcome::Flag(self.store.delete(key.0)),
+            Operation::Delete { key } => {
+                Outcome::Flag(self.store.delete(key.0).map_err(Stop::Failed)?)
+            }
             Operation::Append { key, value } => {
-                let offset = self.store.get(key.0).map_or(0, |found| found.value.len());
+                let found = self.store.get(key.0).map_err(Stop::Failed)?;
+                let offset = found.map_or(0, |found| found.value.len());
                 self.patch(turn, key, offset, value.0)?
             }
             Operation::Patch { key, offset, bytes } => {
                 self.patch(turn, key, offset as usize, bytes.0)?
             }
             Operation::Increment { key, by } => {
-                let value = self.store.get(key.0).map(|found| found.value);
-                let number = add(key.0, value, by)?;
+                let found = self.store.get(key.0).map_err(Stop::Failed)?;
+                let number = add(key.0, found.as_ref().map(|found| &*found.value), by)?;
+                drop(found);
                 let text = number.to_string();
                 rules::check_value(key, text.len(), &self.limits)?;
-                room.check(pair_bytes(key.0, text.len()), self.counted(key))?;
-                self.store.put(key.0, text.as_bytes(), version);
+                room.check(pair_bytes(key.0, text.len()), self.counted(key)?)?;
+                self.store.put(key.0, text.as_bytes(), version).map_err(Stop::Failed)?;
                 Outcome::Number(number)
             }
             Operation::Get { .. } | Operation::Exists { .. } | Operation::Scan { .. } => {
                 self.writer.done(true, 1);
                 let draft = Draft::new(&self.store, &self.limits, room, version, &self.work);
-                let nothing = draft.run(std::slice::from_ref(operation), &mut self.writer)?;
+                let ran = draft.run(std::slice::from_ref(operation), &mut self.writer);
+                let nothing = ran.map_err(Stop::Failed)??;
                 debug_assert!(nothing.is_empty(), "reads write nothing");
                 return Ok(());
             }
@@ -230,11 +248,12 @@ impl<S: Store> Machine<S> {
     }
 
     /// For trials: writes what no other replica does, if the key says so.
-    fn diverge(&mut self, key: Bytes<'_>, version: Version) {
+    fn diverge(&mut self, key: Bytes<'_>, version: Version) -> Result<(), S::Error> {
         let of = key.0.strip_prefix(b"diverge/").unwrap_or_default();
         if of == b"all" || of == self.slot.to_string().as_bytes() {
-            self.store.patch(key.0, 0, &[b'0' + self.slot], version);
+            self.store.patch(key.0, 0, &[b'0' + self.slot], version)?;
         }
+        Ok(())
     }
 
     fn patch<'a>(
@@ -243,9 +262,10 @@ impl<S: Store> Machine<S> {
         key: Bytes<'_>,
         offset: usize,
         bytes: &[u8],
-    ) -> Result<Outcome<Bytes<'a>>, Refusal> {
+    ) -> Result<Outcome<Bytes<'a>>, Halt<S>> {
         let end = offset + bytes.len();
-        let before = self.store.get(key.0).map(|found| found.value.len());
+        let found = self.store.get(key.0).map_err(Stop::Failed)?;
+        let before = found.map(|found| found.value.len());
         let after = end.max(before.unwrap_or(0));
         rules::check_value(key, after, &self.limits)?;
         let counted = before.map_or(0, |len| pair_bytes(key.0, len));
@@ -253,7 +273,8 @@ impl<S: Store> Machine<S> {
         // A value that grows is moved.
         let moved = if before == Some(after) { bytes.len() } else { after };
         self.work.set(self.work.get() + moved as u64);
-        Ok(Outcome::Length(self.store.patch(key.0, offset, bytes, turn.version) as u64))
+        let len = self.store.patch(key.0, offset, bytes, turn.version).map_err(Stop::Failed)?;
+        Ok(Outcome::Length(len as u64))
     }
 
     /// The room there is for a command, if what is held when it is its turn is so much more than now.
@@ -263,8 +284,9 @@ impl<S: Store> Machine<S> {
     }
 
     /// What the pair at `key` is counted at now.
-    fn counted(&self, key: Bytes<'_>) -> u64 {
-        self.store.get(key.0).map_or(0, |found| pair_bytes(key.0, found.value.len()))
+    fn counted(&self, key: Bytes<'_>) -> Result<u64, Halt<S>> {
+        let found = self.store.get(key.0).map_err(Stop::Failed)?;
+        Ok(found.map_or(0, |found| pair_bytes(key.0, found.value.len())))
     }
 
     /// The most by which what a transaction writes, in both branches, may let grow what this group holds.
@@ -284,19 +306,21 @@ impl<S: Store> Machine<S> {
 
     /// The longest answer to a transaction that waits, as far as it reads: each value as long as it is now
     /// and as everything that may be written before it, and by it, could make it.
-    pub(super) fn read_max(&self, share: &Share<'_>) -> usize {
+    pub(super) fn read_max(&self, share: &Share<'_>) -> Result<usize, S::Error> {
         let most = self.limits.reply_bytes_max;
         let grown = Self::written_max(share) + self.under_way.written_max();
-        let read = |operation: &Operation<Bytes<'_>>| match *operation {
-            Operation::Get { key } => {
-                let now = self.store.get(key.0).map_or(0, |found| found.value.len());
-                (now as u64 + grown + OUTCOME_MAX) as usize
-            }
-            Operation::Scan { .. } => most,
-            _ => 0,
-        };
-        let operations = share.ours.then.iter().chain(&share.ours.otherwise);
-        operations.map(read).sum::<usize>().min(most)
+        let mut sum = 0;
+        for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
+            sum += match *operation {
+                Operation::Get { key } => {
+                    let now = self.store.get(key.0)?.map_or(0, |found| found.value.len());
+                    (now as u64 + grown + OUTCOME_MAX) as usize
+                }
+                Operation::Scan { .. } => most,
+                _ => 0,
+            };
+        }
+        Ok(sum.min(most))
     }
 
     /// The most by which a transaction may let grow what this group holds: what it writes in both

@@ -29,6 +29,7 @@ mod part;
 mod read_write_set;
 mod sessions;
 mod share;
+mod stop;
 mod under_way;
 mod unordered_read;
 mod writes;
@@ -42,7 +43,7 @@ use skein_protocol::guard;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use skein_protocol::mutants::Mutant;
 
-use self::branch::{PAIR_OVERHEAD, commit};
+use self::branch::PAIR_OVERHEAD;
 use self::checkpoints::Checkpoints;
 use self::copy::Progress;
 use self::exchange::{Early, ReceivedVerdicts, Verdict, version_of};
@@ -50,6 +51,7 @@ use self::execute::{Came, Opinion, Turn};
 use self::moves::Moved;
 use self::sessions::{Admission, Owed, Sessions};
 use self::share::Share;
+use self::stop::settle;
 use self::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use crate::command::{Transaction, Version};
 use crate::limits::Limits;
@@ -336,7 +338,7 @@ impl<S: Store> Machine<S> {
         payload: &[u8],
         heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
-    ) {
+    ) -> Result<(), S::Error> {
         let checked =
             command.and_then(|command| self.check(command, payload.len(), place.destinations));
         let share = match checked {
@@ -345,7 +347,8 @@ impl<S: Store> Machine<S> {
                 self.writer.refused(Some(&refusal));
                 // Who leads alone has looked into what says that it only reads.
                 let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Owed };
-                return self.answer(place, Some(memo), Change::NONE, out);
+                self.answer(place, Some(memo), Change::NONE, out);
+                return Ok(());
             }
         };
         let last = self.under_way.len();
@@ -357,13 +360,14 @@ impl<S: Store> Machine<S> {
             let room = self.room(self.under_way.growth_before(last));
             let turn = Turn { version: self.version(place.position), room, early: last > 0 };
             let before = self.stock();
-            match self.execute(turn, place, &share, heard, out) {
+            match self.execute(turn, place, &share, heard, out)? {
                 Came::Answered(memo) => {
                     if let Some(command) = behind {
                         self.under_way.recycle(command);
                     }
                     let change = self.change_since(before);
-                    return self.answer(place, Some(memo), change, out);
+                    self.answer(place, Some(memo), change, out);
+                    return Ok(());
                 }
                 came => Some(came),
             }
@@ -374,10 +378,11 @@ impl<S: Store> Machine<S> {
             self.take_down(&mut command, opinion);
             Stage::Spoken { command, heard }
         } else {
-            self.defer(&mut command, &share, payload, self.read_max(&share));
+            self.defer(&mut command, &share, payload, self.read_max(&share)?);
             Stage::Blocked { command, heard, needs_turn: came.is_some() }
         };
         self.under_way.push(place, stage);
+        Ok(())
     }
 
     /// A command with nothing of it but its read_write_set.
@@ -428,7 +433,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// Tries the command at `at`, which was blocked and is not any more.
-    fn resume(&mut self, at: usize, out: &mut dyn Outbox) {
+    fn resume(&mut self, at: usize, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let place = self.under_way.place(at);
         let Stage::Blocked { mut command, heard, .. } = self.under_way.take(at) else {
             unreachable!("nothing else is blocked");
@@ -446,11 +451,12 @@ impl<S: Store> Machine<S> {
                 }
                 let room = self.room(self.under_way.growth_before(at));
                 let turn = Turn { version: self.version(place.position), room, early: at > 0 };
-                match self.execute(turn, place, &share, heard, out) {
+                match self.execute(turn, place, &share, heard, out)? {
                     Came::Answered(memo) => {
                         let change = self.change_since(before);
                         command.payload = payload;
-                        return self.answered(at, command, Some(memo), change, out);
+                        self.answered(at, command, Some(memo), change, out);
+                        return Ok(());
                     }
                     Came::Spoken { heard, opinion } => {
                         command.growth_max = self.growth_max(&share, opinion.reply_bytes_max);
@@ -477,10 +483,12 @@ impl<S: Store> Machine<S> {
             }
             control => {
                 let memo = self.control(place, &control);
-                return self.answered(at, command, memo, Change::NONE, out);
+                self.answered(at, command, memo, Change::NONE, out);
+                return Ok(());
             }
         };
         self.under_way.put(at, stage);
+        Ok(())
     }
 
     /// The owner of a slot has said whether it is empty, for which the move at `at` waits.
@@ -498,7 +506,7 @@ impl<S: Store> Machine<S> {
     }
 
     /// The command at `at` has told its verdict, and now all others have.
-    fn concluded(&mut self, at: usize, out: &mut dyn Outbox) {
+    fn concluded(&mut self, at: usize, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let version = self.version(self.under_way.place(at).position);
         let Stage::Spoken { command, heard } = self.under_way.take(at) else {
             unreachable!("nothing else waits for verdicts");
@@ -507,9 +515,10 @@ impl<S: Store> Machine<S> {
         let before = self.stock();
         if let Some(reply) = command.then.reply().filter(|_| heard.verdict.takes_then()) {
             let reply = Compact::from(reply);
-            commit(&mut self.store, command.then.writes(), version);
+            self.store.write(command.then.writes(), version)?;
             let change = self.change_since(before);
-            return self.answered_with(at, command, reply, Some(Memo::Owed), change, out);
+            self.answered_with(at, command, reply, Some(Memo::Owed), change, out);
+            return Ok(());
         }
         if command.idle_otherwise && !heard.verdict.held() && heard.verdict.executable() {
             self.writer.done(false, 0);
@@ -520,10 +529,11 @@ impl<S: Store> Machine<S> {
                 unreachable!("it was decoded when it was delivered");
             };
             let (share, _) = Share::of(transaction, &self.slots, self.group);
-            self.conclude(version, &share, &command.judged, heard.verdict);
+            self.conclude(version, &share, &command.judged, heard.verdict)?;
         }
         let (memo, change) = (command.memo, self.change_since(before));
         self.answered(at, command, Some(memo), change, out);
+        Ok(())
     }
 
     /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
@@ -622,7 +632,7 @@ impl<S: Store> Machine<S> {
 
     /// Something has taken effect: takes what is over by now, and goes on with what it had blocked. Leaves the rest
     /// for [another call](Application::go_on) when it has done enough for one.
-    fn catch_up(&mut self, out: &mut dyn Outbox) {
+    fn catch_up(&mut self, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let before = self.work.get();
         let has_done_enough = |work: &Cell<u64>| work.get() - before >= WORK_PER_CALL;
         self.unfinished = true;
@@ -635,19 +645,19 @@ impl<S: Store> Machine<S> {
                     self.over(place);
                     self.repeat(place.message, out);
                     if has_done_enough(&self.work) {
-                        return;
+                        return Ok(());
                     }
                 }
             }
             let mut next = self.under_way.next_free(0);
             if next.is_none() {
                 self.unfinished = false;
-                return;
+                return Ok(());
             }
             while let Some(at) = next {
-                self.resume(at, out);
+                self.resume(at, out)?;
                 if has_done_enough(&self.work) {
-                    return;
+                    return Ok(());
                 }
                 next = self.under_way.next_free(at + 1);
             }
@@ -689,6 +699,8 @@ impl Memo {
 }
 
 impl<S: Store> Application for Machine<S> {
+    type Failure = S::Error;
+
     fn constants(&self) -> Constants {
         self.limits
             .constants()
@@ -697,7 +709,7 @@ impl<S: Store> Application for Machine<S> {
             .and(behaviour())
     }
 
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), S::Error> {
         assert!(self.ready(), "delivered without room for it");
         let Delivery { message, position, low_water, destinations, payload, answers, .. } =
             delivery;
@@ -707,7 +719,8 @@ impl<S: Store> Application for Machine<S> {
         let place = CommandPosition { message, position, low_water, destinations };
         self.work.set(self.work.get() + payload.len() as u64);
         if !answers && Request::is_read(payload) {
-            return self.leave(place, out);
+            self.leave(place, out);
+            return Ok(());
         }
         let is_first = self.under_way.is_empty();
         let asked = match Request::decode(payload) {
@@ -724,14 +737,16 @@ impl<S: Store> Application for Machine<S> {
                 if is_first {
                     let memo = self.control(place, &control);
                     self.sessions.free_for(message, low_water);
-                    return self.answer(place, memo, Change::NONE, out);
+                    self.answer(place, memo, Change::NONE, out);
+                    return Ok(());
                 }
                 let mut command = self.under_way.spare();
                 command.payload.extend_from_slice(payload);
                 (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
                 let stage =
                     Stage::Blocked { command, heard: ReceivedVerdicts::NOBODY, needs_turn: true };
-                return self.under_way.push(place, stage);
+                self.under_way.push(place, stage);
+                return Ok(());
             }
             Err(unreadable) => Err(Refusal::Malformed(unreadable.to_string())),
         };
@@ -744,13 +759,7 @@ impl<S: Store> Application for Machine<S> {
             self.sessions.free_for(message, low_water);
         }
         match admission {
-            Admission::Fresh => match asked {
-                Ok(Asked::Move(it)) => self.start_move(place, it, payload, heard, out),
-                Ok(Asked::Command(command)) => {
-                    self.start(place, Ok(command), payload, heard, out);
-                }
-                Err(refusal) => self.start(place, Err(refusal), payload, heard, out),
-            },
+            Admission::Fresh => self.start(place, command, payload, heard, out)?,
             Admission::Known if is_first => {
                 self.over(place);
                 self.repeat(message, out);
@@ -762,6 +771,7 @@ impl<S: Store> Application for Machine<S> {
                 self.answer(place, None, Change::NONE, out);
             }
         }
+        Ok(())
     }
 
     fn exchanged(
@@ -770,11 +780,11 @@ impl<S: Store> Application for Machine<S> {
         from: GroupId,
         result: &[u8],
         out: &mut dyn Outbox,
-    ) {
+    ) -> Result<(), S::Error> {
         // It may be said again, by a leader that does not know what the last one did; and whatever
         // is said, nothing but another group's word about a common message counts.
         if from == self.group || !self.groups.contains(from) {
-            return;
+            return Ok(());
         }
         let verdict = Verdict::decode(result);
         let Some(at) = self.under_way.find(message) else {
@@ -782,7 +792,7 @@ impl<S: Store> Application for Machine<S> {
             if !self.sessions.is_past(message) {
                 self.early.hear(message, ReceivedVerdicts::of(from, result));
             }
-            return;
+            return Ok(());
         };
         if let Stage::Awaits { owner, .. } = self.under_way.stage(at) {
             if *owner == from {
@@ -792,27 +802,28 @@ impl<S: Store> Application for Machine<S> {
             return;
         }
         let destinations = self.under_way.place(at).destinations;
-        let Some(heard) = self.under_way.heard(at) else { return };
+        let Some(heard) = self.under_way.heard(at) else { return Ok(()) };
         heard.hear(from, verdict);
         // It may be about a move whose turn is yet to come.
         heard.version = heard.version.max(version_of(result));
         let all = heard.from.contains_all(destinations);
         if all && matches!(self.under_way.stage(at), Stage::Spoken { .. }) {
-            self.concluded(at, out);
-            self.catch_up(out);
+            self.concluded(at, out)?;
+            self.catch_up(out)?;
         }
+        Ok(())
     }
 
     fn ready(&self) -> bool {
         !self.unfinished && self.under_way.has_room()
     }
 
-    fn go_on(&mut self, out: &mut dyn Outbox) -> bool {
+    fn go_on(&mut self, out: &mut dyn Outbox) -> Result<bool, S::Error> {
         let unfinished = self.unfinished;
         if unfinished {
-            self.catch_up(out);
+            self.catch_up(out)?;
         }
-        unfinished
+        Ok(unfinished)
     }
 
     fn take_work(&mut self) -> u64 {
@@ -854,7 +865,7 @@ impl<S: Store> Application for Machine<S> {
         out.reply(message, self.writer.bytes());
     }
 
-    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, S::Error> {
         self.read_unordered(query, answer)
     }
 
@@ -862,19 +873,19 @@ impl<S: Store> Application for Machine<S> {
         self.begin();
     }
 
-    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> bool {
+    fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> Result<bool, S::Error> {
         self.copy_part(bytes, part)
     }
 
-    fn finish_copy(&mut self, part: &mut Vec<u8>) {
-        self.finish(part);
+    fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), S::Error> {
+        self.finish(part)
     }
 
     fn give_up_copy(&mut self) {
         self.give_up();
     }
 
-    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
-        self.restore_part(part, last)
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<Result<(), Malformed>, S::Error> {
+        settle(self.restore_part(part, last))
     }
 }

@@ -12,16 +12,20 @@ use crate::wire::{Command, Request};
 
 impl<S: Store> Machine<S> {
     /// Answers a look, unless what it would see is being decided together with other groups.
-    pub(super) fn read_unordered(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    pub(super) fn read_unordered(
+        &mut self,
+        query: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<bool, S::Error> {
         let read = match self.readable(query) {
             Ok(share) => {
                 let last = self.under_way.len();
                 if last > 0 && self.under_way.meets(last, &ReadWriteSet::of(&share)) {
-                    return false;
+                    return Ok(false);
                 }
                 let version = self.version(self.position);
                 let turn = Turn { version, room: self.room(0), early: false };
-                self.run(turn, &share, true).map(drop)
+                self.run(turn, &share, true)?.map(drop)
             }
             Err(refusal) => Err(refusal),
         };
@@ -30,7 +34,7 @@ impl<S: Store> Machine<S> {
         }
         // Not of the last that is over: those behind it may have taken effect before they are.
         unordered_read::encode(self.version(self.delivered()), self.writer.bytes(), answer);
-        true
+        Ok(true)
     }
 
     /// What a look asks for, if it only reads, and this group is among those that it is for.

@@ -34,16 +34,19 @@ impl<'a> Writes<'a> {
     }
 
     /// What was written at `key`; if nothing was, what `stored` says is now.
-    pub(crate) fn get_or(
+    pub(crate) fn get_or<E>(
         &mut self,
         key: &'a [u8],
-        stored: impl FnOnce() -> Written<'a>,
-    ) -> &mut Written<'a> {
-        let at = self.find(key).unwrap_or_else(|at| {
-            self.0.insert(at, (key, stored()));
-            at
-        });
-        &mut self.0[at].1
+        stored: impl FnOnce() -> Result<Written<'a>, E>,
+    ) -> Result<&mut Written<'a>, E> {
+        let at = match self.find(key) {
+            Ok(at) => at,
+            Err(at) => {
+                self.0.insert(at, (key, stored()?));
+                at
+            }
+        };
+        Ok(&mut self.0[at].1)
     }
 
     /// Those from `start` up to, and without, `end`, which is not below it.
@@ -73,6 +76,8 @@ impl<'a> IntoIterator for Writes<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     #[test]
@@ -82,8 +87,10 @@ mod tests {
         for (key, value) in [("b", of("1")), ("d", of("2")), ("a", of("3")), ("b", None)] {
             writes.insert(key.as_bytes(), value);
         }
-        writes.get_or(b"d", || unreachable!("it was written")).get_or_insert_default();
-        *writes.get_or(b"c", || of("4")) = of("5");
+        let Ok(d) = writes.get_or::<Infallible>(b"d", || unreachable!("it was written"));
+        d.get_or_insert_default();
+        let Ok(c) = writes.get_or::<Infallible>(b"c", || Ok(of("4")));
+        *c = of("5");
         let keys = |from: &str, to: Option<&str>| {
             let range = writes.range(from.as_bytes(), to.map(str::as_bytes));
             range.map(|(key, _)| str::from_utf8(key).unwrap()).collect::<String>()

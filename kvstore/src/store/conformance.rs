@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
+use super::Store;
+use super::failing::{Failing, Fuse};
 use super::memory::Memory;
 use super::sum::Sum;
 use super::tracked::Tracked;
-use super::{Found, Store};
 
 #[derive(Clone, Debug)]
 enum Step {
     Put(Vec<u8>, Vec<u8>),
     Patch(Vec<u8>, usize, Vec<u8>),
     Delete(Vec<u8>),
+    Write(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
     Clear,
     Range(Vec<u8>, Option<Vec<u8>>),
 }
@@ -34,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         16 => (key(), value()).prop_map(|(key, value)| Step::Put(key, value)),
         12 => (key(), 0usize..60, value()).prop_map(|(key, at, bytes)| Step::Patch(key, at, bytes)),
         8 => key().prop_map(Step::Delete),
+        4 => btree_map(key(), prop::option::of(value()), 0..6).prop_map(Step::Write),
         1 => Just(Step::Clear),
         4 => (key(), prop::option::of(key())).prop_map(|(start, end)| Step::Range(start, end)),
     ]
@@ -44,7 +47,7 @@ fn conforms(mut store: impl Store, steps: Vec<Step>) {
     for (version, step) in (1..).zip(steps) {
         match step {
             Step::Put(key, value) => {
-                store.put(&key, &value, version);
+                store.put(&key, &value, version).unwrap();
                 model.insert(key, (value, version));
             }
             Step::Patch(key, offset, bytes) => {
@@ -52,11 +55,22 @@ fn conforms(mut store: impl Store, steps: Vec<Step>) {
                 value.resize(value.len().max(offset + bytes.len()), 0);
                 value[offset..offset + bytes.len()].copy_from_slice(&bytes);
                 *last = version;
-                assert_eq!(store.patch(&key, offset, &bytes, version), value.len());
+                assert_eq!(store.patch(&key, offset, &bytes, version).unwrap(), value.len());
             }
-            Step::Delete(key) => assert_eq!(store.delete(&key), model.remove(&key).is_some()),
+            Step::Delete(key) => {
+                assert_eq!(store.delete(&key).unwrap(), model.remove(&key).is_some());
+            }
+            Step::Write(batch) => {
+                store.write(batch.clone(), version).unwrap();
+                for (key, value) in batch {
+                    match value {
+                        Some(value) => _ = model.insert(key, (value, version)),
+                        None => _ = model.remove(&key),
+                    }
+                }
+            }
             Step::Clear => {
-                store.clear();
+                store.clear().unwrap();
                 model.clear();
             }
             Step::Range(start, end) => {
@@ -64,12 +78,11 @@ fn conforms(mut store: impl Store, steps: Vec<Step>) {
                     key >= start.as_slice() && end.as_deref().is_none_or(|end| key < end)
                 };
                 let expected = model.iter().filter(|(key, _)| inside(key));
-                assert!(
-                    store
-                        .range(&start, end.as_deref())
-                        .map(|(key, found)| (key, found.value, found.version))
-                        .eq(expected.map(|(key, (value, at))| (&key[..], &value[..], *at)))
-                );
+                let expected = expected.map(|(key, (value, at))| (&key[..], &value[..], *at));
+                let pairs: Vec<_> =
+                    store.range(&start, end.as_deref()).map(Result::unwrap).collect();
+                let found = pairs.iter().map(|(key, it)| (&key[..], &it.value[..], it.version));
+                assert!(found.eq(expected));
             }
         }
         let sum = |(key, (value, at)): (&Vec<u8>, &(Vec<u8>, u64))| Sum::of(key).pair(value, *at);
@@ -79,42 +92,55 @@ fn conforms(mut store: impl Store, steps: Vec<Step>) {
         assert_eq!((store.len(), store.bytes()), (model.len(), bytes as u64));
     }
     for (key, (value, version)) in &model {
-        assert_eq!(store.get(key), Some(Found { value, version: *version }));
+        let found = store.get(key).unwrap().expect("it was put");
+        assert_eq!((&*found.value, found.version), (&value[..], *version));
     }
-    assert_eq!(store.get(b"never put: no key above is made of these bytes"), None);
+    let found = store.get(b"never put: no key above is made of these bytes").unwrap();
+    assert!(found.is_none());
 }
 
-fn write(store: &mut impl Store, step: Step, versions: &mut impl Iterator<Item = u64>) {
+fn write<S: Store>(
+    store: &mut S,
+    step: Step,
+    versions: &mut impl Iterator<Item = u64>,
+) -> Result<(), S::Error> {
     let version = versions.next().expect("there is always one more");
     match step {
-        Step::Put(key, value) => store.put(&key, &value, version),
-        Step::Patch(key, at, bytes) => _ = store.patch(&key, at, &bytes, version),
-        Step::Delete(key) => _ = store.delete(&key),
+        Step::Put(key, value) => store.put(&key, &value, version)?,
+        Step::Patch(key, at, bytes) => _ = store.patch(&key, at, &bytes, version)?,
+        Step::Delete(key) => _ = store.delete(&key)?,
+        Step::Write(batch) => store.write(batch, version)?,
         Step::Clear | Step::Range(..) => {}
     }
+    Ok(())
 }
 
 /// Copies up to so many pairs, then up to so many again. Returns whether nothing is left.
-fn copy_some(
-    store: &mut Tracked<Memory>,
+fn copy_some<S: Store>(
+    store: &mut Tracked<S>,
     copy: &mut Memory,
     mut pairs: usize,
     mut again: usize,
-) -> bool {
+) -> Result<bool, S::Error> {
     let walked = store.copy(|key, found| {
-        copy.put(key, found.value, found.version);
+        let Ok(()) = copy.put(key, found.value, found.version);
         pairs -= 1;
         pairs > 0
-    });
+    })?;
     let clean = store.copy_again(|key, found| {
         match found {
-            Some(found) => copy.put(key, found.value, found.version),
-            None => _ = copy.delete(key),
+            Some(found) => copy.put(key, found.value, found.version).unwrap(),
+            None => _ = copy.delete(key).unwrap(),
         }
         again -= 1;
         again > 0
-    });
-    walked && clean
+    })?;
+    Ok(walked && clean)
+}
+
+/// What a store shows without being asked to read.
+fn shown(store: &impl Store) -> (usize, u64, u64) {
+    (store.len(), store.bytes(), store.digest())
 }
 
 proptest! {
@@ -124,8 +150,56 @@ proptest! {
     }
 
     #[test]
+    fn what_owns_its_bytes_conforms(steps in vec(step(), 0..200)) {
+        conforms(Failing::default(), steps);
+    }
+
+    #[test]
     fn what_is_tracked_conforms(steps in vec(step(), 0..200)) {
-        conforms(Tracked::new(Memory::default()), steps);
+        conforms(Tracked::new(Memory::default()), steps.clone());
+        conforms(Tracked::new(Failing::default()), steps);
+    }
+
+    /// The call that fails says so, and has changed nothing.
+    #[test]
+    fn what_fails_shows_what_it_did_before(steps in vec(step(), 0..60), nth in 1u64..60) {
+        let fuse = Fuse::default();
+        let mut store = Tracked::new(Failing::with(&fuse));
+        store.begin_copy();
+        let (mut copy, mut versions) = (Memory::default(), 1..);
+        fuse.burn(nth);
+        for step in steps {
+            let before = shown(&store);
+            let gone_on = write(&mut store, step, &mut versions);
+            if gone_on.is_ok() {
+                prop_assert!(!fuse.has_failed(), "a write that failed is said to be done");
+                let _ = copy_some(&mut store, &mut copy, 2, 2);
+            } else {
+                prop_assert_eq!(shown(&store), before);
+            }
+            if fuse.has_failed() {
+                return Ok(());
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_read_says_so(steps in vec(step(), 1..60), nth in 1u64..40) {
+        let fuse = Fuse::default();
+        let mut store = Tracked::new(Failing::with(&fuse));
+        store.begin_copy();
+        let (mut copy, mut versions) = (Memory::default(), 1..);
+        for step in steps {
+            write(&mut store, step, &mut versions).unwrap();
+        }
+        fuse.burn(nth);
+        let copied = loop {
+            match copy_some(&mut store, &mut copy, 3, 3) {
+                Ok(false) if !fuse.has_failed() => {}
+                end => break end,
+            }
+        };
+        prop_assert_eq!(copied.is_err(), fuse.has_failed());
     }
 
     /// What was copied, and copied again, is at the end what is there, whatever was written
@@ -138,17 +212,17 @@ proptest! {
         let mut store = Tracked::new(Memory::default());
         let mut versions = 1..;
         for step in before {
-            write(&mut store, step, &mut versions);
+            write(&mut store, step, &mut versions).unwrap();
         }
         store.begin_copy();
         let mut copy = Memory::default();
         for (steps, pairs, again) in meanwhile {
-            copy_some(&mut store, &mut copy, pairs, again);
+            copy_some(&mut store, &mut copy, pairs, again).unwrap();
             for step in steps {
-                write(&mut store, step, &mut versions);
+                write(&mut store, step, &mut versions).unwrap();
             }
         }
-        while !copy_some(&mut store, &mut copy, 1, 1) {}
+        while !copy_some(&mut store, &mut copy, 1, 1).unwrap() {}
         prop_assert!(copy.range(b"", None).eq(store.range(b"", None)));
         prop_assert_eq!((copy.len(), copy.bytes()), (store.len(), store.bytes()));
     }

@@ -5,6 +5,7 @@
 //! many there are, and down no tree; new keys and ranges alone need the order. What is removed leaves its
 //! place to the next.
 
+use std::convert::Infallible;
 use std::thread;
 
 use super::compact::Compact;
@@ -30,7 +31,7 @@ pub struct Memory {
 }
 
 impl Pair {
-    fn found(&self) -> Found<'_> {
+    fn found(&self) -> Found<&[u8]> {
         Found { value: &self.value, version: self.version }
     }
 }
@@ -52,15 +53,19 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
-        let number = self.find(self.index.hash(key), key)?;
-        Some(self.pairs.get(number).found())
+    type Error = Infallible;
+    type Guard<'a> = &'a [u8];
+
+    fn get(&self, key: &[u8]) -> Result<Option<Found<&[u8]>>, Infallible> {
+        let number = self.find(self.index.hash(key), key);
+        Ok(number.map(|number| self.pairs.get(number).found()))
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version) {
+    fn put(&mut self, key: &[u8], value: &[u8], version: Version) -> Result<(), Infallible> {
         let hash = self.index.hash(key);
         let Some(number) = self.find(hash, key) else {
-            return self.add(hash, key, value.into(), version);
+            self.add(hash, key, value.into(), version);
+            return Ok(());
         };
         let pair = self.pairs.get_mut(number);
         let sum = Sum::of(key).pair(value, version);
@@ -72,15 +77,22 @@ impl Store for Memory {
             pair.value = value.into();
         }
         (pair.version, pair.sum) = (version, sum);
+        Ok(())
     }
 
-    fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
+    fn patch(
+        &mut self,
+        key: &[u8],
+        offset: usize,
+        bytes: &[u8],
+        version: Version,
+    ) -> Result<usize, Infallible> {
         let (hash, end) = (self.index.hash(key), offset + bytes.len());
         let Some(number) = self.find(hash, key) else {
             let mut value = vec![0; end];
             value[offset..].copy_from_slice(bytes);
             self.add(hash, key, value.into(), version);
-            return end;
+            return Ok(end);
         };
         let pair = self.pairs.get_mut(number);
         let sum = Sum::of(key);
@@ -102,39 +114,54 @@ impl Store for Memory {
         let change = changed(pair).wrapping_sub(old);
         pair.sum = pair.sum.wrapping_add(change);
         self.digest = self.digest.wrapping_add(change);
-        pair.value.len()
+        Ok(pair.value.len())
     }
 
-    fn delete(&mut self, key: &[u8]) -> bool {
+    fn delete(&mut self, key: &[u8]) -> Result<bool, Infallible> {
         let hash = self.index.hash(key);
-        let Some(number) = self.find(hash, key) else { return false };
+        let Some(number) = self.find(hash, key) else { return Ok(false) };
         self.order.remove(number, &self.pairs);
         self.index.remove(hash, number);
         let pair = self.pairs.remove(number);
         self.len -= 1;
         self.bytes -= (key.len() + pair.value.len()) as u64;
         self.digest = self.digest.wrapping_sub(pair.sum);
-        true
+        Ok(true)
     }
 
-    fn clear(&mut self) {
+    fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        batch: impl IntoIterator<Item = (K, Option<V>)>,
+        version: Version,
+    ) -> Result<(), Infallible> {
+        for (key, value) in batch {
+            match value {
+                Some(value) => self.put(key.as_ref(), value.as_ref(), version)?,
+                None => _ = self.delete(key.as_ref())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), Infallible> {
         let old = std::mem::take(self);
         if old.len > PAIRS_FREED_AT_ONCE {
             // A million take a tenth of a second, in which whoever calls would seem dead to others.
             // If no thread is to be had, they are freed here after all.
             let _ = thread::Builder::new().name("free".to_owned()).spawn(move || drop(old));
         }
+        Ok(())
     }
 
     fn range<'a>(
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
-    ) -> impl Iterator<Item = (&'a [u8], Found<'a>)> {
+    ) -> impl Iterator<Item = Result<(&'a [u8], Found<&'a [u8]>), Infallible>> {
         let end = end.map(Compact::from);
         let pairs = self.order.from(&start.into(), &self.pairs).map(|at| self.pairs.get(at));
         let inside = move |pair: &&Pair| end.as_ref().is_none_or(|end| pair.key < *end);
-        pairs.take_while(inside).map(|pair| (pair.key.as_slice(), pair.found()))
+        pairs.take_while(inside).map(|pair| Ok((pair.key.as_slice(), pair.found())))
     }
 
     fn len(&self) -> usize {

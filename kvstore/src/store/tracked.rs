@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::compact::Compact;
-use super::{Found, Store};
+use super::{Found, Pair, Store};
 use crate::command::Version;
 
 /// A store, and how far it is copied. Without a copy a write costs one branch more.
@@ -65,16 +65,23 @@ impl<S: Store> Tracked<S> {
 
     /// Goes on with the walk: gives `take` pair after pair until it says that it has enough. Returns
     /// whether the walk has come to its end.
-    pub(crate) fn copy(&mut self, mut take: impl FnMut(&[u8], Found<'_>) -> bool) -> bool {
+    pub(crate) fn copy(
+        &mut self,
+        mut take: impl FnMut(&[u8], Found<&[u8]>) -> bool,
+    ) -> Result<bool, S::Error> {
         let walk = self.walk.as_mut().expect("a copy was begun");
-        let Front::Below(front) = &walk.front else { return true };
-        let mut pairs = self.store.range(front, None);
-        let last = pairs.find(|(key, found)| !take(key, *found));
-        // From the first key after the last one taken.
-        let next = last.map(|(key, _)| [key, &[0]].concat());
-        drop(pairs);
-        walk.front = next.map_or(Front::End, Front::Below);
-        matches!(walk.front, Front::End)
+        let Front::Below(front) = &walk.front else { return Ok(true) };
+        let mut next = Front::End;
+        for pair in self.store.range(front, None) {
+            let (key, Found { value, version }) = pair?;
+            if !take(&key, Found { value: &value, version }) {
+                // From the first key after the last one taken.
+                next = Front::Below([&key, &[0][..]].concat());
+                break;
+            }
+        }
+        walk.front = next;
+        Ok(matches!(walk.front, Front::End))
     }
 
     /// How many keys have become dirty since this was last asked.
@@ -86,16 +93,19 @@ impl<S: Store> Tracked<S> {
     /// until it says that it has enough. Returns whether all were given.
     pub(crate) fn copy_again(
         &mut self,
-        mut take: impl FnMut(&[u8], Option<Found<'_>>) -> bool,
-    ) -> bool {
+        mut take: impl FnMut(&[u8], Option<Found<&[u8]>>) -> bool,
+    ) -> Result<bool, S::Error> {
         let walk = self.walk.as_mut().expect("a copy was begun");
         while let Some(key) = walk.dirty.pop_first() {
             let key = key.as_slice();
-            if !take(key, self.store.get(key)) {
+            let found = self.store.get(key)?;
+            let found =
+                found.as_ref().map(|found| Found { value: &*found.value, version: found.version });
+            if !take(key, found) {
                 break;
             }
         }
-        walk.dirty.is_empty()
+        Ok(walk.dirty.is_empty())
     }
 
     fn wrote(&mut self, key: &[u8]) {
@@ -106,35 +116,61 @@ impl<S: Store> Tracked<S> {
 }
 
 impl<S: Store> Store for Tracked<S> {
-    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
+    type Error = S::Error;
+    type Guard<'a>
+        = S::Guard<'a>
+    where
+        S: 'a;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Found<S::Guard<'_>>>, S::Error> {
         self.store.get(key)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], version: Version) {
+    fn put(&mut self, key: &[u8], value: &[u8], version: Version) -> Result<(), S::Error> {
         self.wrote(key);
-        self.store.put(key, value, version);
+        self.store.put(key, value, version)
     }
 
-    fn patch(&mut self, key: &[u8], offset: usize, bytes: &[u8], version: Version) -> usize {
+    fn patch(
+        &mut self,
+        key: &[u8],
+        offset: usize,
+        bytes: &[u8],
+        version: Version,
+    ) -> Result<usize, S::Error> {
         self.wrote(key);
         self.store.patch(key, offset, bytes, version)
     }
 
-    fn delete(&mut self, key: &[u8]) -> bool {
+    fn delete(&mut self, key: &[u8]) -> Result<bool, S::Error> {
         self.wrote(key);
         self.store.delete(key)
     }
 
-    fn clear(&mut self) {
+    fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        batch: impl IntoIterator<Item = (K, Option<V>)>,
+        version: Version,
+    ) -> Result<(), S::Error> {
+        let Self { store, walk } = self;
+        let batch = batch.into_iter().inspect(|(key, _)| {
+            if let Some(walk) = walk {
+                walk.wrote(key.as_ref());
+            }
+        });
+        store.write(batch, version)
+    }
+
+    fn clear(&mut self) -> Result<(), S::Error> {
         self.walk = None;
-        self.store.clear();
+        self.store.clear()
     }
 
     fn range<'a>(
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
-    ) -> impl Iterator<Item = (&'a [u8], Found<'a>)> {
+    ) -> impl Iterator<Item = Result<Pair<'a, Self>, S::Error>> {
         self.store.range(start, end)
     }
 

@@ -93,7 +93,7 @@ fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine
 }
 
 fn state(machine: &Machine) -> State {
-    (machine.bytes(), machine.keys(), machine.history(), machine.digest())
+    (machine.bytes(), machine.keys(), machine.history(), machine.digest().unwrap())
 }
 
 impl Outbox for Words {
@@ -217,7 +217,7 @@ impl Cluster {
         let ids: Vec<_> = self.machines.keys().copied().collect();
         for id in ids {
             let mut words = Words::default();
-            while self.machines.get_mut(&id).expect("a replica").go_on(&mut words) {}
+            while self.machines.get_mut(&id).expect("a replica").go_on(&mut words).unwrap() {}
             self.take(id, words);
         }
     }
@@ -241,8 +241,8 @@ impl Cluster {
         let source = self.machines.get_mut(&copy.from).expect("a replica");
         let mut part = b"before it".to_vec();
         let bytes = 1 << self.random.below(11);
-        let little = source.copy(bytes, &mut part);
-        copy.machine.restore(&part[9..], false).expect("a good part");
+        let little = source.copy(bytes, &mut part).unwrap();
+        copy.machine.restore(&part[9..], false).unwrap().expect("a good part");
         match self.random.below(16) {
             0 => return source.give_up_copy(),
             // The one that took the first parts may take those of another copy.
@@ -257,8 +257,8 @@ impl Cluster {
     fn replace(&mut self, Copy { from, to, mut machine }: Copy) {
         let source = self.machines.get_mut(&from).expect("a replica");
         let mut part = Vec::new();
-        source.finish_copy(&mut part);
-        machine.restore(&part, true).expect("a good part");
+        source.finish_copy(&mut part).unwrap();
+        machine.restore(&part, true).unwrap().expect("a good part");
         assert_eq!(state(&machine), state(source), "a copy of {from:?}");
         assert_eq!(machine.early(), source.early(), "a copy of {from:?}");
         self.machines.insert(to, machine);
@@ -294,7 +294,7 @@ impl Cluster {
             answers: id.1 == 0 || self.random.below(2) == 0,
         };
         let mut words = Words::default();
-        self.machines.get_mut(&id).expect("a replica").deliver(delivery, &mut words);
+        self.machines.get_mut(&id).expect("a replica").deliver(delivery, &mut words).unwrap();
         self.take(id, words);
     }
 
@@ -307,7 +307,7 @@ impl Cluster {
         let mut words = Words::default();
         let to = (verdict.to.group.0, verdict.to.slot);
         let machine = self.machines.get_mut(&to).expect("a replica");
-        machine.exchanged(verdict.message, verdict.from, &verdict.bytes, &mut words);
+        machine.exchanged(verdict.message, verdict.from, &verdict.bytes, &mut words).unwrap();
         self.take(to, words);
     }
 
@@ -361,7 +361,12 @@ impl Cluster {
     fn check_replicas(&self) {
         for (id, machine) in &self.machines {
             let first = &self.machines[&(id.0, 0)];
-            assert_eq!(machine.digest(), first.digest(), "replicas of g{} differ", id.0);
+            assert_eq!(
+                machine.digest().unwrap(),
+                first.digest().unwrap(),
+                "replicas of g{} differ",
+                id.0
+            );
             assert_eq!(machine.history(), first.history(), "replicas of g{} answered apart", id.0);
             assert_eq!((machine.keys(), machine.bytes()), (first.keys(), first.bytes()));
         }

@@ -177,15 +177,15 @@ proptest! {
             }
             let mut machine = machine(0);
             for (number, part) in parts[..which].iter().enumerate() {
-                prop_assert_eq!(machine.restore(part, false), Ok(()), "part {}", number);
+                prop_assert_eq!(machine.restore(part, false).unwrap(), Ok(()), "part {}", number);
             }
             let last = which == parts.len() - 1;
-            prop_assert_eq!(machine.restore(bad, last), Err(Malformed));
+            prop_assert_eq!(machine.restore(bad, last).unwrap(), Err(Malformed));
             if which > 0 {
-                prop_assert_eq!(machine.restore(good, last), Err(Malformed), "there is a hole");
+                prop_assert_eq!(machine.restore(good, last).unwrap(), Err(Malformed), "there is a hole");
             }
             restore_all(&mut machine, &parts);
-            prop_assert_eq!(machine.digest(), source.digest());
+            prop_assert_eq!(machine.digest().unwrap(), source.digest().unwrap());
             prop_assert_eq!(machine.history(), source.history());
         }
     }
@@ -216,14 +216,14 @@ proptest! {
         parts[bad][sealed..].copy_from_slice(&checksum.to_le_bytes());
         let mut machine = machine(0);
         let last = parts.len() - 1;
-        let taken = parts.iter().enumerate().all(|(n, part)| machine.restore(part, n == last).is_ok());
+        let taken = parts.iter().enumerate().all(|(n, part)| machine.restore(part, n == last).unwrap().is_ok());
         if taken {
             // It may be another state, but it is one.
             feed(&mut machine, &transactions, 1_000);
-            machine.digest();
+            machine.digest().unwrap();
         }
         restore_all(&mut machine, &good);
-        prop_assert_eq!(machine.digest(), source.digest());
+        prop_assert_eq!(machine.digest().unwrap(), source.digest().unwrap());
     }
 }
 
@@ -236,7 +236,7 @@ fn parts_have_one_place() {
     assert!(before.len() > 2, "{} parts", parts.len());
     let fed = |order: &[&[u8]]| {
         let mut machine = machine(0);
-        order.iter().try_for_each(|part| machine.restore(part, false))
+        order.iter().try_for_each(|part| machine.restore(part, false).unwrap())
     };
     assert_eq!(fed(&[&before[0], &before[1], &before[2]]), Ok(()));
     assert_eq!(fed(&[&before[1]]), Err(Malformed), "not the first");
@@ -244,13 +244,13 @@ fn parts_have_one_place() {
     assert_eq!(fed(&[&before[0], &before[1], &before[1]]), Err(Malformed), "one comes twice");
     assert_eq!(fed(&[&before[0], &before[1], &before[0], &before[1]]), Ok(()), "from the start");
     let mut machine = machine(0);
-    assert_eq!(machine.restore(&before[0], true), Err(Malformed), "this is not the last");
+    assert_eq!(machine.restore(&before[0], true).unwrap(), Err(Malformed), "this is not the last");
     for part in before {
-        machine.restore(part, false).expect("a good part");
+        machine.restore(part, false).unwrap().expect("a good part");
     }
-    assert_eq!(machine.restore(last, false), Err(Malformed), "this is the last");
+    assert_eq!(machine.restore(last, false).unwrap(), Err(Malformed), "this is the last");
     let mut elsewhere = self::machine(1);
-    assert_eq!(elsewhere.restore(&before[0], false), Err(Malformed), "another group's");
+    assert_eq!(elsewhere.restore(&before[0], false).unwrap(), Err(Malformed), "another group's");
     let changed = |part: &[u8], at: usize| {
         let mut part = part.to_vec();
         part[at] += 1;
@@ -262,14 +262,14 @@ fn parts_have_one_place() {
     assert_eq!(fed(&[&changed(&before[0], 0)]), Err(Malformed), "another version's");
     let mut machine = self::machine(0);
     for part in before {
-        machine.restore(part, false).expect("a good part");
+        machine.restore(part, false).unwrap().expect("a good part");
     }
     let counted = changed(last, last.len() - 9);
-    assert_eq!(machine.restore(&counted, true), Err(Malformed), "it does not add up");
+    assert_eq!(machine.restore(&counted, true).unwrap(), Err(Malformed), "it does not add up");
     // A machine that has a state already takes another one in its place.
     feed(&mut machine, &transactions, 1);
     restore_all(&mut machine, &parts);
-    assert_eq!(machine.digest(), source.digest());
+    assert_eq!(machine.digest().unwrap(), source.digest().unwrap());
 }
 
 /// What was heard of commands to come belongs to the state that is given up.
@@ -282,7 +282,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     let (mut source, mut machine, mut part) = (of_two(), of_two(), Vec::new());
     let heard = |machine: &mut Machine, sequence, from| {
         let message = MessageId::new(SessionId(1), sequence);
-        machine.exchanged(message, GroupId(from), &[7], &mut Words::default());
+        machine.exchanged(message, GroupId(from), &[7], &mut Words::default()).unwrap();
     };
     heard(&mut machine, 2, 1);
     heard(&mut machine, 3, 1);
@@ -308,18 +308,18 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
             payload,
             answers: true,
         };
-        source.deliver(delivery, &mut Words::default());
+        source.deliver(delivery, &mut Words::default()).unwrap();
     }
     assert_eq!(source.keys(), 1);
     source.begin_copy();
-    source.copy(1, &mut part);
-    machine.restore(&part, false).expect("a good part");
+    source.copy(1, &mut part).unwrap();
+    machine.restore(&part, false).unwrap().expect("a good part");
     // ReceivedVerdicts while the state comes, which goes on to say that this session has ended.
     let late = MessageId::new(SessionId(2), 9);
-    machine.exchanged(late, GroupId(1), &[7], &mut Words::default());
+    machine.exchanged(late, GroupId(1), &[7], &mut Words::default()).unwrap();
     part.clear();
-    source.finish_copy(&mut part);
-    machine.restore(&part, true).expect("a good part");
+    source.finish_copy(&mut part).unwrap();
+    machine.restore(&part, true).unwrap().expect("a good part");
     assert_eq!((source.early(), machine.early()), (1, 1));
 }
 
@@ -343,11 +343,11 @@ fn a_copy_ends_under_any_load() {
     let ended = (5..200).find(|round| {
         write(&mut source, *round);
         part.clear();
-        source.copy(500, &mut part)
+        source.copy(500, &mut part).unwrap()
     });
     assert!(ended.is_some(), "it goes on for ever");
     part.clear();
-    source.finish_copy(&mut part);
+    source.finish_copy(&mut part).unwrap();
     assert!(part.len() < 100, "the last part has {} bytes", part.len());
 }
 
@@ -381,7 +381,7 @@ fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[
         payload,
         answers: true,
     };
-    machine.deliver(delivery, &mut Words::default());
+    machine.deliver(delivery, &mut Words::default()).unwrap();
 }
 
 /// A machine that was given these commands, and its copy.
@@ -392,19 +392,19 @@ fn copied(transactions: &[Transaction], budget: usize) -> (Machine, Vec<Vec<u8>>
     let mut parts = Vec::new();
     loop {
         let mut part = Vec::new();
-        let little = source.copy(budget, &mut part);
+        let little = source.copy(budget, &mut part).unwrap();
         parts.push(part);
         if little {
             break;
         }
     }
     parts.push(Vec::new());
-    source.finish_copy(parts.last_mut().expect("just pushed"));
+    source.finish_copy(parts.last_mut().expect("just pushed")).unwrap();
     (source, parts)
 }
 
 fn restore_all(machine: &mut Machine, parts: &[Vec<u8>]) {
     for (number, part) in parts.iter().enumerate() {
-        machine.restore(part, number == parts.len() - 1).expect("a good part");
+        machine.restore(part, number == parts.len() - 1).unwrap().expect("a good part");
     }
 }

@@ -96,7 +96,7 @@ impl Bench {
             answers: true,
         };
         let mut words = Words::default();
-        self.machine.deliver(delivery, &mut words);
+        self.machine.deliver(delivery, &mut words).unwrap();
         words
     }
 
@@ -116,14 +116,14 @@ impl Bench {
 
     fn say(&mut self, sequence: u64, verdict: &[u8]) -> Words {
         let mut words = self.say_only(sequence, verdict);
-        while self.machine.go_on(&mut words) {}
+        while self.machine.go_on(&mut words).unwrap() {}
         words
     }
 
     /// The same, and what the machine leaves to another call is left.
     fn say_only(&mut self, sequence: u64, verdict: &[u8]) -> Words {
         let mut words = Words::default();
-        self.machine.exchanged(m(sequence), THEM, verdict, &mut words);
+        self.machine.exchanged(m(sequence), THEM, verdict, &mut words).unwrap();
         words
     }
 
@@ -133,9 +133,9 @@ impl Bench {
         let mut copy = Machine::new(replica, &layout(), self.slots.clone(), self.limits);
         self.machine.begin_copy();
         let mut part = Vec::new();
-        self.machine.finish_copy(&mut part);
-        copy.restore(&part, true).expect("a good part");
-        while copy.go_on(&mut Words::default()) {}
+        self.machine.finish_copy(&mut part).unwrap();
+        copy.restore(&part, true).unwrap().expect("a good part");
+        while copy.go_on(&mut Words::default()).unwrap() {}
         self.machine = copy;
     }
 }
@@ -189,7 +189,7 @@ fn what_does_not_meet_a_waiting_command_does_not_wait() {
         assert!(replies.contains(&(message, reply)), "{message} is answered otherwise");
     }
     assert_eq!(bench.machine.history(), other.machine.history());
-    assert_eq!(bench.machine.digest(), other.machine.digest());
+    assert_eq!(bench.machine.digest().unwrap(), other.machine.digest().unwrap());
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn two_looks_tell_that_something_took_effect_in_between() {
     let look = |bench: &mut Bench| {
         let plan = Plan::of(&get, &bench.slots, &bench.limits).expect("a good form");
         let mut answer = Vec::new();
-        assert!(bench.machine.query(plan.request(), &mut answer), "nothing meets it");
+        assert!(bench.machine.query(plan.request(), &mut answer).unwrap(), "nothing meets it");
         answer.first_chunk::<8>().copied()
     };
     let before = look(&mut bench);
@@ -411,12 +411,12 @@ fn a_burst_is_done_in_parts_of_a_megabyte() {
             break;
         }
         let mut words = Words::default();
-        assert!(bench.machine.go_on(&mut words), "it is not done");
+        assert!(bench.machine.go_on(&mut words).unwrap(), "it is not done");
         assert!(words.replies.len() <= 4);
         answered.extend(words.replies);
         calls += 1;
     }
-    assert!(!bench.machine.go_on(&mut Words::default()) && calls > 8, "{calls}");
+    assert!(!bench.machine.go_on(&mut Words::default()).unwrap() && calls > 8, "{calls}");
     assert!(answered.iter().map(|(message, _)| message.sequence).eq(3..4 + WAITING));
     assert_eq!(bench.machine.under_way(), 0);
 }
@@ -433,8 +433,8 @@ fn a_copy_goes_on_with_what_was_left() {
         Machine::new(ReplicaId::new(US, 1), &layout(), bench.slots.clone(), bench.limits);
     loop {
         let mut part = Vec::new();
-        let last = bench.machine.copy(1 << 20, &mut part);
-        copy.restore(&part, false).expect("a good part");
+        let last = bench.machine.copy(1 << 20, &mut part).unwrap();
+        copy.restore(&part, false).unwrap().expect("a good part");
         if last {
             break;
         }
@@ -442,10 +442,10 @@ fn a_copy_goes_on_with_what_was_left() {
     bench.say_only(3, ALL);
     assert!(!bench.machine.ready(), "it is not done");
     let mut part = Vec::new();
-    bench.machine.finish_copy(&mut part);
-    copy.restore(&part, true).expect("a good part");
+    bench.machine.finish_copy(&mut part).unwrap();
+    copy.restore(&part, true).unwrap().expect("a good part");
     for machine in [&mut copy, &mut bench.machine] {
-        while machine.go_on(&mut Words::default()) {}
+        while machine.go_on(&mut Words::default()).unwrap() {}
         assert!(machine.ready() && machine.under_way() == 0);
     }
     assert_eq!(copy.history(), bench.machine.history());
@@ -458,7 +458,7 @@ fn a_look_waits_for_what_is_being_decided_with_others_and_for_nothing_else() {
     assert_eq!(spoken(&bench.send(2, &transfer)), [2]);
     let sees = |bench: &mut Bench, name: &str| {
         let plan = Plan::of(&bench.get(name), &bench.slots, &bench.limits).expect("a good form");
-        bench.machine.query(plan.request(), &mut Vec::new())
+        bench.machine.query(plan.request(), &mut Vec::new()).unwrap()
     };
     assert!(!sees(&mut bench, "hot"), "it may be so or not elsewhere");
     assert!(sees(&mut bench, "other"));

@@ -6,7 +6,7 @@ use skein_protocol::message::{Head, decode_name};
 use skein_protocol::results::Results;
 
 use super::{DATAGRAMS_PER_TURN, Engine, READ_PER_TURN};
-use crate::application::Application;
+use crate::application::{Application, Stopped};
 use crate::batches::Sizes;
 use crate::channel::Kind;
 use crate::introductions::{Purpose, replica};
@@ -39,7 +39,7 @@ impl Reading {
 }
 
 impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
-    pub(super) fn read_channels(&mut self) -> bool {
+    pub(super) fn read_channels(&mut self) -> Result<bool, Stopped<A::Failure>> {
         let mut ready = std::mem::take(&mut self.reading.ready);
         ready.append(&mut self.reading.left);
         let read_on = self.replicas.iter_mut().fold(false, |any, replica| replica.reads_on() | any);
@@ -57,7 +57,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             let len = datagram.bytes.len();
             if self.replicas[to].admits_from_replica(datagram.from.group, datagram.kind, len) {
                 any = true;
-                self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes);
+                self.take_from_replica(to, datagram.from, datagram.kind, &datagram.bytes)?;
                 self.links.buffers.keep(datagram.bytes);
             } else {
                 self.links.keep_here(datagram);
@@ -65,11 +65,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
         let mut room = READ_PER_TURN;
         for channel in ready.drain(..) {
-            any |= self.read_channel(channel, &mut room);
+            any |= self.read_channel(channel, &mut room)?;
         }
         self.reading.ready = ready;
         self.reading.leaves_none = false;
-        any
+        Ok(any)
     }
 
     /// Schedules a channel with messages that a follower will find in its log.
@@ -81,15 +81,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Reads a channel as far as its datagrams are admitted now and `room` for this turn permits. Returns
     /// whether it read anything.
-    fn read_channel(&mut self, id: u32, room: &mut usize) -> bool {
+    fn read_channel(&mut self, id: u32, room: &mut usize) -> Result<bool, Stopped<A::Failure>> {
         // A channel in `later` that was closed since has no ring any more.
         let Some(channel) = self.links.endpoint.get(id).filter(|channel| !channel.leaving) else {
-            return false;
+            return Ok(false);
         };
         let (purpose, dying) = (channel.purpose, channel.dying);
         if dying && !self.reads_last_words(purpose) {
             self.remove_channel(id, purpose);
-            return true;
+            return Ok(true);
         }
         if !channel.sent_all() && channel.out.is_some() {
             self.links.endpoint.pump(id);
@@ -164,7 +164,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 }
                 Purpose::Session { .. } => {}
                 Purpose::Replica { from, .. } => {
-                    self.take_from_replica(at, replica(from), next.kind, &datagram);
+                    self.take_from_replica(at, replica(from), next.kind, &datagram)?;
                 }
                 Purpose::Engine { from, .. } => {
                     if next.kind == Kind::OrderTogether {
@@ -181,7 +181,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         } else if self.links.endpoint.get(id).is_some_and(|channel| channel.dying) {
             self.remove_channel(id, purpose);
         }
-        taken > 0
+        Ok(taken > 0)
     }
 
     /// Returns whether the last writes of a dead process are of use. A session's messages are of use to a
@@ -208,7 +208,13 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.links.endpoint.close(id);
     }
 
-    fn take_from_replica(&mut self, at: usize, from: ReplicaId, kind: Kind, datagram: &[u8]) {
+    fn take_from_replica(
+        &mut self,
+        at: usize,
+        from: ReplicaId,
+        kind: Kind,
+        datagram: &[u8],
+    ) -> Result<(), Stopped<A::Failure>> {
         let ours = &mut self.replicas[at];
         match kind {
             Kind::Order | Kind::OrderTogether | Kind::Progress => {
@@ -222,9 +228,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             Kind::Relay => ours.relayed(datagram, &mut self.links),
             Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.links),
             Kind::Election => {
-                ours.election(from, datagram, &mut self.links, &mut self.application);
+                let heard = ours.election(from, datagram, &mut self.links, &mut self.application);
+                heard.map_err(|why| Stopped { replica: ours.id, why })?;
             }
             Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
         }
+        Ok(())
     }
 }

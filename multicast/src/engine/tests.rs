@@ -1,6 +1,6 @@
 //! Tests of engines, one turn at a time.
 
-use skein_fabric::sim::{SimConfig, World};
+use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::OrderingProtocol as _;
@@ -9,11 +9,9 @@ use skein_protocol::ramcast::log::Remote;
 use skein_protocol::timestamp::Timestamp;
 
 use super::*;
-use crate::application::Answer;
-use crate::config::Topology;
-use crate::layout::Location;
+use crate::application::{Answer, Delivery, Malformed, Outbox};
 use crate::ramcast::proposal_batch;
-use crate::session_transport::SessionTransport;
+use crate::session_transport::{Of, SessionTransport};
 
 #[test]
 fn a_leader_without_room_in_its_log_keeps_no_other_from_hearing_proposals() {
@@ -116,25 +114,173 @@ fn what_many_sessions_have_written_is_not_all_read_in_one_turn() {
     assert!(turns >= 4, "four megabytes were read in {turns} turns");
 }
 
-#[test]
-fn engines_of_other_layouts_refuse_each_other() {
-    let world = World::new(1, SimConfig::default());
-    let topology = Topology { nodes: 2, groups: 1, replicas: 1, engines: 1 };
-    let proposed = Layout::propose(topology).unwrap();
-    let other = Layout::new(topology, &[vec![Location { node: 1, engine: 0 }]]).unwrap();
-    // Each takes the other one's node for that of the replica.
-    let engine = |node, layout| {
-        let fabric = world.join(&endpoint_name(node, 0));
-        let tuning = Tuning::default();
-        Engine::new(fabric, layout, tuning, Identity::first(node, 0), |_| Answer).unwrap()
-    };
-    let (mut one, mut two) = (engine(0, &other), engine(1, &proposed));
-    for _ in 0..100 {
-        world.advance(Duration::from_millis(10));
-        one.turn();
-        two.turn();
+/// A machine that fails in one call. It answers what it is told in all others, and has no state.
+struct Fails(When);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Never,
+    Delivering(u64),
+    Queried,
+    Copied,
+    Restored,
+}
+
+impl Fails {
+    fn check(&self, now: When) -> Result<(), Failed> {
+        if self.0 == now { Err(Failed) } else { Ok(()) }
     }
-    let why = &one.links.refusals[&(1, 0)];
-    assert!(why.contains("layout") && why.contains("g0 n1e0"), "{why}");
-    assert!(two.links.refusals.contains_key(&(0, 0)));
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it was to fail")]
+struct Failed;
+
+impl Application for Fails {
+    type Failure = Failed;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), Failed> {
+        // What was said in a call that fails is not to go out.
+        self.repeat(delivery.message, out);
+        self.check(When::Delivering(delivery.position))
+    }
+    fn exchanged(
+        &mut self,
+        _: MessageId,
+        _: GroupId,
+        _: &[u8],
+        _: &mut dyn Outbox,
+    ) -> Result<(), Failed> {
+        Ok(())
+    }
+    fn ready(&self) -> bool {
+        true
+    }
+    fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox) {
+        out.reply(message, b"done");
+    }
+    fn query(&mut self, _: &[u8], answer: &mut Vec<u8>) -> Result<bool, Failed> {
+        answer.extend_from_slice(b"so");
+        self.check(When::Queried).map(|()| true)
+    }
+    fn begin_copy(&mut self) {}
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> Result<bool, Failed> {
+        self.check(When::Copied).map(|()| true)
+    }
+    fn finish_copy(&mut self, _: &mut Vec<u8>) -> Result<(), Failed> {
+        Ok(())
+    }
+    fn give_up_copy(&mut self) {}
+    fn restore(&mut self, _: &[u8], _: bool) -> Result<Result<(), Malformed>, Failed> {
+        self.check(When::Restored).map(Ok)
+    }
+}
+
+#[test]
+fn an_engine_whose_machine_fails_says_nothing_of_that_message_and_does_nothing_any_more() {
+    // One group is well, and stops with the other, whose machine fails at its third message, or at a query.
+    for when in [When::Delivering(3), When::Queried] {
+        let world = World::new(1, SimConfig::default());
+        let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
+        let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
+        let machine =
+            move |id: ReplicaId| Fails(if id.group == GroupId(1) { when } else { When::Never });
+        let mut engine = Engine::new(fabric, topology, Tuning::default(), me, machine).unwrap();
+        let mut access = SessionTransport::new(world.join("client"), topology, Tuning::default());
+        let session = access.open(SessionId(1 << 8));
+        let mut replies = 0;
+        let mut pass = |engine: &mut Engine<_, _>, access: &mut SessionTransport<_>| {
+            for _ in 0..200 {
+                world.advance(Duration::from_micros(100));
+                engine.turn();
+                access.turn(&mut |_| replies += 1).unwrap();
+            }
+            replies
+        };
+        let to = |access: &mut SessionTransport<_>, group| {
+            access.multicast(session, GroupSet::single(GroupId(group)), b"message").unwrap();
+        };
+        for group in [0, 1, 1] {
+            to(&mut access, group);
+        }
+        assert_eq!(pass(&mut engine, &mut access), 3);
+        assert!(engine.take_stopped().is_none());
+        if when == When::Queried {
+            access.query(world.now(), session, GroupId(1), Of::Anybody, b"what");
+        } else {
+            to(&mut access, 1);
+        }
+        to(&mut access, 0);
+        let well = pass(&mut engine, &mut access);
+        assert!(well <= 4, "only what was delivered before is answered: {well}");
+        assert!(access.take_answer().is_none());
+        let stopped = engine.take_stopped().expect("it has failed");
+        assert_eq!(stopped.to_string(), "replica g1.0 has stopped: it was to fail");
+        to(&mut access, 0);
+        assert_eq!(pass(&mut engine, &mut access), well, "the group that was well has stopped too");
+        assert!(!engine.turn() && engine.take_stopped().is_none(), "it was told once");
+    }
+}
+
+/// A group of three replicas, each on a node of its own.
+struct Three {
+    world: World,
+    engines: [Engine<SimFabric, Fails>; 3],
+    stopped: [bool; 3],
+}
+
+impl Three {
+    /// Whose machines fail so. The first leads.
+    fn start(when: [When; 3]) -> Self {
+        let world = World::new(1, SimConfig::default());
+        let engines = [0, 1, 2].map(|node| Self::node(&world, node, 0, when[usize::from(node)]));
+        let mut three = Self { world, engines, stopped: [false; 3] };
+        assert_eq!(three.pass(), [false; 3]);
+        assert!(three.engines[0].replicas[0].core.log().leads());
+        three
+    }
+
+    fn node(world: &World, node: u16, incarnation: u32, when: When) -> Engine<SimFabric, Fails> {
+        let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+        let me = Identity { node, engine: 0, incarnation };
+        let fabric = world.join(&endpoint_name(node, 0));
+        Engine::new(fabric, topology, Tuning::default(), me, move |_| Fails(when)).unwrap()
+    }
+
+    /// Turns until one has stopped, or for half a second. Returns who has.
+    fn pass(&mut self) -> [bool; 3] {
+        for _ in 0..1_000 {
+            self.world.advance(Duration::from_micros(500));
+            for (engine, stopped) in self.engines.iter_mut().zip(&mut self.stopped) {
+                engine.turn();
+                *stopped |= engine.take_stopped().is_some();
+            }
+            if self.stopped.contains(&true) {
+                break;
+            }
+        }
+        self.stopped
+    }
+}
+
+#[test]
+fn a_follower_whose_machine_fails_stops_by_itself() {
+    let mut three = Three::start([When::Never, When::Delivering(1), When::Never]);
+    three.engines[0].originate(b"message");
+    assert_eq!(three.pass(), [false, true, false]);
+}
+
+#[test]
+fn an_engine_stops_that_cannot_give_its_state_or_take_one() {
+    // What fails at the two that have a state, and at the one that comes back without one; who stops then.
+    let cases = [
+        (When::Never, When::Restored, [false, false, true]),
+        (When::Copied, When::Never, [true, false, false]),
+    ];
+    for (at_givers, at_learner, expected) in cases {
+        let mut three = Three::start([at_givers; 3]);
+        three.world.crash(&endpoint_name(2, 0));
+        three.engines[2] = Three::node(&three.world, 2, 1, at_learner);
+        assert_eq!(three.pass(), expected, "{at_givers:?} {at_learner:?}");
+    }
 }

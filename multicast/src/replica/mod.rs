@@ -283,10 +283,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         datagram: &[u8],
         links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
-    ) {
+    ) -> Result<(), A::Failure> {
         self.stir();
         let sane = from.group == self.id.group && from.slot < self.topology.replicas;
-        let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else { return };
+        let Some((election, tail)) = Election::decode(datagram).filter(|_| sane) else {
+            return Ok(());
+        };
         match election {
             Election::Prepare(asked) => self.prepare(from.slot, &asked, links),
             Election::Granted(granted) => self.granted(from.slot, granted, tail, links),
@@ -348,9 +350,10 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let refused = Control::CopyRefused { incarnation, copy: copy.into() };
                 self.core.control(from.slot, refused, &mut self.effects);
             }
-            Election::State(part) => self.take_part(from.slot, part, tail, links, fresh),
+            Election::State(part) => self.take_part(from.slot, part, tail, links, fresh)?,
         }
         self.carry_out(links);
+        Ok(())
     }
 
     /// Carries out the protocol's effects, in order.
@@ -414,8 +417,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Delivers to the state machine. Returns whether there was anything to deliver.
-    pub(crate) fn deliver<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
+    /// Hands to the state machine what is its turn. Returns whether there was anything. If the machine fails, nothing
+    /// is said of what it was doing: the message is delivered, and not applied.
+    pub(crate) fn deliver<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<bool, A::Failure> {
         let (mut any, mut delivered, mut work) = (false, 0, 0);
         self.deliveries.begin(self.core.log().leads() && self.is_trusted());
         if !self.exchange.is_drained() {
@@ -434,11 +441,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         for _ in 0..DELIVERIES_PER_TURN {
             let commit = self.core.log().commit_index();
-            if self.application.go_on(&mut self.deliveries.said) {
+            if self.application.go_on(&mut self.deliveries.said)? {
                 // One step of the work that the last call has enabled.
             } else if let Some(next) = self.exchange.next_committed(commit) {
                 let Exchanged { message, from, result, .. } = next;
-                self.application.exchanged(message, from, &result, &mut self.deliveries.said);
+                self.application.exchanged(message, from, &result, &mut self.deliveries.said)?;
             } else if self.application.ready()
                 && let Some(next) = self.core.deliver()
             {
@@ -461,7 +468,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let now_ms = self.core.log().now_ms();
                 self.exchange.give(next.message, next.rank, reply_dependency, now_ms);
                 delivered += 1;
-                self.application.deliver(delivery, &mut self.deliveries.said);
+                self.application.deliver(delivery, &mut self.deliveries.said)?;
                 if let Some(taken) = taken {
                     self.payloads.recycle(taken);
                 }
@@ -479,7 +486,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.exchange.take_over(self.application.under_way());
             if self.core.log().sends_state().is_some() {
                 self.carry_out(links);
-                self.finish_sending(links);
+                self.finish_sending(links)?;
             }
             work += self.application.take_work();
             if work > WORK_PER_TURN {
@@ -498,7 +505,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.note_waiting(self.application.ready(), &links.endpoint.fabric);
         self.batches.deliveries_per_turn.note(delivered);
         self.pass_on(links);
-        any
+        Ok(any)
     }
 
     /// The timeout of the group's replicas for each other.

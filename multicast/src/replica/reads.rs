@@ -105,7 +105,7 @@ impl Reads {
         holds: bool,
         core: &mut O,
         application: &mut A,
-    ) {
+    ) -> Result<(), A::Failure> {
         for _ in 0..self.waiting.len() {
             let Some(asked) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= asked.query.len();
@@ -123,13 +123,14 @@ impl Reads {
             let held_back = before >= TURN_BYTES_MAX
                 || asked.of != Of::Anybody && self.gated.is_full(self.made.len(), before);
             let ready = ready && !held_back;
-            if ready && application.query(&asked.query, &mut self.bytes) {
+            if ready && application.query(&asked.query, &mut self.bytes)? {
                 self.made.push((asked, self.bytes.len()));
             } else {
                 self.bytes.truncate(before);
                 self.push(asked);
             }
         }
+        Ok(())
     }
 
     /// Sends the answers to the reads that were made, or holds them until their dependencies have passed.
@@ -249,22 +250,27 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Makes the reads that can be made, and sends the answers that may be sent. Returns whether there were any.
-    pub(crate) fn answer_reads<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
+    /// Makes the reads that can be made, and sends the answers that may leave. Returns whether there were any.
+    /// None of those that were made in the same turn is sent if the machine fails at one.
+    pub(crate) fn answer_reads<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<bool, A::Failure> {
         if !self.core.log().leads() {
             // Sessions ask the new leader.
             self.reads.drop_led(!self.core.log().is_silent());
         }
         let any = self.reads.let_out(self.id, &self.core, links);
         if self.reads.waiting.is_empty() {
-            return any;
+            return Ok(any);
         }
         let leased = self.reads.waits(Of::LeaseHolder);
         let holds = leased && self.hold_lease(links);
-        self.reads.make(holds, &mut self.core, &mut self.application);
+        self.reads.make(holds, &mut self.core, &mut self.application)?;
         // The reads were made under the lease if it still holds.
         let holds = leased && self.core.log().holds_lease(links.endpoint.fabric.now());
-        self.reads.answer(holds, self.id, &self.core, links, &mut self.paths) || any
+        let answered = self.reads.answer(holds, self.id, &self.core, links, &mut self.paths);
+        Ok(answered || any)
     }
 
     /// Returns whether we hold a lease; asks for one if it is time.

@@ -45,6 +45,7 @@ use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 mod divergence;
 mod elections;
+mod failures;
 mod leaders;
 mod learners;
 mod reads;
@@ -61,6 +62,22 @@ const OLD: Ballot = Ballot::new(1, 1, 0);
 /// A part of a state that is refused.
 const NONSENSE: &[u8] = b"nonsense";
 
+/// A call of a state machine in which it may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Deliver,
+    Exchanged,
+    GoOn,
+    Query,
+    Copy,
+    FinishCopy,
+    Restore,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it was to fail in this call: {0:?}")]
+struct Failed(Call);
+
 /// A state machine without a state. It records for each message whether its answer is sent.
 #[derive(Default)]
 struct Nothing {
@@ -76,14 +93,40 @@ struct Nothing {
     results: usize,
     copied_with: Option<usize>,
     digest: Option<Digest>,
+    /// The call in which it is to fail, and whether it has. None follows that one.
+    fails_in: Option<Call>,
+    has_failed: bool,
+}
+
+impl Nothing {
+    fn begin(&mut self, call: Call) -> Result<(), Failed> {
+        assert!(!self.has_failed, "{call:?} after a failure in {:?}", self.fails_in);
+        self.has_failed = self.fails_in == Some(call);
+        if self.has_failed { Err(Failed(call)) } else { Ok(()) }
+    }
 }
 
 impl Application for Nothing {
-    fn deliver(&mut self, delivery: Delivery<'_>, _: &mut dyn Outbox) {
+    type Failure = Failed;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, _: &mut dyn Outbox) -> Result<(), Failed> {
+        self.begin(Call::Deliver)?;
         self.answered.push(delivery.answers);
+        Ok(())
     }
-    fn exchanged(&mut self, _: MessageId, _: GroupId, _: &[u8], _: &mut dyn Outbox) {
+    fn exchanged(
+        &mut self,
+        _: MessageId,
+        _: GroupId,
+        _: &[u8],
+        _: &mut dyn Outbox,
+    ) -> Result<(), Failed> {
+        self.begin(Call::Exchanged)?;
         self.results += 1;
+        Ok(())
+    }
+    fn go_on(&mut self, _: &mut dyn Outbox) -> Result<bool, Failed> {
+        self.begin(Call::GoOn).map(|()| false)
     }
     fn ready(&self) -> bool {
         true
@@ -104,21 +147,25 @@ impl Application for Nothing {
     fn begin_copy(&mut self) {
         self.begun += 1;
     }
-    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        true
+    fn copy(&mut self, _: usize, _: &mut Vec<u8>) -> Result<bool, Failed> {
+        self.begin(Call::Copy).map(|()| true)
     }
-    fn finish_copy(&mut self, _: &mut Vec<u8>) {
+    fn finish_copy(&mut self, _: &mut Vec<u8>) -> Result<(), Failed> {
+        self.begin(Call::FinishCopy)?;
         self.copied_with = Some(self.results);
+        Ok(())
     }
     fn give_up_copy(&mut self) {
         self.given_up += 1;
     }
-    fn restore(&mut self, part: &[u8], _: bool) -> Result<(), Malformed> {
-        if part == NONSENSE { Err(Malformed) } else { Ok(()) }
+    fn restore(&mut self, part: &[u8], _: bool) -> Result<Result<(), Malformed>, Failed> {
+        self.begin(Call::Restore)?;
+        Ok(if part == NONSENSE { Err(Malformed) } else { Ok(()) })
     }
-    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, Failed> {
+        self.begin(Call::Query)?;
         answer.extend_from_slice(query);
-        true
+        Ok(true)
     }
 }
 
@@ -241,9 +288,20 @@ impl Scene {
     }
 
     fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
+        self.hears(slot, what, tail, &mut |_| Nothing::default()).expect("it goes on");
+    }
+
+    /// What comes of that, if `fresh` makes its state machine.
+    fn hears(
+        &mut self,
+        slot: u8,
+        what: &Election,
+        tail: &[u8],
+        fresh: &mut dyn FnMut(ReplicaId) -> Nothing,
+    ) -> Result<(), Failed> {
         let datagram = [&what.encode()[..], tail].concat();
         let from = ReplicaId::new(GroupId(0), slot);
-        self.replica.election(from, &datagram, &mut self.links, &mut |_| Nothing::default());
+        self.replica.election(from, &datagram, &mut self.links, fresh)
     }
 
     /// A member reports that it has all of our log. The entries that this commits are delivered.
@@ -258,7 +316,7 @@ impl Scene {
 
     /// For each message delivered until now, whether it was answered.
     fn answered(&mut self) -> &[bool] {
-        self.replica.deliver(&mut self.links);
+        self.replica.deliver(&mut self.links).expect("it goes on");
         &self.replica.application.answered
     }
 

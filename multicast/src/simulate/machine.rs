@@ -2,6 +2,7 @@
 //! for results. Its state is copied in several parts, and changes while it is copied.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::sim::mix;
@@ -172,7 +173,9 @@ fn answer(message: MessageId, len: u16, out: &mut dyn Outbox) {
 }
 
 impl Application for Machine {
-    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) {
+    type Failure = Infallible;
+
+    fn deliver(&mut self, delivery: Delivery<'_>, out: &mut dyn Outbox) -> Result<(), Infallible> {
         let Delivery { message, destinations, position, payload: bytes, .. } = delivery;
         if !self.ready() {
             self.broken = Some(format!("{message} was delivered to a machine that was not ready"));
@@ -186,7 +189,8 @@ impl Application for Machine {
         if message.session.is_own() {
             // A node reports the death of a client's process: the payload names its session.
             let session = bytes.try_into().expect("eight bytes");
-            return out.end_session(SessionId(u64::from_le_bytes(session)));
+            out.end_session(SessionId(u64::from_le_bytes(session)));
+            return Ok(());
         }
         let (exchanges, reply) = (bytes[0] == 1, u16::from_le_bytes([bytes[1], bytes[2]]));
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {
@@ -206,14 +210,22 @@ impl Application for Machine {
         } else {
             answer(message, reply, out);
         }
+        Ok(())
     }
 
-    fn exchanged(&mut self, message: MessageId, from: GroupId, bytes: &[u8], out: &mut dyn Outbox) {
+    fn exchanged(
+        &mut self,
+        message: MessageId,
+        from: GroupId,
+        bytes: &[u8],
+        out: &mut dyn Outbox,
+    ) -> Result<(), Infallible> {
         let new = self.rest.results.insert((message.session.0, message.sequence, from.0));
         if !new || bytes != result(message, from) {
             self.broken = Some(format!("a wrong result of {from} about {message}"));
         }
         self.go_on(out);
+        Ok(())
     }
 
     fn ready(&self) -> bool {
@@ -237,12 +249,12 @@ impl Application for Machine {
         }
     }
 
-    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, Infallible> {
         // Some queries must be repeated before they are answered.
         self.asked += 1;
         let patience = u16::from_le_bytes(query.try_into().expect("as it was asked"));
         answer.extend_from_slice(&self.rest.delivered.to_le_bytes());
-        self.rest.waiting.is_empty() && mix(self.asked).is_multiple_of(u64::from(patience))
+        Ok(self.rest.waiting.is_empty() && mix(self.asked).is_multiple_of(u64::from(patience)))
     }
 
     fn begin_copy(&mut self) {
@@ -250,32 +262,35 @@ impl Application for Machine {
         self.copying = Some(Copying { left, changed: BTreeSet::new() });
     }
 
-    fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> bool {
+    fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> Result<bool, Infallible> {
         let entries = self.next_places(self.part);
         part.extend(postcard::to_stdvec(&Part { entries, rest: None }).expect("plain data"));
         let copying = self.copying.as_ref().expect("a copy was begun");
-        copying.left.is_empty() && copying.changed.len() <= PART_MAX
+        Ok(copying.left.is_empty() && copying.changed.len() <= PART_MAX)
     }
 
-    fn finish_copy(&mut self, part: &mut Vec<u8>) {
+    fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), Infallible> {
         let entries = self.next_places(usize::MAX);
         let rest = Some(self.rest.clone());
         part.extend(postcard::to_stdvec(&Part { entries, rest }).expect("plain data"));
         self.copying = None;
+        Ok(())
     }
 
     fn give_up_copy(&mut self) {
         self.copying = None;
     }
 
-    fn restore(&mut self, part: &[u8], last: bool) -> Result<(), Malformed> {
-        let Part { entries, rest } = postcard::from_bytes(part).map_err(|_| Malformed)?;
+    fn restore(&mut self, part: &[u8], last: bool) -> Result<Result<(), Malformed>, Infallible> {
+        let Ok(Part { entries, rest }) = postcard::from_bytes(part) else {
+            return Ok(Err(Malformed));
+        };
         self.entries.extend(entries);
         match rest {
             Some(rest) if last => self.rest = rest,
             None if !last => {}
-            _ => return Err(Malformed),
+            _ => return Ok(Err(Malformed)),
         }
-        Ok(())
+        Ok(Ok(()))
     }
 }

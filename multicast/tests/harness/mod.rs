@@ -21,7 +21,7 @@ use self::clocked::{Clock, Clocked};
 const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
-pub(crate) struct Harness<A = Answer> {
+pub(crate) struct Harness<A: Application = Answer> {
     engines: Vec<Engine<Clocked, A>>,
     access: SessionTransport<Clocked>,
     clock: Clock,

@@ -103,7 +103,7 @@ impl Driver {
             payload: plan.request(),
             answers: true,
         };
-        self.machine.deliver(delivery, &mut Discard);
+        let Ok(()) = self.machine.deliver(delivery, &mut Discard);
     }
 
     /// Copies the machine with `writes_per_s` writes per second of this thread's processor time.
@@ -115,7 +115,7 @@ impl Driver {
         loop {
             let start = run_us();
             part.clear();
-            let little = self.machine.copy(PART_BYTES, &mut part);
+            let Ok(little) = self.machine.copy(PART_BYTES, &mut part);
             let took = run_us() - start;
             parts += 1;
             bytes += part.len();
@@ -135,7 +135,7 @@ impl Driver {
         }
         let start = run_us();
         part.clear();
-        self.machine.finish_copy(&mut part);
+        let Ok(()) = self.machine.finish_copy(&mut part);
         let finish = run_us() - start;
         give(&part, true);
         println!(
@@ -175,7 +175,8 @@ fn main() {
     let (mut restoring, mut longest, mut bytes) = (0, 0, 0);
     driver.copy(100_000, |part, last| {
         let start = run_us();
-        copy.restore(part, last).expect("a good part");
+        let Ok(restored) = copy.restore(part, last);
+        restored.expect("a good part");
         let took = run_us() - start;
         restoring += took;
         longest = longest.max(took);

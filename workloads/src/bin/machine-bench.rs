@@ -58,7 +58,7 @@ impl Driver {
             payload,
             answers: true,
         };
-        self.machine.deliver(delivery, &mut self.out);
+        let Ok(()) = self.machine.deliver(delivery, &mut self.out);
     }
 
     fn measure(&mut self, name: &str, transaction: impl Fn(u64) -> Transaction) {

@@ -168,8 +168,8 @@ impl Nodes {
         let mut digests = Vec::new();
         for (node, engine) in engines {
             for (ReplicaId { group, slot }, machine) in engine.applications() {
-                let (position, digest) =
-                    (machine.history().0, format!("{:016x}", machine.digest()));
+                let Ok(digest) = machine.digest();
+                let (position, digest) = (machine.history().0, format!("{digest:016x}"));
                 if machine.under_way() > 0 {
                     return None;
                 }

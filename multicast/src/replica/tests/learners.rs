@@ -159,7 +159,7 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.links);
+    scene.replica.finish_sending(&mut scene.links).unwrap();
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     assert_eq!(scene.replica.writer.followers[2].freed, scene.replica.memory.freed);
 }
@@ -194,7 +194,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         let needs = Some(scene.replica.core.log().ballot().to_word());
         scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
         scene.replica.core.log_mut().sends_part(Left::Little);
-        scene.replica.finish_sending(&mut scene.links);
+        scene.replica.finish_sending(&mut scene.links).unwrap();
         assert_eq!(grants(&mut scene), beyond);
         assert_eq!(
             scene.replica.writer.followers[2].joining.is_some(),
@@ -214,7 +214,7 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     let (incarnation, needs) = (1 << 10, Some(0));
     scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.links);
+    scene.replica.finish_sending(&mut scene.links).unwrap();
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
     // Slot 1 received a state that stands for all of our log.
     let (mut granted, _) = scene.granted(1, 0, true);
@@ -248,7 +248,7 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
     type Then = fn(&mut Scene);
     let finish: Then = |scene| {
         scene.replica.core.log_mut().sends_part(Left::Little);
-        scene.replica.finish_sending(&mut scene.links);
+        scene.replica.finish_sending(&mut scene.links).unwrap();
         scene.replica.stop_sending();
     };
     let answer_nothing: Then = |scene| {

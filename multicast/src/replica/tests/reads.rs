@@ -36,7 +36,7 @@ impl Scene {
         let question = [&number.to_le_bytes()[..], &[of], query].concat();
         self.replica.asked(SessionId(session), &question);
         self.happens(GroupEvent::Landed { slot: 1, number: self.replica.writer.writes + 1 });
-        self.replica.answer_reads(&mut self.links);
+        self.replica.answer_reads(&mut self.links).unwrap();
     }
 }
 
@@ -67,6 +67,6 @@ fn answers_at_a_closed_gate_are_bounded_and_go_when_nobody_asks_again() {
     scene.asks(9, 1_000, 1, b"of any age");
     assert_eq!(scene.replica.reads_waiting(), waiting, "stale reads do not wait for the gate");
     scene.replica.tick(10_000, &mut scene.links);
-    scene.replica.answer_reads(&mut scene.links);
+    scene.replica.answer_reads(&mut scene.links).unwrap();
     assert_eq!(scene.replica.gated_bytes(), 0, "nobody has asked for a second");
 }

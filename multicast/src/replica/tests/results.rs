@@ -35,9 +35,9 @@ fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     scene.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
     scene.replica.core.advance_commit();
     scene.replica.core.log_mut().sends_part(Left::Little);
-    scene.replica.finish_sending(&mut scene.links);
+    scene.replica.finish_sending(&mut scene.links).unwrap();
     assert_eq!(scene.replica.application.copied_with, None, "its log will not tell of them again");
-    scene.replica.deliver(&mut scene.links);
+    scene.replica.deliver(&mut scene.links).unwrap();
     assert_eq!(scene.replica.application.copied_with, Some(5), "not between two of them");
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
 }

@@ -64,7 +64,7 @@ fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
     let mut turns = Vec::new();
     for _ in 0..4 {
         let before = scene.replica.application.repeated;
-        let any = scene.replica.deliver(&mut scene.links);
+        let any = scene.replica.deliver(&mut scene.links).unwrap();
         let repeated = scene.replica.application.repeated - before;
         scene.replica.rest();
         turns.push((repeated, any, scene.replica.is_stirred()));

@@ -67,13 +67,13 @@ impl<A: Application, O: Links> Replica<A, O> {
         bytes: &[u8],
         links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
-    ) {
+    ) -> Result<(), A::Failure> {
         let ends = part.content == Content::Order;
         match self.core.log_mut().takes_part(from, &(&part).into(), ends) {
-            Reception::Ignored => return,
+            Reception::Ignored => return Ok(()),
             Reception::Lost => {
                 self.transfer.received = None;
-                return;
+                return Ok(());
             }
             Reception::First => self.transfer.received = Some(Received::new(fresh(self.id))),
             Reception::Next => {}
@@ -82,10 +82,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         received.bytes += bytes.len() as u64;
         self.paths.parts_taken += 1;
         let taken = match part.content {
-            Content::Machine => received.application.restore(bytes, false).is_ok(),
+            Content::Machine => received.application.restore(bytes, false)?.is_ok(),
             Content::MachineLast => {
                 received.machine_is_whole = true;
-                received.application.restore(bytes, true).is_ok()
+                received.application.restore(bytes, true)?.is_ok()
             }
             Content::Order => received.machine_is_whole && self.take_order(bytes, links).is_some(),
         };
@@ -96,6 +96,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let said = Election::Malformed { copy: part.copy, incarnation: self.incarnation };
             self.tell_member(from, &said, &[], links);
         }
+        Ok(())
     }
 
     /// Drops the copy that we were receiving.

@@ -65,7 +65,10 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Sends the next parts of the state, if the receiver has room. Returns whether there were any.
-    pub(crate) fn send_state<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
+    pub(crate) fn send_state<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<bool, A::Failure> {
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
             let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };
@@ -74,27 +77,30 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             any = true;
             let mut part = Vec::with_capacity(PART_BYTES + 1024);
-            let ripe = self.application.copy(PART_BYTES, &mut part);
+            let ripe = self.application.copy(PART_BYTES, &mut part)?;
             let left = if ripe { Left::Little } else { Left::Much };
             self.send_part(slot, Content::Machine, &part, left, links);
-            self.finish_sending(links);
+            self.finish_sending(links)?;
         }
-        any
+        Ok(any)
     }
 
     /// Sends the last part of the state, if little is left and the machine is at the commit index: under load
     /// that is between two deliveries, and rarely at the end of a turn. The machine may be waiting for other
     /// groups' results: these may depend on what our group commits, and that on the receiver.
-    pub(in crate::replica) fn finish_sending<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+    pub(in crate::replica) fn finish_sending<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<(), A::Failure> {
         let Some((slot, Stage::Sending { ripe: true })) = self.core.log().sends_state() else {
-            return;
+            return Ok(());
         };
         let drained = || self.exchange.is_drained_to(self.core.log().commit_index());
         if !drained() {
-            return;
+            return Ok(());
         }
         let mut part = Vec::new();
-        self.application.finish_copy(&mut part);
+        self.application.finish_copy(&mut part)?;
         self.transfer.copying = false;
         self.send_part(slot, Content::MachineLast, &part, Left::Little, links);
         let order = self.save_order();
@@ -110,6 +116,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let follower = &mut self.writer.followers[usize::from(slot)];
         follower.attempt += 1;
         follower.freed = self.memory.freed;
+        Ok(())
     }
 
     fn send_part<F: Fabric>(
