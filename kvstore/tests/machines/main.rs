@@ -2,6 +2,9 @@
 
 mod cluster;
 mod copies;
+#[path = "../failing/mod.rs"]
+mod failing;
+mod failures;
 mod going_on;
 mod guards;
 mod model;
