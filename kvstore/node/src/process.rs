@@ -673,6 +673,7 @@ mod tests {
     use skein_kvstore::limits::Limits;
     use skein_kvstore::plan::Plan;
     use skein_multicast::config::{Topology, Tuning};
+    use skein_multicast::layout::Layout;
     use skein_multicast::session_transport::SessionTransport;
     use skein_protocol::ids::{GroupSet, SessionId};
 
@@ -683,21 +684,22 @@ mod tests {
     /// then, and whether it answers; how it ends.
     fn ends_with(nth: u64, ask: impl FnOnce(&mut Worker)) -> NodeError {
         let (host, fuse) = (Host::anonymous(), Fuse::default());
-        let topology = Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 };
+        let layout =
+            Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
         let (slots, limits, tuning) = (SlotMap::even(1), Limits::default(), Tuning::default());
         let fabric = host.join(&endpoint_name(0, 0)).unwrap();
         let mut waker = fabric.waker();
-        let (map, store) = (slots.clone(), fuse.clone());
+        let (of_machine, map, store) = (layout.clone(), slots.clone(), fuse.clone());
         let machine = move |id| {
-            Machine::with_store(Failing::with(&store), id, &topology, map.clone(), limits)
+            Machine::with_store(Failing::with(&store), id, &of_machine, map.clone(), limits)
         };
-        let engine = Engine::new(fabric, topology, tuning, Identity::first(0, 0), machine).unwrap();
+        let engine = Engine::new(fabric, &layout, tuning, Identity::first(0, 0), machine).unwrap();
         let (mut alarm, end) = UnixStream::pair().unwrap();
         let wake = move || waker.wake();
         let name = "engine".to_owned();
         let mut worker = Worker::start(name, engine, Waiting::Park, wake, Alarm(end)).unwrap();
 
-        let mut access = SessionTransport::new(host.join("client").unwrap(), topology, tuning);
+        let mut access = SessionTransport::new(host.join("client").unwrap(), &layout, tuning);
         let session = access.open(SessionId(1 << 8));
         let mut send = |plan: &Plan, awaited: bool| {
             access.multicast(session, GroupSet::first(1), plan.request()).unwrap();

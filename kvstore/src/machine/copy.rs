@@ -207,7 +207,7 @@ impl<S: Store> Machine<S> {
             }
             StageRecord::Awaits { payload, owner } => {
                 let Ok(Request::Move(_)) = Request::decode(payload.0) else {
-                    return Err(Malformed);
+                    return Err(Malformed.into());
                 };
                 self.ours(&[owner])?;
                 let payload = payload.0.to_vec();
@@ -244,11 +244,9 @@ impl<S: Store> Machine<S> {
             Record::NoPair { key } => {
                 self.store.delete(key.0).map_err(Stop::Failed)?;
             }
-            Record::Early { session, sequence, ref from, verdict } => {
-                let heard = ReceivedVerdicts {
-                    from: self.ours(from)?,
-                    verdict: Verdict::decode(&[verdict]),
-                };
+            Record::Early { session, sequence, ref from, verdict, version } => {
+                let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
+                let heard = ReceivedVerdicts { from, verdict, version };
                 self.early.hear(MessageId::new(id(session), sequence), heard);
             }
             Record::UnderWay {
@@ -272,7 +270,7 @@ impl<S: Store> Machine<S> {
             }
             Record::Slots(ref slots) => {
                 if slots.groups() != self.groups {
-                    return Err(Malformed);
+                    return Err(Malformed.into());
                 }
                 self.slots = slots.clone();
             }

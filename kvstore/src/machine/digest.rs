@@ -70,6 +70,7 @@ impl<S: Store> Machine<S> {
             left = left.saturating_sub(key.len() + found.value.len() + size_of::<Version>());
         }
         self.sessions.visit(&mut see);
+        see(&self.slots.digest().to_le_bytes());
         Ok(Some(hash.digest()))
     }
 }

@@ -473,10 +473,11 @@ impl<S: Store> Machine<S> {
             Request::Move(it) => {
                 self.sessions.free_for(place.message, place.low_water);
                 command.payload = payload;
-                match self.move_slot(place, it, heard, out) {
+                match self.move_slot(place, it, heard, out)? {
                     Moved::Answered => {
                         let change = self.change_since(before);
-                        return self.answered(at, command, Some(Memo::Owed), change, out);
+                        self.answered(at, command, Some(Memo::Owed), change, out);
+                        return Ok(());
                     }
                     Moved::Awaits(owner) => Stage::Awaits { command, owner },
                 }
@@ -759,7 +760,13 @@ impl<S: Store> Application for Machine<S> {
             self.sessions.free_for(message, low_water);
         }
         match admission {
-            Admission::Fresh => self.start(place, command, payload, heard, out)?,
+            Admission::Fresh => match asked {
+                Ok(Asked::Move(it)) => self.start_move(place, it, payload, heard, out)?,
+                Ok(Asked::Command(command)) => {
+                    self.start(place, Ok(command), payload, heard, out)?;
+                }
+                Err(refusal) => self.start(place, Err(refusal), payload, heard, out)?,
+            },
             Admission::Known if is_first => {
                 self.over(place);
                 self.repeat(message, out);
@@ -797,9 +804,9 @@ impl<S: Store> Application for Machine<S> {
         if let Stage::Awaits { owner, .. } = self.under_way.stage(at) {
             if *owner == from {
                 self.moved(at, ReceivedVerdicts::of(from, result), out);
-                self.catch_up(out);
+                self.catch_up(out)?;
             }
-            return;
+            return Ok(());
         }
         let destinations = self.under_way.place(at).destinations;
         let Some(heard) = self.under_way.heard(at) else { return Ok(()) };

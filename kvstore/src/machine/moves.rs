@@ -19,7 +19,7 @@ use skein_protocol::ids::GroupId;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::exchange::{ReceivedVerdicts, Verdict};
-use super::under_way::{CommandPosition, Stage};
+use super::under_way::{Change, CommandPosition, Stage};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
 use crate::slots::{HashSlot, slot_of};
@@ -43,12 +43,12 @@ impl<S: Store> Machine<S> {
         payload: &[u8],
         heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
-    ) {
-        let before = self.stock();
-        let moved = self.under_way.is_empty().then(|| self.move_slot(place, it, heard, out));
+    ) -> Result<(), S::Error> {
+        let its_turn = self.under_way.is_empty();
+        let moved = its_turn.then(|| self.move_slot(place, it, heard, out)).transpose()?;
         if let Some(Moved::Answered) = moved {
-            let change = self.change_since(before);
-            return self.answer(place, Some(Memo::Owed), change, out);
+            self.answer(place, Some(Memo::Owed), Change::NONE, out);
+            return Ok(());
         }
         let mut command = self.under_way.spare();
         command.payload.extend_from_slice(payload);
@@ -58,6 +58,7 @@ impl<S: Store> Machine<S> {
             _ => Stage::Blocked { command, heard, needs_turn: true },
         };
         self.under_way.push(place, stage);
+        Ok(())
     }
 
     /// It is the turn of a move.
@@ -67,27 +68,27 @@ impl<S: Store> Machine<S> {
         it: Move,
         heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
-    ) -> Moved {
+    ) -> Result<Moved, S::Error> {
         let owner = match self.owner_before(place, it) {
             Ok(owner) => owner,
             Err(refusal) => {
                 self.writer.refused(Some(&refusal));
-                return Moved::Answered;
+                return Ok(Moved::Answered);
             }
         };
         if owner == self.group {
-            let empty = self.is_empty(HashSlot(it.slot));
+            let empty = self.is_empty(HashSlot(it.slot))?;
             let others = place.destinations.without(self.group);
             let verdict = Verdict::new(empty, empty, empty);
             let word = verdict.encode_with(self.version(place.position));
             out.exchange(place.message, others, &word);
             self.conclude_move(place, it, owner, ReceivedVerdicts::of(owner, &word));
-            Moved::Answered
+            Ok(Moved::Answered)
         } else if heard.from.contains(owner) {
             self.conclude_move(place, it, owner, heard);
-            Moved::Answered
+            Ok(Moved::Answered)
         } else {
-            Moved::Awaits(owner)
+            Ok(Moved::Awaits(owner))
         }
     }
 
@@ -130,8 +131,13 @@ impl<S: Store> Machine<S> {
     }
 
     /// Whether a slot has no key here. Looks at every key.
-    fn is_empty(&self, slot: HashSlot) -> bool {
-        !self.store.range(&[], None).any(|(key, _)| slot_of(key) == slot)
-            || planted(Mutant::SlotMovedWithKeys)
+    fn is_empty(&self, slot: HashSlot) -> Result<bool, S::Error> {
+        for pair in self.store.range(&[], None) {
+            let (key, _) = pair?;
+            if slot_of(&key) == slot {
+                return Ok(planted(Mutant::SlotMovedWithKeys));
+            }
+        }
+        Ok(true)
     }
 }

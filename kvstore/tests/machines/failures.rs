@@ -9,6 +9,7 @@ use skein_kvstore::store::StoreError;
 use skein_kvstore::wire::Request;
 use skein_multicast::application::{Application, Delivery};
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 use crate::cluster::Words;
@@ -212,7 +213,8 @@ impl Played {
     fn new(script: &Script, fuse: &Fuse) -> Self {
         let store = Failing::with(fuse);
         let (id, slots) = (ReplicaId::new(US, 0), script.slots.clone());
-        let machine = Machine::with_store(store, id, &TOPOLOGY, slots, script.limits);
+        let layout = Layout::propose(TOPOLOGY).unwrap();
+        let machine = Machine::with_store(store, id, &layout, slots, script.limits);
         Self { machine, position: 0, words: Words::default(), parts: Vec::new() }
     }
 

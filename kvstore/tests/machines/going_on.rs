@@ -5,8 +5,8 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Outcome;
-use skein_kvstore::slots::SlotMap;
-use skein_kvstore::wire::{Part, Request};
+use skein_kvstore::slots::{SlotMap, slot_of};
+use skein_kvstore::wire::{Move, Part, Request};
 use skein_multicast::application::{Application, Delivery};
 use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
@@ -519,4 +519,34 @@ fn whatever_a_waiting_command_may_come_to_has_room_before_those_behind_it() {
         };
         assert_eq!(run(true), run(false), "{what}: to the byte");
     }
+}
+
+/// A call may end when a slot has moved and the move is not over: the digest is as of what is over.
+#[test]
+fn a_move_that_is_not_over_does_not_count() {
+    let mut ended_there = 0;
+    for len in ((1 << 20) - 120..(1 << 20) - 4).step_by(3) {
+        let (mut bench, mut other) = (Bench::new(), Bench::new());
+        let large = Operation::Put { key: bench.ours("hot"), value: vec![b'x'; len] };
+        let (transfer, append) = (bench.transfer("hot", "1"), bench.append("hot", "2"));
+        let slot = slot_of(&bench.ours("other")).0;
+        let it = Request::Move(Move { epoch: 1, slot, to: THEM.0 });
+        other.verdict(3);
+        for bench in [&mut bench, &mut other] {
+            bench.send(2, &Transaction::of(large.clone()));
+            bench.send(3, &transfer);
+            bench.send(4, &append);
+        }
+        let before = other.machine.digest_at(4).expect("it is there");
+        bench.control(m(5), &it);
+        bench.say_only(3, ALL);
+        if (bench.machine.slots().epoch, bench.machine.history().0) == (2, 4) {
+            ended_there += 1;
+            assert_eq!(bench.machine.digest_at(4), Some(before), "{len}");
+        }
+        while bench.machine.go_on(&mut Words::default()).unwrap() {}
+        other.control(m(5), &it);
+        assert_eq!(bench.machine.digests(), other.machine.digests(), "{len}");
+    }
+    assert!(ended_there > 0);
 }

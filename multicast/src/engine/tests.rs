@@ -10,6 +10,8 @@ use skein_protocol::timestamp::Timestamp;
 
 use super::*;
 use crate::application::{Answer, Delivery, Malformed, Outbox};
+use crate::config::Topology;
+use crate::layout::Location;
 use crate::ramcast::proposal_batch;
 use crate::session_transport::{Of, SessionTransport};
 
@@ -181,12 +183,13 @@ fn an_engine_whose_machine_fails_says_nothing_of_that_message_and_does_nothing_a
     // One group is well, and stops with the other, whose machine fails at its third message, or at a query.
     for when in [When::Delivering(3), When::Queried] {
         let world = World::new(1, SimConfig::default());
-        let topology = Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 };
+        let layout =
+            Layout::propose(Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 }).unwrap();
         let (fabric, me) = (world.join(&endpoint_name(0, 0)), Identity::first(0, 0));
         let machine =
             move |id: ReplicaId| Fails(if id.group == GroupId(1) { when } else { When::Never });
-        let mut engine = Engine::new(fabric, topology, Tuning::default(), me, machine).unwrap();
-        let mut access = SessionTransport::new(world.join("client"), topology, Tuning::default());
+        let mut engine = Engine::new(fabric, &layout, Tuning::default(), me, machine).unwrap();
+        let mut access = SessionTransport::new(world.join("client"), &layout, Tuning::default());
         let session = access.open(SessionId(1 << 8));
         let mut replies = 0;
         let mut pass = |engine: &mut Engine<_, _>, access: &mut SessionTransport<_>| {
@@ -241,10 +244,11 @@ impl Three {
     }
 
     fn node(world: &World, node: u16, incarnation: u32, when: When) -> Engine<SimFabric, Fails> {
-        let topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
+        let layout =
+            Layout::propose(Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 }).unwrap();
         let me = Identity { node, engine: 0, incarnation };
         let fabric = world.join(&endpoint_name(node, 0));
-        Engine::new(fabric, topology, Tuning::default(), me, move |_| Fails(when)).unwrap()
+        Engine::new(fabric, &layout, Tuning::default(), me, move |_| Fails(when)).unwrap()
     }
 
     /// Turns until one has stopped, or for half a second. Returns who has.
@@ -283,4 +287,27 @@ fn an_engine_stops_that_cannot_give_its_state_or_take_one() {
         three.engines[2] = Three::node(&three.world, 2, 1, at_learner);
         assert_eq!(three.pass(), expected, "{at_givers:?} {at_learner:?}");
     }
+}
+
+#[test]
+fn engines_of_other_layouts_refuse_each_other() {
+    let world = World::new(1, SimConfig::default());
+    let topology = Topology { nodes: 2, groups: 1, replicas: 1, engines: 1 };
+    let proposed = Layout::propose(topology).unwrap();
+    let other = Layout::new(topology, &[vec![Location { node: 1, engine: 0 }]]).unwrap();
+    // Each takes the other one's node for that of the replica.
+    let engine = |node, layout| {
+        let fabric = world.join(&endpoint_name(node, 0));
+        let tuning = Tuning::default();
+        Engine::new(fabric, layout, tuning, Identity::first(node, 0), |_| Answer).unwrap()
+    };
+    let (mut one, mut two) = (engine(0, &other), engine(1, &proposed));
+    for _ in 0..100 {
+        world.advance(Duration::from_millis(10));
+        one.turn();
+        two.turn();
+    }
+    let why = &one.links.refusals[&(1, 0)];
+    assert!(why.contains("layout") && why.contains("g0 n1e0"), "{why}");
+    assert!(two.links.refusals.contains_key(&(0, 0)));
 }

@@ -148,7 +148,7 @@ pub(super) fn explain(layout: &Layout, view: &View, group: u16) -> String {
         let _ = write!(
             text,
             "No replica that answers holds anything of it. `skein admin recreate {group} \
-             --accept-data-loss` begins it\nwith nothing: every key and value it held, {}, is gone.",
+             --accept-data-loss` begins it\nempty: every key and value it held, {}, is gone.",
             share(layout)
         );
         return text;
