@@ -402,7 +402,7 @@ impl Simulation {
         self.faults.end_all(&mut self.nodes, &self.world);
         self.until("every operation ends", |it| it.clients.iter().all(Client::is_idle))?;
         self.until("the last move ends", |it| it.mover.as_ref().is_none_or(|(_, moves)| !moves))?;
-        self.until("every replica is let in", |it| it.nodes.are_whole())?;
+        self.until("every replica is admitted", |it| it.nodes.are_whole())?;
         self.read_everything()?;
         self.until("replicas agree", |it| it.nodes.digests(0).is_some())?;
         if let Some(diverged) = self.nodes.divergence() {
