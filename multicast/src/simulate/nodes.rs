@@ -310,7 +310,7 @@ impl<O: Driven> Nodes<O> {
     pub(super) fn nodes_of(&self, group: u16, replicas: u8) -> Vec<u16> {
         let first = self.leader(group).map_or(0, |leader| leader.slot);
         let slots = (0..replicas).map(|step| (first + step) % self.layout.topology().replicas);
-        slots.map(|slot| self.layout.node_of(ReplicaId::new(GroupId(group), slot))).collect()
+        slots.map(|slot| self.node_of(ReplicaId::new(GroupId(group), slot))).collect()
     }
 
     /// Returns whether the process of a replica is alive and not suspended.
@@ -370,17 +370,28 @@ impl<O: Driven> Nodes<O> {
         of_node.map(|process| process.name.clone()).collect()
     }
 
+    /// The node of a replica that a fault names. Faults are drawn before some profiles change the number of groups, and
+    /// one of a group that the cluster does not have hits some node.
+    fn node_of(&self, id: ReplicaId) -> u16 {
+        let topology = self.layout.topology();
+        if topology.has(id) {
+            self.layout.node_of(id)
+        } else {
+            (id.group.0 + u16::from(id.slot)) % topology.nodes
+        }
+    }
+
     /// The node that a target denotes now.
     pub(super) fn node(&self, target: Target) -> u16 {
         match target {
             Target::Node(node) => node,
             Target::Leader(group) => {
                 let first = ReplicaId::new(GroupId(group), 0);
-                self.layout.node_of(self.leader(group).unwrap_or(first))
+                self.node_of(self.leader(group).unwrap_or(first))
             }
             Target::NewLeader { group, .. } => {
                 let first = ReplicaId::new(GroupId(group), 0);
-                self.layout.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
+                self.node_of(self.new_leader(group).map_or(first, |(leader, _)| leader))
             }
         }
     }
