@@ -31,6 +31,7 @@ use crate::ordering::Links;
 use crate::replica::{Replica, untag};
 use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks};
 use crate::roster::Roster;
+use crate::work::Work;
 
 /// A turn that takes longer is logged at debug level, to help find what delays others.
 const LONG_TURN: Duration = Duration::from_millis(10);
@@ -68,6 +69,8 @@ pub struct Engine<F, A: Application, O: Links = Ramcast> {
     mail: Vec<u8>,
     /// Sizes of the batches of changed status words.
     words: Sizes,
+    /// The engine's own work; its replicas count the rest.
+    work: Work,
     /// A machine has failed. What the engine said last is true, and nothing that it would say next need be.
     has_stopped: bool,
     /// Which one, until somebody asks.
@@ -147,6 +150,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             peers: Vec::new(),
             mail: Vec::new(),
             words: Sizes::default(),
+            work: Work::default(),
             has_stopped: false,
             stopped: None,
         })
@@ -168,6 +172,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// A turn, which ends where a machine fails.
     fn try_turn(&mut self) -> Result<bool, Stopped<A::Failure>> {
+        self.work.turns += 1;
+        self.work.replicas += self.replicas.len() as u64;
         self.links.began = self.keep_time();
         let mut worked = self.read_mail();
         worked |= self.take_completions();
@@ -294,6 +300,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             batches.add(&replica.batches);
         }
         batches
+    }
+
+    /// The work done so far.
+    pub fn work(&self) -> Work {
+        self.replicas.iter().fold(self.work, |work, replica| work.and(&replica.work))
     }
 
     /// The status of the replicas for an operator.
@@ -459,20 +470,25 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     fn look_at_words(&mut self) -> bool {
         let mut news = std::mem::take(&mut self.news);
         self.links.look_at_words(&mut news);
-        let changed = news.len();
+        let (changed, mut told) = (news.len(), 0);
         for (at, word) in news.drain(..) {
             let Meaning { column, by, to } = self.links.meaning(at);
             match to {
-                Some(row) => self.replicas[row].told(column, by, word),
+                Some(row) => {
+                    self.replicas[row].told(column, by, word);
+                    told += 1;
+                }
                 None => {
                     for replica in self.replicas.iter_mut().filter(|replica| replica.id != by) {
                         replica.told(column, by, word);
+                        told += 1;
                     }
                 }
             }
         }
         self.news = news;
         self.words.note(changed);
+        self.work.words += told;
         changed > 0
     }
 

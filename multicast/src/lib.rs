@@ -8,7 +8,7 @@
 //! | a session's messages to the replicas, and their replies | [`session_transport`] |
 //! | the state machine that delivery drives, which the user implements | [`application`] |
 //! | an operator's status and commands | [`operate`] |
-//! | batch sizes at every stage | [`batches`] |
+//! | batch sizes at every stage; amounts of work | [`batches`], [`work`] |
 //! | rings between two processes | `channel`, `endpoint` |
 //! | properties that hold under every schedule | [`simulate`] |
 //! | communication between replicas | `replica_links`, `introductions`, `election` |
@@ -37,6 +37,7 @@ pub mod simulate;
 mod single;
 mod slots;
 mod wakes;
+pub mod work;
 
 pub use introductions::WIRE_VERSION;
 pub use ordering::Links;

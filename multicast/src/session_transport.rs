@@ -33,6 +33,7 @@ use crate::endpoint::{Endpoint, Opening, RingSizes};
 use crate::introductions::{Introduction, Purpose, replica};
 use crate::layout::Layout;
 use crate::ordered_window::OrderedWindow;
+use crate::work::Work;
 
 /// Interval between attempts to reach replicas that are unreachable.
 const RETRY: Duration = Duration::from_millis(20);
@@ -71,6 +72,7 @@ pub struct SessionTransport<F> {
     pool: Vec<Vec<u8>>,
     datagram: Vec<u8>,
     mail: Vec<u8>,
+    work: Work,
 }
 
 struct Engine {
@@ -181,6 +183,7 @@ impl<F: Fabric> SessionTransport<F> {
             pool: Vec::new(),
             datagram: Vec::new(),
             mail: Vec::new(),
+            work: Work::default(),
         }
     }
 
@@ -231,6 +234,7 @@ impl<F: Fabric> SessionTransport<F> {
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let sequence = at.next;
         at.next += 1;
+        self.work.multicasts += 1;
         // The low-water mark once the message is in the window.
         let low_water = sequence - at.window.len() as u64;
         let mut bytes = self.pool.pop().unwrap_or_default();
@@ -392,6 +396,7 @@ impl<F: Fabric> SessionTransport<F> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
+        self.work.turns += 1;
         let now = self.endpoint.fabric.now();
         self.turned_at = now;
         let mut any = self.read_mail();
@@ -527,6 +532,11 @@ impl<F: Fabric> SessionTransport<F> {
         self.endpoint.close(channel);
     }
 
+    /// The work done so far.
+    pub const fn work(&self) -> Work {
+        self.work
+    }
+
     /// The fabric that the sessions share.
     pub fn fabric(&mut self) -> &mut F {
         &mut self.endpoint.fabric
@@ -592,11 +602,13 @@ impl<F: Fabric> SessionTransport<F> {
         }
         let Purpose::Session { replica: to, .. } = purpose else { return };
         let group = replica(to).group;
+        self.work.rings += 1;
         let mut datagram = std::mem::take(&mut self.datagram);
         while let Some(next) = self.endpoint.next(id) {
             if !self.endpoint.take(id, next, &mut datagram) {
                 break;
             }
+            self.work.datagrams += 1;
             let Some((sequence, bytes)) = datagram.split_first_chunk::<8>() else { continue };
             let sequence = u64::from_le_bytes(*sequence);
             let Some(Some(session)) = self.sessions.get_mut(owner as usize) else { continue };

@@ -10,6 +10,7 @@ pub mod adapters;
 pub mod any;
 mod clock;
 mod constants;
+pub mod counted;
 mod error;
 pub mod fork;
 mod memory;

@@ -176,6 +176,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         };
         self.reading.datagram = datagram;
         self.reading.datagrams.note(taken);
+        self.work.rings += 1;
+        self.work.datagrams += taken as u64;
         if !drained {
             self.reading.left.push(id);
         } else if self.links.endpoint.get(id).is_some_and(|channel| channel.dying) {

@@ -57,6 +57,7 @@ use crate::election::Election;
 use crate::ordering::Links;
 use crate::payloads::Payloads;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
+use crate::work::Work;
 
 /// Timeout, in heartbeats, of candidates for each other and of a leader for answers of other groups.
 const PATIENCE: u64 = 4;
@@ -161,6 +162,7 @@ pub(crate) struct Replica<A, O: Links> {
     pub outgoing: O::Outgoing,
     pub paths: ReplicaPaths,
     pub batches: Batches,
+    pub work: Work,
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -218,6 +220,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             outgoing: O::outgoing(id, topology.groups),
             paths: ReplicaPaths::default(),
             batches: Batches::default(),
+            work: Work::default(),
         })
     }
 
@@ -504,6 +507,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.ask_for_decisions(links);
         self.exchange.note_waiting(self.application.ready(), &links.endpoint.fabric);
         self.batches.deliveries_per_turn.note(delivered);
+        self.work.deliveries += delivered as u64;
         self.pass_on(links);
         Ok(any)
     }

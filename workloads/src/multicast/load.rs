@@ -16,6 +16,7 @@ use skein_multicast::batches::Batches;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
+use super::simulated::utilisation::Utilisation;
 use crate::arrivals::Arrivals;
 use crate::generator::{Errors, Progress, histogram};
 
@@ -60,6 +61,8 @@ pub struct Measured {
     pub ended_early: Option<String>,
     /// Batch statistics of the engines, filled in by the caller that runs them.
     pub batches: Batches,
+    /// How busy the resources were, where they are simulated.
+    pub utilisation: Option<Utilisation>,
 }
 
 /// Number of destination sets drawn beforehand.
@@ -160,6 +163,7 @@ impl Load {
                 errors: Errors::default(),
                 ended_early: None,
                 batches: Batches::default(),
+                utilisation: None,
             },
         }
     }

@@ -12,6 +12,7 @@ use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 
 use super::load::{Measured, Plan};
+use super::simulated::utilisation::{Shares, Utilisation};
 use crate::generator::histogram;
 use crate::neighbours::Neighbours;
 use crate::report::{Latency, Machine, ccdf, date, millis};
@@ -27,6 +28,8 @@ pub struct Setting {
     pub placement: &'static str,
     /// `shm`, `tcp` or `tls`; `rdma` if simulated.
     pub fabric: &'static str,
+    /// What is simulated: `xl170`, `r320` or `two-cores`; null if nothing is.
+    pub hardware: Option<&'static str>,
     /// How engines and generator wait: `adaptive`, `busy` or `park`.
     pub waiting: String,
     /// Groups per message.
@@ -72,6 +75,7 @@ impl Setting {
             command,
             placement,
             fabric,
+            hardware: None,
             waiting,
             destinations: plan.destinations,
             payload_bytes: plan.payload_bytes,
@@ -145,6 +149,8 @@ pub struct Report {
     /// Batch sizes over all engines of all runs: per stage, the number of batches of size 1, 2 and
     /// 3, 4 to 7, and so on.
     pub batches: Batches,
+    /// Utilisation of the busiest resources, the highest over the runs; null unless simulated.
+    pub utilisation: Option<Utilisation>,
     pub runs: Vec<Run>,
     /// Whether every run completed without an error.
     pub good: bool,
@@ -161,6 +167,7 @@ impl Report {
         for (_, one) in measured {
             batches.add(&one.batches);
         }
+        let used: Vec<_> = measured.iter().filter_map(|(_, one)| one.utilisation).collect();
         let runs: Vec<_> = measured.iter().map(|(round_trip, one)| run(*round_trip, one)).collect();
         let over = |what: fn(&Run) -> f64| Spread::of(runs.iter().map(what));
         let round_trips: Option<Vec<_>> = runs.iter().map(|run| run.cross_core_ns).collect();
@@ -173,6 +180,7 @@ impl Report {
             cross_core_ns: round_trips.map(|all| Spread::of(all.into_iter())),
             distribution_us: ccdf::distribution(&all),
             batches,
+            utilisation: used.into_iter().reduce(Utilisation::max),
             good: runs.iter().all(|run| run.errors == 0 && run.ended_early.is_none()),
             runs,
         }
@@ -256,6 +264,16 @@ impl Report {
             self.p99_us.median
         );
         text.push('\n');
+        if let Some(Utilisation { engines, sessions }) = self.utilisation {
+            let hardware = self.setting.hardware.unwrap_or_default();
+            let _ = writeln!(text, "  busiest of {hardware}, % of the time   core    card   cable");
+            for (whose, Shares { core, nic, link }) in
+                [("engines", engines), ("sessions", sessions)]
+            {
+                let _ = writeln!(text, "  {whose:<32}{core:>8.1}{nic:>8.1}{link:>8.1}");
+            }
+            text.push('\n');
+        }
         for run in &self.runs {
             if let Some(why) = &run.ended_early {
                 let _ = writeln!(text, "  {}", paint.bad(&format!("ended early: {why}")));
@@ -323,6 +341,7 @@ mod tests {
                 errors: Errors::default(),
                 ended_early: None,
                 batches: Batches::default(),
+                utilisation: Some(Utilisation::default()),
             }
         };
         let runs: Vec<_> = [7, 2, 3].map(|micros| (Some(90.04), measured(micros))).into();
@@ -340,9 +359,11 @@ mod tests {
         assert_eq!(
             keys(&found),
             "batches clients command cross_core_ns date destinations distribution_us duration_s fabric good \
-             idle machine messages_per_s neighbours p50_us p95_us p99_us payload_bytes placement rate runs seed \
-             skein topology waiting warmup_s window workload"
+             hardware idle machine messages_per_s neighbours p50_us p95_us p99_us payload_bytes placement rate \
+             runs seed skein topology utilisation waiting warmup_s window workload"
         );
+        assert_eq!(keys(&found["utilisation"]), "engines sessions");
+        assert_eq!(keys(&found["utilisation"]["engines"]), "core link nic");
         assert_eq!(
             keys(&found["runs"][0]),
             "cross_core_ns ended_early errors first_error latency_us messages_per_s"

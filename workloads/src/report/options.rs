@@ -1,7 +1,7 @@
 //! The options of a command that have no field of their own in a report.
 
 /// Options that have a field in reports, and whether a value follows.
-const TOLD: [(&str, bool); 33] = [
+const TOLD: [(&str, bool); 34] = [
     ("-w", true),
     ("--workload", true),
     ("--records", true),
@@ -29,6 +29,7 @@ const TOLD: [(&str, bool); 33] = [
     ("--threads", false),
     ("--processes", false),
     ("--simulated", false),
+    ("--hardware", true),
     // Options that do not change what is measured.
     ("--no-load", false),
     ("--seed", true),

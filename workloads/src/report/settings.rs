@@ -162,7 +162,8 @@ impl Source {
 fn of_multicast(settings: &mut Settings, multicast: &Multicast) {
     let Multicast { placement, fabric, waiting, destinations, payload_bytes, .. } = multicast;
     let mut text = |setting, words: &str| settings.set(setting, words.to_owned(), 0.0);
-    text(Setting::Placement, placement);
+    let on = multicast.hardware.as_ref().map(|hardware| format!("{placement} on {hardware}"));
+    text(Setting::Placement, on.as_ref().unwrap_or(placement));
     text(Setting::Fabric, fabric);
     text(Setting::Waiting, &format!("{waiting} waiting"));
     let to = counted((*destinations).into(), "group");

@@ -57,6 +57,9 @@ pub(super) struct Multicast {
     pub(super) command: String,
     pub(super) placement: String,
     pub(super) fabric: String,
+    /// What was simulated, if anything was. Older reports do not say on what.
+    #[serde(default)]
+    pub(super) hardware: Option<String>,
     pub(super) waiting: String,
     pub(super) destinations: u16,
     pub(super) payload_bytes: usize,

@@ -16,7 +16,7 @@ use skein_workloads::bench::{Phase, Watch, any_seed};
 use skein_workloads::multicast::cores;
 use skein_workloads::multicast::load::{self, Measured, Plan};
 use skein_workloads::multicast::report::{Report, Setting};
-use skein_workloads::multicast::simulated;
+use skein_workloads::multicast::simulated::{self, profile::Hardware};
 use skein_workloads::neighbours::Neighbours;
 
 use self::cluster::Running;
@@ -59,10 +59,14 @@ pub(crate) struct Args {
     /// Each node is a process, as `skein up` would run them: this is the default
     #[arg(long, conflicts_with = "threads")]
     processes: bool,
-    /// In virtual time, on the hardware of the papers: RDMA cards, and a core for each replica and
-    /// session (docs/performance.md says what is modelled). Seconds are virtual ones, too
+    /// In virtual time, on hardware that is not here: cores, cards and cables (docs/performance.md says what is
+    /// modelled). Seconds are virtual ones, too
     #[arg(long, conflicts_with_all = ["threads", "processes", "fabric", "nodes", "engines", "waiting", "open_loop"])]
     simulated: bool,
+    /// The simulated hardware: xl170 or r320 (the nodes of RamCast's authors, one for each replica and session), or
+    /// two-cores (like --threads on this machine)
+    #[arg(long, default_value_t = Hardware::Xl170, value_name = "HARDWARE", requires = "simulated")]
+    hardware: Hardware,
     /// The fabric
     #[arg(long, default_value = "shm", value_name = "FABRIC")]
     fabric: FabricName,
@@ -148,7 +152,7 @@ impl Args {
                 bars.begin(Phase::Run(plan.warm_up + plan.duration));
                 let plan = Plan { seed: plan.seed.wrapping_add(run.into()), ..plan };
                 let watch = &mut |progress| bars.progress(progress);
-                (None, simulated::run(&plan, &placement.layout, watch)?)
+                (None, simulated::run(&plan, &placement.layout, self.hardware, watch)?)
             } else {
                 (cores::round_trip_ns(), measure(&plan, &placement, verbose, &mut bars)?)
             };
@@ -161,7 +165,7 @@ impl Args {
         bars.end();
         beside.end()?;
         let words = match (self.simulated, self.threads) {
-            (true, _) => ["simulated", "rdma"],
+            (true, _) => ["simulated", if self.hardware.shares_cores() { "shm" } else { "rdma" }],
             (false, true) => ["threads", self.fabric.word()],
             (false, false) => ["processes", self.fabric.word()],
         };
@@ -170,6 +174,7 @@ impl Args {
         let mut setting =
             Setting::new(&plan, placement.layout.topology(), words, waiting, command(), skein);
         setting.neighbours = self.neighbours;
+        setting.hardware = self.simulated.then_some(self.hardware.name());
         let report = Report::new(setting, &measured);
         if self.json {
             crate::output::say(serde_json::to_string(&report)? + "\n")?;
@@ -221,7 +226,7 @@ impl Args {
         let nodes = self.nodes.unwrap_or_else(|| u16::from(self.replicas));
         let Self { groups, replicas, engines, .. } = *self;
         let topology = if self.simulated {
-            simulated::topology(groups, replicas)
+            self.hardware.topology(groups, replicas)
         } else {
             Topology { nodes, groups, replicas, engines }
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::hardware::Host;
 use super::link::{SimLink, Step, Way};
 use super::nanos;
 use super::process::{Key, Known, Lent, Process, Reached, Region as Bytes, get};
@@ -266,6 +267,11 @@ impl Fabric for SimFabric {
                 }
             };
             state.counters.writes += 1;
+            let mut tag = tag;
+            if state.config.costs.is_some_and(|costs| costs.stores) {
+                let done = tag.take().map(|tag| Completion { tag, outcome: Outcome::Done });
+                state.processes[me].completions.extend(done);
+            }
             state.post(reached.link, op(&reached, at, bytes, tag), false);
         });
         Ok(())
@@ -290,7 +296,9 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.with(|state, me| state.processes[me].outbox.flush());
+    }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         self.with(|state, me| {
@@ -306,7 +314,11 @@ impl Fabric for SimFabric {
             let known = peer(state, me, whom);
             if known.is_over() {
                 state.processes[known.process].unwoken = true;
-            } else if state.processes[me].alive {
+                return;
+            }
+            // A core that polls needs no interrupt.
+            let awake = state.processes[known.process].parked.is_none();
+            if state.processes[me].alive && !(awake && state.config.costs.is_some()) {
                 state.push(known.link, Way::Data, Step::Wake);
             }
         });
@@ -458,7 +470,9 @@ pub(super) fn join(world: &Rc<RefCell<State>>, name: &str) -> Result<SimFabric, 
     }
     let me = state.processes.len();
     let incarnation = state.rng.word() | 1;
-    state.processes.push(Process::new(name, incarnation));
+    let host = state.hosts.len();
+    state.hosts.push(Host::default());
+    state.processes.push(Process::new(name, incarnation, host));
     state.names.insert(name.to_owned(), me);
     state.stamp(&[me as u64]);
     Ok(SimFabric::new(Rc::clone(world), me))

@@ -38,6 +38,8 @@ pub(super) struct Lane {
     pub(super) steps: VecDeque<(u64, Step)>,
     /// The first step is in the calendar.
     pub(super) armed: bool,
+    /// Where operations have costs: the first step has passed the receiving cable and card.
+    pub(super) arrived: bool,
 }
 
 /// Something that happens at one moment, as far as anybody can see.

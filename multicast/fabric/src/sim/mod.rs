@@ -15,9 +15,13 @@
 
 mod counters;
 mod fabric;
+mod hardware;
 mod link;
+mod nic;
 mod past;
+mod port;
 mod process;
+mod queue;
 mod rng;
 mod state;
 
@@ -27,6 +31,9 @@ use std::time::Duration;
 
 pub use counters::Counters;
 pub use fabric::SimFabric;
+pub use hardware::{Busy, Costs, PostCosts};
+pub use nic::NicCosts;
+pub use port::LinkCosts;
 pub use rng::{Rng, mix};
 
 use self::past::Past;
@@ -74,20 +81,9 @@ pub struct SimConfig {
     pub mail_waiting_max: usize,
     /// That a connection has ended says nothing of the process behind it, as over a network.
     pub peers_may_return: bool,
-    /// What operations take, each as long as any other of its kind: for figures, and not for finding
-    /// faults.
+    /// Costs of operations, for performance figures and not for finding faults. Requests leave only at
+    /// [`World::post_all`].
     pub costs: Option<Costs>,
-}
-
-/// What operations take on some hardware.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Costs {
-    /// From when a request leaves until what it has written is seen, or what it reads is read.
-    pub write: Duration,
-    /// What it takes a process to post a request: the next leaves so much later.
-    pub post: Duration,
-    /// Bytes that leave a process in a microsecond, and bytes that reach it.
-    pub bytes_per_us: u64,
 }
 
 impl SimConfig {
@@ -180,10 +176,33 @@ impl World {
         Duration::from_nanos(self.0.borrow().now)
     }
 
-    /// Until when the process is busy with posting what it has posted so far. Without
-    /// [costs](SimConfig::costs) that takes no time.
-    pub fn busy_until(&self, name: &str) -> Duration {
-        self.with(name, |state, it| Duration::from_nanos(state.processes[it].busy_until))
+    /// Ends a turn of a process where operations have [costs](SimConfig::costs): its core posts the requests of the turn.
+    /// Returns when it has.
+    ///
+    /// # Panics
+    /// If operations have no costs.
+    pub fn post_all(&self, name: &str) -> Duration {
+        self.with(name, |state, it| {
+            let costs = state.config.costs.expect("operations have costs");
+            Duration::from_nanos(state.post_all(it, &costs))
+        })
+    }
+
+    /// Whether a process has requests for [`post_all`](Self::post_all).
+    pub fn has_unposted(&self, name: &str) -> bool {
+        self.with(name, |state, it| !state.processes[it].outbox.is_empty())
+    }
+
+    /// Moves a process to the host of another, whose card and cable they share. By default each process has a host of its
+    /// own.
+    pub fn share_host(&self, name: &str, with: &str) {
+        let host = self.with(with, |state, it| state.processes[it].host);
+        self.with(name, |state, it| state.processes[it].host = host);
+    }
+
+    /// Busy time of the resources of a process's host.
+    pub fn busy(&self, name: &str) -> Busy {
+        self.with(name, |state, it| state.busy(it))
     }
 
     /// Lets time pass, landing what falls due.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::hardware::Outbox;
 use super::past::Past;
 use crate::memory::WORD;
 use crate::slab::Slab;
@@ -28,10 +29,10 @@ pub(super) struct Process {
     pub(super) generations: u32,
     /// The latest posting time of what has landed here, to notice reordering.
     pub(super) landed: u64,
-    /// Until when it posts what it has posted.
-    pub(super) busy_until: u64,
-    /// Until when bytes reach it that were posted so far.
-    pub(super) reached_until: u64,
+    /// Index of its host.
+    pub(super) host: usize,
+    /// Where operations have costs: the requests of this turn.
+    pub(super) outbox: Outbox,
     pub(super) clock: Clock,
     /// It was stopped in the middle of a turn: what it had looked at before.
     pub(super) past: Option<Past>,
@@ -136,7 +137,7 @@ impl Known {
 }
 
 impl Process {
-    pub(super) fn new(name: &str, incarnation: u64) -> Self {
+    pub(super) fn new(name: &str, incarnation: u64, host: usize) -> Self {
         Self {
             name: name.to_owned(),
             incarnation,
@@ -152,8 +153,8 @@ impl Process {
             mail: VecDeque::new(),
             generations: 0,
             landed: 0,
-            busy_until: 0,
-            reached_until: 0,
+            host,
+            outbox: Outbox::default(),
             clock: Clock::TRUE,
             past: None,
             scarce: false,

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use super::counters::Counters;
+use super::hardware::Host;
 use super::link::{Lane, Piece, SimLink, Step, Way, cut};
 use super::past::Past;
 use super::process::{Landing, Process};
 use super::rng::{Rng, mix};
-use super::{Costs, SimConfig, nanos};
+use super::{SimConfig, nanos};
 use crate::slab::Slab;
 use crate::{Completion, Outcome};
 
@@ -25,6 +26,7 @@ pub(super) struct State {
     /// The latest incarnation of each name.
     pub(super) names: BTreeMap<String, usize>,
     pub(super) links: Vec<SimLink>,
+    pub(super) hosts: Vec<Host>,
     pub(super) ops: Slab<Op>,
     posted: u64,
     /// Pairs of names, from and to, between which nothing moves.
@@ -66,7 +68,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Inline(bytes) | Self::Fetched { bytes, .. } => bytes.len(),
             Self::Span { posted, .. } => posted.len(),
@@ -85,6 +87,7 @@ impl State {
             processes: Vec::new(),
             names: BTreeMap::new(),
             links: Vec::new(),
+            hosts: Vec::new(),
             ops: Slab::default(),
             posted: 0,
             stalled: BTreeSet::new(),
@@ -136,30 +139,21 @@ impl State {
             latency += self.rng.between(0, late_max);
         }
         let ready = match self.config.costs {
-            Some(costs) if way != Way::Back => self.travel(link, &step, costs),
-            _ => self.now + latency,
+            Some(_) if way != Way::Back => {
+                let from = self.links[link].from;
+                return self.processes[from].outbox.push(link, way, step);
+            }
+            Some(costs) => self.answered(link, &step, &costs),
+            None => self.now + latency,
         };
+        self.schedule(link, way, step, ready);
+    }
+
+    /// Schedules a step of a connection at `ready`, or after the steps before it.
+    pub(super) fn schedule(&mut self, link: usize, way: Way, step: Step, ready: u64) {
         let lane = self.links[link].lane(way);
         lane.steps.push_back((ready, step));
         self.arm(link, way);
-    }
-
-    /// When a request is there: it leaves after all that its process has posted before, and its bytes
-    /// arrive after all that were on their way to the same process.
-    fn travel(&mut self, link: usize, step: &Step, costs: Costs) -> u64 {
-        let bytes = match step {
-            Step::Land { piece, .. } => piece.len,
-            Step::Mail(bytes) => bytes.len(),
-            _ => 0,
-        };
-        let bytes = bytes as u64 * 1_000 / costs.bytes_per_us;
-        let SimLink { from, to, .. } = self.links[link];
-        let from = &mut self.processes[from];
-        from.busy_until = from.busy_until.max(self.now) + nanos(costs.post) + bytes;
-        let there = from.busy_until + nanos(costs.write);
-        let to = &mut self.processes[to];
-        to.reached_until = there.max(to.reached_until + bytes);
-        to.reached_until
     }
 
     fn latency(&mut self, link: usize) -> u64 {
@@ -248,6 +242,9 @@ impl State {
             self.links[link].lane(way).armed = true;
             return true;
         }
+        if self.config.costs.is_some() && self.waits_at_host(link, way) {
+            return true;
+        }
         // A crash or a hang-up may have emptied the lane meanwhile.
         if let Some((_, step)) = self.links[link].lane(way).steps.pop_front() {
             if self.trace.is_some() {
@@ -258,6 +255,23 @@ impl State {
         }
         self.arm(link, way);
         true
+    }
+
+    /// Whether the first step of a lane still has to pass the cable and the card of the receiving host.
+    fn waits_at_host(&mut self, link: usize, way: Way) -> bool {
+        let Some(costs) = self.config.costs.filter(|_| way != Way::Back) else { return false };
+        if std::mem::take(&mut self.links[link].lane(way).arrived) {
+            return false;
+        }
+        let Some((_, step)) = self.links[link].lane(way).steps.pop_front() else { return false };
+        let ready = self.arrive(link, &step, &costs);
+        let lane = self.links[link].lane(way);
+        lane.steps.push_front((ready, step));
+        lane.arrived = ready > self.now;
+        if ready > self.now {
+            self.arm(link, way);
+        }
+        ready > self.now
     }
 
     fn is_stalled(&self, link: usize, way: Way) -> bool {

@@ -78,6 +78,9 @@ pub trait Body<'a>: Copy {
     /// Another group's results, if the entry contains any.
     fn results(&self) -> Option<(GroupId, Results<'a>)>;
 
+    /// How many [items](super::LogRecord::Item) it has.
+    fn items(&self) -> usize;
+
     /// Calls `each` with every record of the entry.
     fn for_each_record(&self, each: impl FnMut(Self::Record));
 

@@ -296,6 +296,11 @@ impl<'a> body::Body<'a> for Body<'a> {
         if let Body::Exchange { from, results } = *self { Some((from, results)) } else { None }
     }
 
+    #[inline]
+    fn items(&self) -> usize {
+        if let Body::Remotes(remotes) = self { remotes.0.len() / Remote::BYTES } else { 0 }
+    }
+
     fn for_each_record(&self, mut each: impl FnMut(Record)) {
         match *self {
             Body::Group(record) => each(Record::Group(record)),

@@ -107,6 +107,10 @@ impl<'a> body::Body<'a> for Body<'a> {
         None
     }
 
+    fn items(&self) -> usize {
+        0
+    }
+
     fn for_each_record(&self, mut each: impl FnMut(Record)) {
         each(match *self {
             Body::Group(record) => Record::Group(record),

@@ -224,12 +224,14 @@ impl<A: Application, O: Links> Replica<A, O> {
             if let Some(body) = body {
                 let Frame { birth, time_ms, .. } = frame;
                 self.memory.note(index, birth, self.reader.cursor.position);
+                self.work.proposals += body.items() as u64;
                 self.take_entry(At { index, birth, time_ms }, &body, links);
                 entries += 1;
             }
             any = true;
         }
         self.batches.entries_per_look.note(entries);
+        self.work.entries += entries as u64;
         self.memory.entry = entry;
         if any {
             self.stir();

@@ -127,6 +127,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         self.writer.awaited |= draft.is_awaited();
         self.batches.proposals_per_entry.note(draft.items());
+        self.work.entries += 1;
+        self.work.proposals += draft.items() as u64;
         let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
         let padded = self.memory.append(index, &draft, stamp, &mut links.endpoint.fabric);
         drop(draft);

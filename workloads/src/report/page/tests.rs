@@ -339,3 +339,20 @@ fn reports_of_the_first_versions_are_read() {
     let page = page(&[("old.json".to_owned(), first.join("\n"))]);
     assert!(page.left_out.is_empty() && page.html.contains("date unknown"), "{:?}", page.left_out);
 }
+
+#[test]
+fn what_was_simulated_on_other_hardware_is_another_line() {
+    let on = |hardware: &str, clients: u32| {
+        let mut all: Value = serde_json::from_str(&multicast(clients, 1, 1e5)).unwrap();
+        all["placement"] = json!("simulated");
+        all["hardware"] = json!(hardware);
+        all["utilisation"] = json!({"engines": {"core": 99.0, "nic": 1.0, "link": 1.0}});
+        all.to_string()
+    };
+    let all = [on("xl170", 1), on("xl170", 4), on("r320", 1), on("r320", 4)];
+    let page = page(&[("simulated.json".to_owned(), all.join("\n"))]);
+    assert!(page.left_out.is_empty(), "{:?}", page.left_out);
+    for hardware in ["simulated on xl170", "simulated on r320"] {
+        assert!(page.html.contains(hardware), "{hardware}");
+    }
+}

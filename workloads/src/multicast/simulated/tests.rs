@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use super::profile::Hardware;
+use super::*;
+
+fn plan(groups: u16, clients: usize) -> Plan {
+    Plan {
+        groups,
+        destinations: groups,
+        payload_bytes: 64,
+        clients,
+        idle: 0,
+        depth: 1,
+        window: 64,
+        rate: None,
+        warm_up: Duration::from_micros(500),
+        duration: Duration::from_millis(2),
+        seed: 1,
+    }
+}
+
+fn measure_on(hardware: Hardware, plan: &Plan) -> Measured {
+    measure_with(3, hardware, plan)
+}
+
+fn measure_with(replicas: u8, hardware: Hardware, plan: &Plan) -> Measured {
+    let layout = Layout::propose(hardware.topology(plan.groups, replicas)).unwrap();
+    let measured = run(plan, &layout, hardware, &mut |_| true).unwrap();
+    assert!(measured.errors.total() == 0 && measured.ended_early.is_none(), "{measured:?}");
+    measured
+}
+
+fn measure(groups: u16, clients: usize) -> Measured {
+    measure_on(Hardware::Xl170, &plan(groups, clients))
+}
+
+fn p50(measured: &Measured) -> u64 {
+    measured.latency_ns.value_at_quantile(0.5)
+}
+
+#[test]
+fn a_message_takes_a_few_writes_and_more_clients_do_more() {
+    let one = measure(1, 1);
+    let half = p50(&one);
+    println!("1 group: p50 {half} ns");
+    assert!((3 * 1_700..12 * 1_700).contains(&half), "{half} ns");
+    let many = measure(1, 16);
+    assert!(many.latency_ns.len() > 3 * one.latency_ns.len());
+    let two = measure(2, 1);
+    println!("2 groups: p50 {} ns; 16 clients: {} messages", p50(&two), many.latency_ns.len());
+    assert!(p50(&two) > half, "groups that agree take longer than one that need not");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let figures = |seed| {
+        let measured = measure_on(Hardware::Xl170, &Plan { seed, ..plan(2, 3) });
+        let latencies: Vec<_> =
+            measured.latency_ns.iter_recorded().map(|v| v.value_iterated_to()).collect();
+        (latencies, measured.utilisation)
+    };
+    assert_eq!(figures(1), figures(1));
+    assert_ne!(figures(1), figures(2));
+}
+
+#[test]
+fn a_slower_core_and_a_thinner_cable_take_longer() {
+    let [fast, slow] =
+        [Hardware::Xl170, Hardware::R320].map(|it| p50(&measure_on(it, &plan(1, 1))));
+    assert!(slow > fast, "{slow} ns on slower cores, {fast} ns");
+    // What is long takes longer on the thinner cable, slower cores or not.
+    let long = Plan { payload_bytes: 32 << 10, duration: Duration::from_millis(20), ..plan(1, 1) };
+    let [thin, thick] = [Hardware::Xl170, Hardware::R320].map(|it| p50(&measure_on(it, &long)));
+    assert!(thin > thick + thick / 8, "{thin} ns at 25 Gbit/s, {thick} ns at 40");
+}
+
+#[test]
+fn a_saturated_leader_is_what_is_busy() {
+    let idle = measure(1, 1).utilisation.unwrap();
+    let busy = measure(1, 64).utilisation.unwrap();
+    println!("1 client: {idle:?}; 64: {busy:?}");
+    assert!(busy.engines.core > 90.0 && busy.engines.core <= 100.5, "{busy:?}");
+    assert!(idle.engines.core < 60.0, "{idle:?}");
+    assert!(busy.sessions.core < busy.engines.core);
+    assert!(busy.engines.nic > 2.0 * idle.engines.nic);
+    assert!(busy.engines.link > 2.0 * idle.engines.link);
+}
+
+#[test]
+fn engines_that_share_a_core_wait_for_each_other() {
+    let one = measure_on(Hardware::TwoCores, &plan(1, 1));
+    let many = measure_on(Hardware::TwoCores, &plan(1, 64));
+    println!("two cores: p50 {} ns, 64 sessions: {}", p50(&one), many.latency_ns.len());
+    assert!(many.latency_ns.len() > one.latency_ns.len());
+    // Three replicas take turns on one core: more of them take longer.
+    let five = measure_with(5, Hardware::TwoCores, &plan(1, 1));
+    assert!(p50(&five) > p50(&one));
+}
