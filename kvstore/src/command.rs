@@ -1,79 +1,75 @@
-//! What can be asked of the store: one-shot transactions over any keys.
+//! Commands: one-shot transactions over any keys.
 //!
-//! get, put, delete, compare-and-swap, increment, append, scan and multi-key transactions are all
-//! of one form: if the guards hold, `then`, otherwise `otherwise`. A command takes effect whole, at
-//! one place in the order, in all the groups it touches; or it is [refused](crate::reply::Refusal)
-//! and has no effect at all.
+//! get, put, delete, compare-and-swap, increment, append, scan and multi-key transactions all have one form: if the
+//! guards hold, execute `then`, otherwise `otherwise`. A command either takes effect atomically, at one position of the
+//! order, in all groups that own its keys; or it is [refused](crate::reply::Refusal) and has no effect at all.
 
 use serde::{Deserialize, Serialize};
 
 use crate::range::RangeDigest;
 use crate::wire::Bytes;
 
-/// A key: any bytes, up to the configured limit.
+/// A key: any bytes, up to `limits.key_bytes_max`.
 pub type Key = Vec<u8>;
-/// A value: any bytes, up to the configured limit.
+/// A value: any bytes, up to `limits.value_bytes_max`.
 pub type Value = Vec<u8>;
-/// The position at which a key was last written; 0 is absent.
+/// The position at which a key was last written; 0 means that the key is absent.
 pub type Version = u64;
 
-/// If all `guards` hold, `then`, otherwise `otherwise`: in one place of the order, whole.
+/// If all `guards` hold, executes `then`, otherwise `otherwise`: atomically, at one position of the order.
 ///
-/// The operations of a branch take effect one after the other, so that a read sees what the same
-/// branch wrote before it. All guards are evaluated before the first operation.
+/// All guards are evaluated before the first operation. The operations of a branch take effect one after the other, so
+/// a read sees what the same branch wrote before it.
 ///
-/// `B` is how bytes are held: owned by whoever writes commands, [borrowed](Bytes) from the message
-/// by the machine that reads them.
+/// `B` is the type of byte strings: owned in a transaction that is built, [borrowed](Bytes) from the message in the
+/// machine that reads it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction<B = Vec<u8>> {
-    /// What must hold for `then`. With none, `then` it is.
+    /// Without guards, `then` is executed.
     pub guards: Vec<Guard<B>>,
-    /// Done if every guard holds.
+    /// Executed if every guard holds.
     pub then: Vec<Operation<B>>,
-    /// Done if any guard does not.
+    /// Executed if any guard does not hold.
     pub otherwise: Vec<Operation<B>>,
 }
 
-/// A condition on one key.
+/// A condition on one key, or on a range that begins at `key`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard<B = Vec<u8>> {
-    /// The key it looks at.
     pub key: B,
-    /// What must be true of it.
     pub test: Test<B>,
 }
 
-/// What a guard can ask.
+/// The condition of a guard.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test<B = Vec<u8>> {
-    /// There is a value.
+    /// The key has a value.
     Exists,
-    /// There is none.
+    /// The key has no value.
     Missing,
-    /// The value is exactly this.
+    /// The value equals these bytes.
     Equals(B),
-    /// The key was last written at this version; 0 is "absent".
+    /// The key was last written at this version; 0 means that it is absent.
     Version(Version),
-    /// The value, read as a decimal 64-bit integer (absent counts as 0), compares so with `number`.
-    /// A value that is no such number fails the guard. Such a number is an optional minus and
-    /// digits, nothing else.
+    /// The value, read as a decimal 64-bit integer, compares with `number` in this way. An absent value counts as 0. A
+    /// value that is not such an integer fails the guard. The text of an integer is an optional minus and digits,
+    /// nothing else.
     Number {
-        /// How.
+        /// The value is the left operand.
         compare: Compare,
-        /// With what.
         number: i64,
     },
-    /// The pairs with `key <= k < end`, `key` being the guard's, are those that were read. Takes every
-    /// group of the cluster, as a scan does.
+    /// The pairs with `key <= k < end`, where `key` is the guard's, are those that were read. Involves every group of
+    /// the cluster, as a scan does.
     Unchanged {
-        /// The first key after the range; `None` is no end.
+        /// The first key after the range; `None` means no upper bound.
         end: Option<B>,
-        /// What each group held of it. A group that is not named held nothing.
+        /// Digest of each group's pairs in the range. A group without an entry held none.
         held: Vec<RangeDigest>,
     },
 }
 
-/// An order on numbers.
+/// A comparison of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compare {
@@ -89,64 +85,45 @@ pub enum Compare {
     Greater,
 }
 
-/// One read or write. The outcome each gives is named on [`Outcome`](crate::reply::Outcome).
+/// One read or write. [`Outcome`](crate::reply::Outcome) names the outcome of each.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation<B = Vec<u8>> {
-    /// The value and its version.
-    Get {
-        /// Which.
-        key: B,
-    },
-    /// Whether there is a value.
-    Exists {
-        /// Which.
-        key: B,
-    },
+    /// Reads the value and its version.
+    Get { key: B },
+    /// Reads whether there is a value.
+    Exists { key: B },
     /// Sets the value.
-    Put {
-        /// Which.
-        key: B,
-        /// To what.
-        value: B,
-    },
+    Put { key: B, value: B },
     /// Removes the value.
-    Delete {
-        /// Which.
-        key: B,
-    },
-    /// Adds to the end of the value; creates it.
+    Delete { key: B },
+    /// Appends to the value, or creates it.
     Append {
-        /// Which.
         key: B,
-        /// What to add.
+        /// The bytes to append.
         value: B,
     },
-    /// Adds to the value, a decimal 64-bit integer; absent counts as 0.
+    /// Adds to the value, a decimal 64-bit integer. An absent value counts as 0.
     Increment {
-        /// Which.
         key: B,
-        /// How much; may be negative.
+        /// May be negative.
         by: i64,
     },
-    /// Overwrites bytes of the value from `offset` on, growing it, with zero bytes between, if need
-    /// be; creates it.
+    /// Overwrites bytes of the value from `offset` on. Extends the value if necessary, with zero bytes in between.
+    /// Creates it if it is absent.
     Patch {
-        /// Which.
         key: B,
-        /// From which byte.
+        /// In bytes.
         offset: u32,
-        /// With what.
         bytes: B,
     },
-    /// The next page of the pairs with `start <= key < end`, in key order, over all shards. Takes
-    /// every group of the cluster; at most one per branch.
+    /// Reads the next page of the pairs with `start <= key < end`, in key order, over all shards. Involves every group
+    /// of the cluster. At most one per branch.
     Scan {
-        /// The first key.
         start: B,
-        /// The first key after the range; `None` is no end.
+        /// The first key after the range; `None` means no upper bound.
         end: Option<B>,
-        /// At most this many pairs; at least 1. A page may hold fewer: see
-        /// `limits.scan_pairs_max` and `limits.scan_page_bytes_max`.
+        /// Maximum number of pairs; at least 1. A page may hold fewer: see `limits.scan_pairs_max` and
+        /// `limits.scan_page_bytes_max`.
         limit: u32,
     },
 }
@@ -158,7 +135,7 @@ impl<B> Default for Transaction<B> {
 }
 
 impl<B> Guard<B> {
-    /// The key that it looks at; one of a range looks into every group.
+    /// The key of the guard, or `None` for a guard on a range, which involves every group.
     pub fn only_key(&self) -> Option<&B> {
         match self.test {
             Test::Unchanged { .. } => None,
@@ -168,45 +145,45 @@ impl<B> Guard<B> {
 }
 
 impl<B> Transaction<B> {
-    /// Whether it changes nothing, whatever there is, and reads the same whatever there is.
+    /// Whether the transaction changes nothing and always executes the same branch.
     pub fn only_reads(&self) -> bool {
         self.guards.is_empty() && self.has_no_effect()
     }
 
-    /// Whether it changes nothing, whatever there is.
+    /// Whether no branch of the transaction changes anything.
     pub fn has_no_effect(&self) -> bool {
         self.then.iter().chain(&self.otherwise).all(Operation::is_read)
     }
 }
 
 impl Transaction {
-    /// One operation, no condition.
+    /// A transaction of one operation without a condition.
     pub fn of(operation: Operation) -> Self {
         Self { then: vec![operation], ..Self::default() }
     }
 
-    /// Adds a condition.
+    /// Adds a guard.
     #[must_use]
     pub fn guard(mut self, key: impl Into<Key>, test: Test) -> Self {
         self.guards.push(Guard { key: key.into(), test });
         self
     }
 
-    /// Adds an operation for when all guards hold.
+    /// Adds an operation to the branch for guards that all hold.
     #[must_use]
     pub fn then(mut self, operation: Operation) -> Self {
         self.then.push(operation);
         self
     }
 
-    /// Adds an operation for when one does not.
+    /// Adds an operation to the branch for a guard that does not hold.
     #[must_use]
     pub fn otherwise(mut self, operation: Operation) -> Self {
         self.otherwise.push(operation);
         self
     }
 
-    /// The same, with bytes borrowed from this one.
+    /// The same transaction, with bytes borrowed from this one.
     pub fn borrowed(&self) -> Transaction<Bytes<'_>> {
         Transaction {
             guards: self.guards.iter().map(Guard::borrowed).collect(),
@@ -256,7 +233,7 @@ impl Operation {
 }
 
 impl<B> Operation<B> {
-    /// The key it concerns; a scan concerns a range, in every group.
+    /// The key of the operation, or `None` for a scan, which involves every group.
     pub fn key(&self) -> Option<&B> {
         match self {
             Self::Get { key }
@@ -270,7 +247,7 @@ impl<B> Operation<B> {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the operation changes nothing.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Get { .. } | Self::Exists { .. } | Self::Scan { .. })
     }

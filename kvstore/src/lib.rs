@@ -1,4 +1,5 @@
-//! The replicated, sharded key-value store: what delivery does.
+//! The replicated, sharded key-value store: its commands, and the deterministic machine that executes delivered
+//! messages.
 
 pub mod command;
 pub mod limits;
@@ -14,6 +15,6 @@ mod text;
 pub mod unordered_read;
 pub mod wire;
 
-// What its own tests and those of other crates share is written as if from outside.
+// Test code that is shared with other crates names this crate as they do.
 #[cfg(test)]
 extern crate self as skein_kvstore;

@@ -1,34 +1,32 @@
-//! What a command may be at most, and what a node may hold.
+//! Limits on the size of commands, and on the memory of a node.
 
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_multicast::config::Conflict;
 use skein_multicast::layout::Layout;
 
-/// Part of the cluster's configuration: every group must decide alike, so all nodes and clients
-/// have the same. Sizes are in bytes.
+/// Part of the cluster's configuration. All groups must decide alike, so the limits are equal on all nodes and clients.
+/// Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The longest key.
     pub key_bytes_max: usize,
-    /// The longest value.
     pub value_bytes_max: usize,
-    /// The most keys in one transaction, guards and both branches together, each counted once. It may be
-    /// mentioned four times on average.
+    /// Maximum number of distinct keys in one transaction, in its guards and both branches together. On average a key
+    /// may be mentioned four times.
     pub transaction_keys_max: usize,
-    /// The largest transaction, as sent; and the most bytes of values that append and patch make anew
-    /// in one.
+    /// Maximum length of a transaction as sent; also, of the values that append and patch write in one transaction,
+    /// together.
     pub transaction_bytes_max: usize,
-    /// The most that one group answers to one transaction.
+    /// Maximum length of one group's answer to one transaction.
     pub reply_bytes_max: usize,
-    /// The most pairs in a page of a scan.
+    /// Maximum number of pairs in a page of a scan.
     pub scan_pairs_max: usize,
-    /// The most keys and values in a page of a scan; a page always holds one pair.
+    /// Maximum length of keys and values in a page of a scan. A page of a single pair may exceed it.
     pub scan_page_bytes_max: usize,
-    /// What the replicas of one node may hold together: keys, values, what is owed to sessions, and
-    /// an overhead for each. Each group has an equal share, `memory_bytes_max` divided by the most
-    /// replicas that any node hosts. Writes beyond the share are refused.
+    /// Memory of the replicas of one node together: keys, values, replies kept for sessions, and an overhead for each.
+    /// Each group has an equal share, `memory_bytes_max` divided by the most replicas that any node hosts. Writes
+    /// beyond the share are refused.
     pub memory_bytes_max: u64,
 }
 
@@ -47,11 +45,11 @@ impl Default for Limits {
     }
 }
 
-/// What a command is sent with besides its largest key and value.
+/// Bound on the bytes of a command besides its longest key and value.
 const COMMAND_OVERHEAD: usize = 64;
 
 impl Limits {
-    /// The entries, all of which every node must have alike.
+    /// The limits as constants, which must be equal on all nodes.
     pub fn constants(&self) -> Constants {
         Constants::default()
             .with("limits.key_bytes_max", self.key_bytes_max)
@@ -64,20 +62,23 @@ impl Limits {
             .with("limits.memory_bytes_max", self.memory_bytes_max)
     }
 
-    /// The memory ceiling of each group: [`memory_bytes_max`](Self::memory_bytes_max) divided by the most
-    /// replicas that any node hosts. A refusal at the ceiling is decided by each replica for itself, so the
-    /// ceiling must not depend on the node: some nodes host fewer replicas than others.
+    /// The memory ceiling of each group: [`memory_bytes_max`](Self::memory_bytes_max) divided by the most replicas that
+    /// any node hosts. Each replica decides by itself whether a command is refused at the ceiling, so the ceiling must
+    /// not depend on the node: some nodes host fewer replicas than others.
     pub fn group_bytes_max(&self, layout: &Layout) -> u64 {
         self.memory_bytes_max / u64::from(layout.replicas_per_node_max().max(1))
     }
 
-    /// The entries, if any, that cannot work, alone or together.
+    /// Checks each limit, and the limits against each other.
+    ///
+    /// # Errors
+    /// The first conflict.
     pub fn check(&self) -> Result<(), Conflict> {
         let pair = self.key_bytes_max.saturating_add(self.value_bytes_max);
         let largest = pair.saturating_add(COMMAND_OVERHEAD);
         let page = self.scan_page_bytes_max.saturating_add(largest);
         let entry = |name: &str, value: usize| format!("{name} = {value}");
-        // What takes most of the room is what to look at.
+        // A conflict names the longer of the two.
         let longest = if self.key_bytes_max > self.value_bytes_max {
             entry("key_bytes_max", self.key_bytes_max)
         } else {
@@ -102,8 +103,8 @@ impl Limits {
             (self.reply_bytes_max >= page,
              entry("reply_bytes_max", self.reply_bytes_max), entry("scan_page_bytes_max", self.scan_page_bytes_max),
              "a reply must have room for a page, 64 bytes, the longest key and the longest value"),
-            // What was written, and whether there was something, is told in fewer bytes: only what
-            // was read can make a reply too large.
+            // The outcome of a write, or of exists, is no longer than 16 bytes. Only values that were read can make a
+            // reply too long.
             (self.reply_bytes_max / 64 >= self.transaction_keys_max,
              entry("reply_bytes_max", self.reply_bytes_max), entry("transaction_keys_max", self.transaction_keys_max),
              "a reply must have room for four outcomes of 16 bytes for each key"),

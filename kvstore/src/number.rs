@@ -1,11 +1,11 @@
-//! Values that are numbers: decimal text of 64 bits.
+//! Numeric values: 64-bit integers as decimal text.
 
 use crate::reply::Refusal;
 
-/// A longer text is no number, and not looked at, however many zeros it begins with.
+/// A longer text is not a number and is not parsed, however many zeros it begins with.
 const NUMBER_BYTES_MAX: usize = 64;
 
-/// A 64-bit integer as text: an optional minus, then digits, nothing else; 64 bytes at most.
+/// Parses a 64-bit integer: an optional minus and digits, nothing else; 64 bytes at most.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     match text.first()? {
         _ if text.len() > NUMBER_BYTES_MAX => None,
@@ -14,7 +14,10 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The number that `by` more than `value` is, the value of `key`; absent counts as 0.
+/// Adds `by` to `value`, the value of `key`. An absent value counts as 0.
+///
+/// # Errors
+/// [`Refusal::NotANumber`] if the value is not an integer, [`Refusal::Overflow`] if the sum does not fit 64 bits.
 pub fn add(key: &[u8], value: Option<&[u8]>, by: i64) -> Result<i64, Refusal> {
     let number =
         value.map_or(Some(0), integer).ok_or_else(|| Refusal::NotANumber { key: key.to_vec() })?;

@@ -1,4 +1,4 @@
-//! The sender's half of a transaction: where it goes, and what the groups' parts come to.
+//! The sender's side of a transaction: its destinations, and the reply that results from the groups' parts.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -12,10 +12,10 @@ use crate::rules;
 use crate::slots::{HashSlot, SlotMap};
 use crate::wire::{Bytes, Command, Move, Part, Request, Unreadable};
 
-/// A request on its way: to which groups, in which bytes, and how to put their parts together.
+/// A request, its destinations, and how the groups' parts combine into a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Of the slot map by which it was made; none of what begins and ends sessions.
+    /// Epoch of the slot map by which the plan was made; `None` for opening and closing sessions and for moving slots.
     epoch: Option<u32>,
     destinations: GroupSet,
     request: Vec<u8>,
@@ -26,17 +26,20 @@ pub struct Plan {
     has_no_effect: bool,
 }
 
-/// Who gives the outcome of an operation.
+/// The groups that produce the outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The owner of its key.
+    /// The owner of the key.
     Group(GroupId),
-    /// Every group has part of the page of at most so many pairs.
+    /// Every group, each with a part of a page of at most `pairs_max` pairs.
     All { pairs_max: usize },
 }
 
 impl Plan {
-    /// For `transaction`, unless its form alone makes it impossible.
+    /// The plan for `transaction`.
+    ///
+    /// # Errors
+    /// The refusal, if the transaction can never be executed, whatever the groups hold.
     pub fn of(
         transaction: &Transaction,
         slots: &SlotMap,
@@ -45,8 +48,9 @@ impl Plan {
         Self::of_borrowed(transaction.borrowed(), slots, limits)
     }
 
-    /// The same by a newer map, if a group has refused it for its map or would: nothing of it has taken effect. None if the
-    /// map is not newer, or if it rests on what was scanned: whose the pairs were, only whoever scanned them knows.
+    /// The plan for the same transaction by a newer map. To be used only if a group has refused the transaction because
+    /// of the map, or would refuse it: then it had no effect. `None` if the map is not newer, or if the transaction
+    /// guards a range: only the caller that scanned the range can assign its pairs to their new owners.
     pub fn again(&self, slots: &SlotMap, limits: &Limits) -> Option<Result<Self, Refusal>> {
         if self.epoch? >= slots.epoch {
             return None;
@@ -62,7 +66,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, Refusal> {
         rules::check(&transaction, limits)?;
-        // To find out whose a key is takes as long as to write it down: it is done once.
+        // Computing an owner takes as long as encoding a key, so it is done once per key.
         let guards = transaction.guards.iter().map(|guard| match guard.only_key() {
             Some(key) => GroupSet::single(slots.owner(key.0)),
             None => slots.groups(),
@@ -104,17 +108,17 @@ impl Plan {
         })
     }
 
-    /// Opens the session: its first message.
+    /// The plan for the session's first message, which opens it.
     pub fn open(slots: &SlotMap) -> Self {
         Self::control(&Request::Open, slots)
     }
 
-    /// Closes the session: its last message.
+    /// The plan for the session's last message, which closes it.
     pub fn close(slots: &SlotMap) -> Self {
         Self::control(&Request::Close, slots)
     }
 
-    /// Gives a hash slot, which must be empty, to another group.
+    /// The plan that gives a hash slot to another group. The slot must be empty.
     pub fn move_slot(slots: &SlotMap, slot: HashSlot, to: GroupId) -> Self {
         let it = Move { epoch: slots.epoch, slot: slot.0, to: to.0 };
         Self::control(&Request::Move(it), slots)
@@ -133,28 +137,31 @@ impl Plan {
         }
     }
 
-    /// The groups to multicast it to; each sends a part.
+    /// The groups to which the request is multicast. Each answers with a part.
     pub fn destinations(&self) -> GroupSet {
         self.destinations
     }
 
-    /// Whether it changes nothing, whatever there is: it need not be ordered.
+    /// Whether the transaction changes nothing, so that it need not be ordered.
     pub fn only_reads(&self) -> bool {
         self.only_reads
     }
 
-    /// What to multicast.
+    /// The bytes to multicast.
     pub fn request(&self) -> &[u8] {
         &self.request
     }
 
-    /// Whether it changes nothing: where its answer [is lost](Refusal::Forgotten), the same is asked under
-    /// another name.
+    /// Whether the transaction changes nothing. If its reply [is lost](Refusal::Forgotten), it may be sent again as
+    /// another message.
     pub fn may_be_asked_again(&self) -> bool {
         self.has_no_effect
     }
 
-    /// What the groups' parts come to: one of each destination, in any order.
+    /// Combines the groups' parts, one of each destination, in any order.
+    ///
+    /// # Errors
+    /// The refusal of a group, or [`Refusal::Unreadable`] if the parts cannot be combined.
     pub fn join<'a>(
         &self,
         parts: impl IntoIterator<Item = (GroupId, &'a [u8])>,
@@ -170,7 +177,7 @@ impl Plan {
         for (group, bytes) in parts {
             match decode(group, bytes)? {
                 Part::Done { held, outcomes } => done.push((group, held, outcomes.into_iter())),
-                // The lowest group's reason, whichever answered first.
+                // The lowest group's reason, regardless of the order of the answers.
                 Part::Refused(refusal) => match &refused {
                     Some((lowest, Some(_))) if *lowest < group => {}
                     _ => refused = Some((group, Some(refusal))),
@@ -185,7 +192,7 @@ impl Plan {
         }
     }
 
-    /// What the part of the only group comes to: all outcomes are there, in order.
+    /// The reply from the part of the only destination, which contains all outcomes in order.
     fn whole(&self, group: GroupId, bytes: &[u8]) -> Result<Reply, Refusal> {
         let (held, outcomes) = match decode(group, bytes)? {
             Part::Done { held, outcomes } => (held, outcomes),
@@ -250,7 +257,7 @@ impl Plan {
     }
 }
 
-/// How many pairs a page may have that was asked for `limit`.
+/// Maximum number of pairs in a page of a scan with this `limit`.
 pub(crate) fn pairs_max(limit: u32, limits: &Limits) -> usize {
     (limit as usize).min(limits.scan_pairs_max)
 }
@@ -269,11 +276,10 @@ fn disagree(group: GroupId, why: &str) -> Refusal {
     Refusal::Unreadable { group: group.0, why: why.to_owned() }
 }
 
-/// One page out of every group's, in key order.
+/// Merges the groups' pages into one, in key order.
 ///
-/// A group's page is complete up to its `next`, and says nothing from there on. So the whole is
-/// complete up to the lowest `next`, and is cut there, or a pair of that group would be missing in
-/// its middle.
+/// A group's page is complete below its `next`, and contains nothing from there on. So the merged page is complete
+/// below the lowest `next`, and ends there. A longer page could lack pairs of that group.
 fn merge(pages: Vec<Page<Bytes<'_>>>, pairs_max: usize, bytes_max: usize) -> Page {
     let complete_to = pages.iter().filter_map(|page| page.next).min();
     let mut sources: Vec<_> = pages.into_iter().map(|page| page.pairs.into_iter()).collect();

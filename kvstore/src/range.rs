@@ -1,8 +1,8 @@
-//! What a range of keys held, in a few bytes: for guards that it still holds the same.
+//! Digests of key ranges, for guards that a range is unchanged.
 //!
-//! Whoever scanned a range knows its pairs and, by the slot map, whose each of them is. A group compares the
-//! digest of what it has of the range now with the digest of its pairs then. Keys and values are compared,
-//! not versions: a range that holds the same again reads the same.
+//! A client that has scanned a range has its pairs and, by the slot map, the group that owns each of them. A group
+//! compares a digest of the pairs that it holds in the range now with a digest of the pairs that were scanned. Keys and
+//! values are compared, not versions: a range with the same pairs as before counts as unchanged.
 
 use std::ops::Deref;
 
@@ -10,20 +10,19 @@ use serde::{Deserialize, Serialize};
 use skein_protocol::ids::GroupId;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What a range of keys held in one group.
+/// Digest of the pairs of a key range in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeDigest {
-    /// The group's number.
     pub group: u16,
-    /// How many pairs.
+    /// Number of pairs.
     pub pairs: u32,
-    /// The bytes of their keys and values.
+    /// Bytes of their keys and values.
     pub bytes: u64,
-    /// 128 bits of hash of them, in key order.
+    /// 128-bit hash of the pairs in key order.
     pub digest: u128,
 }
 
-/// A digest in the making.
+/// A digest under construction.
 struct Summing {
     pairs: u32,
     bytes: u64,
@@ -54,7 +53,7 @@ impl Summing {
 }
 
 impl RangeDigest {
-    /// Of a group's pairs, which are in key order.
+    /// The digest of a group's pairs, which must be in key order.
     pub fn of<'a>(group: GroupId, pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut sum = Summing::new();
         for (key, value) in pairs {
@@ -64,8 +63,8 @@ impl RangeDigest {
         sum.digest(group)
     }
 
-    /// Whether these pairs, in key order, are the ones. Looks at no more bytes than those had, and at
-    /// one key and the length of one value more.
+    /// Whether this is the digest of `pairs`, which must be in key order. Hashes no more bytes than the digest counts,
+    /// and looks at no more than one further pair.
     pub(crate) fn is_of<B: Deref<Target = [u8]>, E>(
         &self,
         pairs: impl Iterator<Item = Result<(B, B), E>>,

@@ -1,4 +1,4 @@
-//! What a command comes to.
+//! Results of commands: replies and refusals.
 
 use std::fmt;
 
@@ -8,38 +8,37 @@ use crate::command::{Key, Version};
 use crate::slots::SlotMap;
 use crate::wire::Bytes;
 
-/// The answer to a [`Transaction`](crate::command::Transaction) that was not refused.
+/// The reply to a [`Transaction`](crate::command::Transaction) that was not refused.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply<B = Vec<u8>> {
-    /// Whether all guards held, and `then` was the branch taken.
+    /// Whether all guards held, so that `then` was executed.
     pub held: bool,
-    /// One per operation of the branch taken, in order.
+    /// One per operation of the executed branch, in order.
     pub outcomes: Vec<Outcome<B>>,
 }
 
-/// What one operation gave.
+/// The result of one operation.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome<B = Vec<u8>> {
-    /// Of a get: the value and its version, if there is one.
+    /// Of a get: the value and its version, or `None` if the key is absent.
     Value(Option<(B, Version)>),
     /// Of exists: whether there is a value. Of delete: whether there was one.
     Flag(bool),
     /// Of put: the key's new version.
     Written(Version),
-    /// Of append and patch: the value's new length in bytes.
+    /// Of append and patch: the new length of the value in bytes.
     Length(u64),
     /// Of increment: the new number.
     Number(i64),
-    /// Of scan: a page.
     Page(Page<B>),
 }
 
-/// A page of a scan: one atomic look at a range.
+/// A page of a scan: an atomic snapshot of a part of a range.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<B = Vec<u8>> {
     /// In key order.
     pub pairs: Vec<(B, B)>,
-    /// Where the next page starts, if the range holds more: the first key of it.
+    /// First key of the next page, if the range holds more.
     pub next: Option<B>,
 }
 
@@ -50,14 +49,14 @@ impl<B> Default for Page<B> {
 }
 
 impl fmt::Debug for Refusal {
-    /// The sentence: keys are text in it, and not numbers one by one.
+    /// Writes the message, in which keys are text and not lists of numbers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Refusal({self})")
     }
 }
 
 impl Outcome<Bytes<'_>> {
-    /// The same, with bytes of its own.
+    /// The same outcome with owned bytes.
     pub fn to_owned(&self) -> Outcome {
         match self {
             Self::Value(found) => {
@@ -75,50 +74,42 @@ impl Outcome<Bytes<'_>> {
     }
 }
 
-/// Why a command was refused. It had no effect in any group; of [`Unreadable`](Refusal::Unreadable)
-/// alone that is not known.
+/// The reason for a refusal. The command had no effect in any group, except that after
+/// [`Unreadable`](Refusal::Unreadable) this is not known.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Increment of something else. Look at the value, or put a number first.
+    /// An increment of a value that is not a number. Read the value, or put a number first.
     #[error("the value of {} is not a decimal 64-bit integer", show(.key))]
-    NotANumber {
-        /// Whose value.
-        key: Key,
-    },
-    /// The sum does not fit 64 bits.
+    NotANumber { key: Key },
+    /// The sum of an increment does not fit 64 bits.
     #[error("incrementing {} overflows a 64-bit integer", show(.key))]
-    Overflow {
-        /// Whose value.
-        key: Key,
-    },
-    /// Append, patch or put would make the value too large.
+    Overflow { key: Key },
+    /// Append, patch or put would make the value too long.
     #[error("the value of {} would have {len} bytes; limits.value_bytes_max is {max}", show(.key))]
     ValueTooLarge {
-        /// Whose value.
         key: Key,
-        /// Its length, had it been written.
+        /// The length that the value would have had.
         len: u64,
         /// `limits.value_bytes_max`
         max: u64,
     },
-    /// The key is too long.
     #[error("a key of {len} bytes; limits.key_bytes_max is {max}")]
     KeyTooLarge {
-        /// Its length.
         len: u64,
         /// `limits.key_bytes_max`
         max: u64,
     },
-    /// Too many keys in one transaction.
+    /// The transaction has too many keys.
     #[error("a transaction of {keys} keys; limits.transaction_keys_max is {max}")]
     TooManyKeys {
-        /// Its keys, each counted once, and its ranges; of more than four times the limit, its mentions.
+        /// Number of distinct keys and ranges. If keys are mentioned more than four times the limit, the number of
+        /// mentions.
         keys: u64,
         /// `limits.transaction_keys_max`
         max: u64,
     },
-    /// Too large a command: send several.
+    /// The command is too long. Split it into several.
     #[error("a transaction of {len} bytes; limits.transaction_bytes_max is {max}")]
     TransactionTooLarge {
         /// Its length as sent.
@@ -126,97 +117,89 @@ pub enum Refusal {
         /// `limits.transaction_bytes_max`
         max: u64,
     },
-    /// Append and patch make whole values anew, and together these are too much for one transaction.
+    /// Append and patch write whole values, which together are too long for one transaction.
     #[error(
         "the values that it appends to and patches have {len} bytes together; limits.transaction_bytes_max is {max}: send several transactions"
     )]
     WritesTooLarge {
-        /// Bytes of the values made anew, as far as they were counted.
+        /// Total length of the values to write, as far as they were counted.
         len: u64,
         /// `limits.transaction_bytes_max`
         max: u64,
     },
-    /// The ranges that it guards hold too much to be compared in one transaction.
+    /// The guarded ranges hold too much to be compared in one transaction.
     #[error(
         "the ranges that it guards held {pairs} pairs of {bytes} bytes; limits.scan_pairs_max is {pairs_max} and limits.reply_bytes_max is {bytes_max}: scan less in one transaction"
     )]
     RangesTooLarge {
         /// Pairs in all ranges together.
         pairs: u64,
-        /// Their bytes.
+        /// Bytes of these pairs.
         bytes: u64,
         /// `limits.scan_pairs_max`
         pairs_max: u64,
         /// `limits.reply_bytes_max`
         bytes_max: u64,
     },
-    /// What it reads in one group is too much for one reply: read less at a time.
+    /// The reads in one group are too long for one reply. Read less at a time.
     #[error(
         "group {group} would reply with more than {max} bytes (limits.reply_bytes_max): read less at a time"
     )]
     ReplyTooLarge {
-        /// Which group.
         group: u16,
         /// `limits.reply_bytes_max`
         max: u64,
     },
-    /// The group's memory ceiling is reached: delete keys, or overwrite values with shorter ones. The ceiling
-    /// follows from `limits.memory_bytes_max`, which stays as it is while the cluster lives.
+    /// The group has reached its memory ceiling. Delete keys, or overwrite values with shorter ones. The ceiling
+    /// follows from `limits.memory_bytes_max`, which is constant for the lifetime of the cluster.
     #[error(
         "group {group} holds {used} bytes and its ceiling is {ceiling}: delete keys, or overwrite values with shorter ones; for more room, start another cluster with a higher limits.memory_bytes_max and copy the data to it"
     )]
     OutOfMemory {
-        /// Which group.
         group: u16,
-        /// Bytes of keys and values it holds, overhead included.
+        /// Bytes that the group holds, overhead included.
         used: u64,
-        /// What it may hold.
+        /// The ceiling in bytes.
         ceiling: u64,
     },
-    /// The session was closed or has expired: open another. Whether earlier commands with unknown
-    /// outcomes took effect is not known to it.
+    /// The session was closed or has expired. Open another. The refusal does not show whether earlier commands with
+    /// unknown outcomes took effect.
     #[error("the session is closed or has expired: open another")]
     SessionExpired,
-    /// The cluster has as many open sessions as it takes: close some.
+    /// The cluster has as many open sessions as it allows. Close some.
     #[error("{max} sessions are open, which is the limit: close some")]
     TooManySessions {
-        /// How many there can be.
+        /// Maximum number of open sessions.
         max: u64,
     },
-    /// The command only read, and its reply was lost, for replies to mere reads are not kept. Open
-    /// sessions of the client library read again by themselves.
+    /// The command only read, and its reply was lost: replies to read-only commands are not kept. Open sessions of the
+    /// client library repeat such a read by themselves.
     #[error("the reply to this read was lost with the leader that gave it: read again")]
     Forgotten,
-    /// The sender's slot map is not ours. Clients of the library ask again by the map that they are told, unless the command
-    /// rests on what was scanned: that is scanned again.
+    /// The command was sent by a slot map of another epoch. The client library sends it again by the map in the
+    /// refusal, unless the command depends on an earlier scan, which must then be repeated.
     #[error("the slot map has changed, and is of epoch {} now: ask again by it", .slots.epoch)]
     WrongEpoch {
-        /// The group's map.
+        /// The current map of the group.
         slots: Box<SlotMap>,
     },
-    /// A slot that holds keys is not moved.
+    /// The slot to be moved holds keys.
     #[error("hash slot {slot} holds keys of group {group}: only an empty slot can be moved")]
     SlotInUse {
-        /// Which slot.
         slot: u16,
-        /// Its owner.
+        /// The group that owns the slot.
         group: u16,
     },
-    /// Not a command of this version.
+    /// Not a valid command of this version.
     #[error("malformed command: {0}")]
     Malformed(String),
-    /// A group's reply is not one of this version. Whether the command took effect is not known:
-    /// look, with a client of the cluster's version.
+    /// A group's reply cannot be decoded by this version. Whether the command took effect is not known: read the keys
+    /// with a client of the cluster's version.
     #[error("the reply of group {group} is not one of this version: {why}")]
-    Unreadable {
-        /// Which group.
-        group: u16,
-        /// What is wrong with it.
-        why: String,
-    },
+    Unreadable { group: u16, why: String },
 }
 
-/// Bytes for people: text if it is, hexadecimal otherwise, cut after 64 characters.
+/// Bytes for display: as text if they are text, otherwise hexadecimal, truncated after 64 characters.
 pub fn show(bytes: &[u8]) -> String {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),

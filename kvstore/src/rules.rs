@@ -1,4 +1,4 @@
-//! What a command's bytes alone decide: the same for its sender and for every group it reaches.
+//! Rules that depend only on a command's bytes, so that its sender and all of its groups decide alike.
 
 use skein_protocol::ids::{GroupId, GroupSet};
 
@@ -7,8 +7,8 @@ use crate::limits::Limits;
 use crate::reply::Refusal;
 use crate::wire::Bytes;
 
-/// Whether the command can be executed at all, whatever the groups hold. Looks at both branches:
-/// one that could never be taken makes the command wrong.
+/// Checks whether the command can be executed at all, whatever the groups hold. Both branches must be valid, even if
+/// one of them is never executed.
 pub(crate) fn check(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Result<(), Refusal> {
     check_keys(transaction, limits)?;
     let mut ranges = (0_u64, 0_u64);
@@ -29,11 +29,11 @@ pub(crate) fn check(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Re
     Ok(())
 }
 
-/// A key may be mentioned so often on average: guarded, read, and written in either branch.
+/// Maximum number of mentions per key, on average: guarded, read, and written in either branch.
 const MENTIONS: usize = 4;
 
-/// Whether there are too many keys. Each counts once, however often it is mentioned; so does each scan,
-/// and each range that is guarded.
+/// Checks the number of keys. A key counts once, however often it is mentioned. Each scan and each guarded range counts
+/// once.
 fn check_keys(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Result<(), Refusal> {
     let Transaction { guards, then, otherwise } = transaction;
     let (mentions, max) =
@@ -57,8 +57,8 @@ fn check_keys(transaction: &Transaction<Bytes<'_>>, limits: &Limits) -> Result<(
     Err(Refusal::TooManyKeys { keys: counted as u64, max: max as u64 })
 }
 
-/// Counts the pairs and the bytes of `ranges` that are compared. They are no more than one command may
-/// scan, so that no guard takes an engine longer than that.
+/// Checks a guard, and adds the pairs and bytes of its range to `ranges`. One command compares no more of them than it
+/// may scan, so that evaluating guards does not occupy an engine for longer than a scan.
 fn check_guard(
     guard: &Guard<Bytes<'_>>,
     (pairs, bytes): &mut (u64, u64),
@@ -78,8 +78,8 @@ fn check_guard(
     end.map_or(Ok(()), |end| check_key(end, limits))
 }
 
-/// Whether the values that a branch's patches make are too large, whatever stands there: each at least as
-/// long as its patches reach.
+/// Checks the total length of the values that a branch's patches write, whatever the groups hold: a value is at least
+/// as long as its patches reach.
 fn check_patches(branch: &[Operation<Bytes<'_>>], limits: &Limits) -> Result<(), Refusal> {
     let patches = || {
         branch.iter().filter_map(|operation| match operation {
@@ -95,12 +95,12 @@ fn check_patches(branch: &[Operation<Bytes<'_>>], limits: &Limits) -> Result<(),
     }
     let mut reach: Vec<_> = patches().collect();
     reach.sort_unstable();
-    // Of each key the last one reaches furthest.
+    // For each key, the last patch reaches furthest.
     let last = reach.chunk_by(|one, other| one.0 == other.0).filter_map(<[_]>::last);
     check_made(last.map(|(_, end)| end).sum(), limits)
 }
 
-/// Whether a branch may make values of so many bytes anew, together.
+/// Checks the total length of the values that a branch writes by append and patch.
 pub(crate) fn check_made(len: usize, limits: &Limits) -> Result<(), Refusal> {
     let max = limits.transaction_bytes_max;
     if len <= max {
@@ -141,7 +141,7 @@ fn check_key(key: Bytes<'_>, limits: &Limits) -> Result<(), Refusal> {
     Err(Refusal::KeyTooLarge { len: key.0.len() as u64, max: limits.key_bytes_max as u64 })
 }
 
-/// Whether a value of `len` bytes may stand at `key`.
+/// Checks the length of a value to be stored at `key`.
 pub(crate) fn check_value(key: Bytes<'_>, len: usize, limits: &Limits) -> Result<(), Refusal> {
     if len <= limits.value_bytes_max {
         return Ok(());
@@ -150,17 +150,17 @@ pub(crate) fn check_value(key: Bytes<'_>, len: usize, limits: &Limits) -> Result
     Err(Refusal::ValueTooLarge { key: key.0.to_vec(), len: len as u64, max })
 }
 
-/// Those to whom a command goes whose keys are `owners`': one that mentions nothing goes to one group.
+/// The destinations of a command whose keys have these owners. A command without keys goes to one group.
 pub(crate) fn somebody(owners: GroupSet) -> GroupSet {
     if owners.is_empty() { GroupSet::single(GroupId(0)) } else { owners }
 }
 
-/// Whether groups must hear each other before any of them applies: one's guards decide what the
-/// others do, or one could refuse what the others would have done.
+/// Whether groups must exchange verdicts before any of them applies the transaction. They must if a guard in one group
+/// decides what others do, or if one group could refuse what others would already have applied.
 ///
-/// Reads and deletes are never refused by what a group holds, with one exception: reads may make
-/// too large a reply. That alone needs no exchange, for if only reads are at stake, the reply of
-/// one group's reads can be thrown away; with a delete among them it needs one.
+/// Reads and deletes are not refused because of a group's state, with one exception: reads can make a reply too long.
+/// If the command only reads, this needs no exchange, because the replies of the other groups can be discarded. If it
+/// also deletes, it needs one.
 pub(crate) fn needs_exchange(transaction: &Transaction<Bytes<'_>>) -> bool {
     if !transaction.guards.is_empty() {
         return true;

@@ -1,4 +1,4 @@
-//! Which group owns a key: 16,384 hash slots, as in Redis Cluster.
+//! The map from keys to groups: 16,384 hash slots, as in Redis Cluster.
 
 use std::ops::BitXor;
 
@@ -14,11 +14,11 @@ pub const SLOTS: u16 = 16_384;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HashSlot(pub u16);
 
-/// Which group owns each hash slot. Epoch 1 deals contiguous, even ranges to the groups; each
-/// [move](crate::wire::Move) of a slot makes another epoch.
+/// The group that owns each hash slot. In epoch 1 each group owns a contiguous range of slots, all ranges equal to
+/// within one slot. Each [move](crate::wire::Move) of a slot makes another epoch.
 ///
-/// **Invariants.** Every slot has an owner below `groups`, and `epoch >= 1`. The machines of a cluster own it: two maps of one
-/// epoch are the same, and whoever sends by another epoch is refused and told the map.
+/// **Invariants.** Every slot has an owner below `groups`, and `epoch >= 1`. The machines of a cluster own the map: two
+/// maps of one epoch are equal, and a command sent by another epoch's map is refused with the current map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct SlotMap {
@@ -26,16 +26,16 @@ pub struct SlotMap {
     pub epoch: u32,
     groups: u16,
     owners: Vec<u16>,
-    /// Of all the rest, for replicas to compare.
+    /// Digest of the other fields, which replicas compare.
     digest: u64,
 }
 
-/// The serialized form of a slot map: ranges, of which few groups have few.
+/// The serialized form of a slot map: ranges, of which there are few if there are few groups.
 #[derive(Serialize, Deserialize)]
 struct Written {
     epoch: u32,
     groups: u16,
-    /// An owner, and how many slots in a row it has.
+    /// An owner, and the length of its range in slots.
     ranges: Vec<(u16, u16)>,
 }
 
@@ -64,7 +64,7 @@ impl TryFrom<Written> for SlotMap {
 }
 
 impl SlotMap {
-    /// Epoch 1 of a cluster of `groups`.
+    /// The map of epoch 1 in a cluster of `groups`.
     pub fn even(groups: u16) -> Self {
         let owner = |slot: u32| (slot * u32::from(groups) / u32::from(SLOTS)) as u16;
         Self::of(1, groups, (0..u32::from(SLOTS)).map(owner).collect())
@@ -77,7 +77,7 @@ impl SlotMap {
         Self { epoch, groups, owners, digest }
     }
 
-    /// Every group of the cluster.
+    /// All groups of the cluster.
     pub fn groups(&self) -> GroupSet {
         GroupSet::first(self.groups)
     }
@@ -87,12 +87,12 @@ impl SlotMap {
         self.owner_of(slot_of(key)).expect("every key has a slot")
     }
 
-    /// The group that owns a slot, if there is such a slot.
+    /// The group that owns a slot, or `None` if there is no such slot.
     pub fn owner_of(&self, slot: HashSlot) -> Option<GroupId> {
         self.owners.get(usize::from(slot.0)).copied().map(GroupId)
     }
 
-    /// Makes the next epoch, in which `to` owns a slot.
+    /// Begins the next epoch, in which `to` owns the slot.
     ///
     /// # Panics
     /// If there is no such slot, or no such group.
@@ -108,8 +108,8 @@ impl SlotMap {
     }
 }
 
-/// The hash slot of `key`: CRC16 of the key, or of what stands between its first `{` and the next
-/// `}` if that is not empty.
+/// The hash slot of `key`: the CRC16 of the key, or of the bytes between its first `{` and the next `}` if there are
+/// any.
 pub fn slot_of(key: &[u8]) -> HashSlot {
     let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -118,10 +118,10 @@ pub fn slot_of(key: &[u8]) -> HashSlot {
     HashSlot(crc16(tag.unwrap_or(key)) % SLOTS)
 }
 
-/// CRC-16/XMODEM: polynomial 0x1021, initially 0.
+/// CRC-16/XMODEM: polynomial 0x1021, initial value 0.
 ///
-/// It is linear: each byte adds what it would come to alone, and the sum so far counts as part of the next
-/// two. So the bytes of a block need not wait for each other.
+/// The CRC is linear: it is the sum of a contribution of each byte, and the CRC of all bytes before a block is added to
+/// the block's first two bytes. So the contributions of a block's bytes do not depend on each other.
 fn crc16(bytes: &[u8]) -> u16 {
     let (first, blocks) = bytes.as_rchunks::<BLOCK>();
     let alone = |(byte, followed): (&u8, usize)| CRC16[followed][usize::from(*byte)];
@@ -135,10 +135,10 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Bytes that are summed up together.
+/// Number of bytes whose contributions are added together.
 const BLOCK: usize = 8;
 
-/// What a byte comes to, by how many zeros follow it.
+/// The contribution of a byte, by the number of bytes that follow it, and by its value.
 static CRC16: [[u16; 256]; BLOCK] = {
     let mut tables = [[0u16; 256]; BLOCK];
     let mut i = 0;

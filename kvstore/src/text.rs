@@ -1,5 +1,5 @@
-//! Commands and replies in debug output: keys and values are [shown](show) as text, cut where they are
-//! long, and not as numbers one by one.
+//! Debug output of commands and replies: keys and values are [shown](show) as text, truncated if long, instead of as
+//! lists of numbers.
 
 use std::fmt::{Debug, Formatter, Result};
 

@@ -1,31 +1,31 @@
-//! What a group answers to a look, a read that is not ordered; and whether two looks saw one state.
+//! Answers of groups to unordered reads, and the test whether two rounds of reads saw one state.
 //!
-//! **Invariant (one cut).** A transaction over several groups that only reads looks at each of them,
-//! and when all have answered, once more. What did not change in between was so in all groups at the
-//! moment between the looks: each look, by itself, has its place in the one order that agrees with real
-//! time, all first ones stand before all second ones, and no write of what was read stands between a
-//! group's two. So the whole has a place there too.
+//! **Invariant (one cut).** A read-only transaction over several groups reads in each of them and, when all have
+//! answered, reads in each of them again. A value that did not change in between was present throughout, so at one
+//! moment between the two rounds all of these values were present in their groups. More precisely: each read by itself
+//! has a place in the one order that agrees with real time, all reads of the first round precede all reads of the
+//! second, and no write to what was read lies between a group's two reads. So the whole transaction has a place there
+//! too.
 //!
-//! That nothing was written says the group's position, if it is the same, or each key's version: of a
-//! key without a value there is none, and of what a scan did not find neither.
+//! Nothing was written in between if the group's position is the same, or if all that was read has the same versions. A
+//! key without a value has no version, and neither does a key that a scan did not find.
 
 use crate::command::Version;
 use crate::reply::Outcome;
 use crate::wire::Part;
 
-/// A group's answer: its position, and its part of the reply.
+/// Appends a group's answer: its position, and its part of the reply.
 pub(crate) fn encode(position: Version, part: &[u8], answer: &mut Vec<u8>) {
     answer.extend_from_slice(&position.to_le_bytes());
     answer.extend_from_slice(part);
 }
 
-/// The part of the reply in a group's answer; what is too short to be one has none.
+/// The part of the reply in a group's answer; empty if the answer is too short to contain one.
 pub fn part(answer: &[u8]) -> &[u8] {
     answer.get(size_of::<Version>()..).unwrap_or_default()
 }
 
-/// Whether two answers of a group to the same look say that nothing of what they saw was written in
-/// between.
+/// Whether two answers of a group to the same read show that nothing that they saw was written in between.
 pub fn is_unchanged(first: &[u8], second: &[u8]) -> bool {
     let position = |answer: &[u8]| answer.first_chunk().copied().map(Version::from_le_bytes);
     let (Some(before), Some(after)) = (position(first), position(second)) else { return false };

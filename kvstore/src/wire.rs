@@ -1,7 +1,7 @@
-//! What is multicast, and what each group answers: bytes.
+//! The wire format of requests, which sessions and nodes multicast, and of the groups' answers.
 //!
-//! Both begin with a byte for the version of the form. The rest is postcard: little-endian varints,
-//! lengths before bytes, an enum's variant as its number. Reading borrows from the message.
+//! Both begin with a version byte. The rest is postcard: little-endian varints, lengths before bytes, an enum's variant
+//! as its number. Decoded values borrow from the message.
 
 use std::fmt;
 use std::ops::Deref;
@@ -15,56 +15,53 @@ use skein_protocol::ids::SessionId;
 use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
-/// The version of the form. It changes with any change of what lies behind it.
+/// Version of the wire format. Every change of the format changes it.
 pub const VERSION: u8 = 5;
 
-/// Most requests are shorter, and need no more memory while they are written.
+/// Most requests are shorter, so their buffer does not grow while they are encoded.
 const REQUEST_USUAL: usize = 256;
 
-/// What a session, or a node, multicasts.
+/// A message that a session or a node multicasts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request<'a> {
-    /// Opens the session that sends it. To all groups, before anything else.
+    /// Opens the session that sends it. Sent to all groups, before any other request.
     Open,
-    /// Closes the session that sends it. To all groups, after everything else.
+    /// Closes the session that sends it. Sent to all groups, after every other request.
     Close,
-    /// Closes sessions whose processes died. To all groups.
+    /// Closes sessions whose processes died. Sent to all groups.
     Expire(#[serde(with = "sessions")] Vec<SessionId>),
-    /// A transaction, to the groups it touches.
+    /// A transaction. Sent to the groups that own its keys.
     #[serde(borrow)]
     Transaction(Command<'a>),
-    /// The same, of one that [only reads](Transaction::only_reads).
+    /// A transaction that [only reads](Transaction::only_reads).
     Read(Command<'a>),
-    /// Gives a hash slot to another group. To all groups.
+    /// Gives a hash slot to another group. Sent to all groups.
     Move(Move),
 }
 
-/// Which hash slot another group is to own. Refused if keys of the slot stand somewhere: they stay where they are.
+/// A hash slot and the group that is to own it. Refused while the slot holds keys: keys are not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Of the slot map that is to be changed.
+    /// Epoch of the slot map that is to be changed.
     pub epoch: u32,
-    /// The slot.
     pub slot: u16,
-    /// The group that is to own it.
     pub to: u16,
 }
 
-/// The second byte of a [`Request::Read`], and of nothing else.
+/// The second byte of an encoded [`Request::Read`], and of no other request.
 const READ: u8 = 4;
 
-/// A transaction and the slot map by which it was sent.
+/// A transaction, and the epoch of the slot map by which it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command<'a> {
-    /// Of the slot map by which its groups were chosen.
+    /// Epoch of the slot map by which the destinations were chosen.
     pub epoch: u32,
-    /// What to do.
     #[serde(borrow)]
     pub transaction: Transaction<Bytes<'a>>,
 }
 
 impl<'a> Request<'a> {
-    /// As multicast.
+    /// The bytes to multicast.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(REQUEST_USUAL);
         bytes.push(VERSION);
@@ -72,7 +69,7 @@ impl<'a> Request<'a> {
         bytes
     }
 
-    /// From what was multicast.
+    /// Decodes the bytes of a multicast message.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Unreadable> {
         match bytes.split_first() {
             Some((&VERSION, rest)) => whole(rest),
@@ -81,12 +78,12 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether these bytes say that they only read. Whoever does not answer them can leave them at that.
+    /// Whether these bytes encode a [`Request::Read`]. A replica that does not answer it need not execute it.
     pub fn is_read(bytes: &[u8]) -> bool {
         matches!(bytes, [VERSION, READ, ..])
     }
 
-    /// What it commands, unless it begins or ends sessions.
+    /// The command, unless the request opens or closes sessions or moves a slot.
     pub fn command(self) -> Option<Command<'a>> {
         match self {
             Self::Transaction(command) | Self::Read(command) => Some(command),
@@ -95,19 +92,19 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What one group answers to one message.
+/// The answer of one group to one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// Done: the outcomes of those operations, of the branch taken, that are this group's, in order.
+    /// The command took effect.
     Done {
-        /// Whether all guards held, those of other groups included.
+        /// Whether all guards held, in all groups.
         held: bool,
-        /// In the order of the branch; of a scan, this group's pairs.
+        /// The outcomes of this group's operations of the executed branch, in order; for a scan, the group's pairs.
         outcomes: Vec<Outcome<Bytes<'a>>>,
     },
-    /// Refused, everywhere, by this group.
+    /// Refused, in all groups, for a reason in this group.
     Refused(Refusal),
-    /// Refused, everywhere, by another group, whose part says why.
+    /// Refused, in all groups, for a reason in another group, whose part contains it.
     RefusedElsewhere,
 }
 
@@ -118,7 +115,7 @@ const REFUSED: u8 = 2;
 const REFUSED_ELSEWHERE: u8 = 3;
 
 impl<'a> Part<'a> {
-    /// From what a group replied.
+    /// Decodes a group's reply.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Unreadable> {
         match *bytes {
             [VERSION, kind @ (OTHERWISE | THEN), ref rest @ ..] => {
@@ -132,33 +129,33 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Writes a group's part into a buffer that is used again and again.
+/// Encodes a group's part into a buffer that is reused.
 #[derive(Debug, Default)]
 pub struct PartWriter {
     bytes: Vec<u8>,
 }
 
-/// A buffer larger than this is not kept.
+/// A larger buffer is not kept for the next part.
 const BUFFER_KEPT: usize = 64 << 10;
 
 impl PartWriter {
-    /// Begins a part of `count` outcomes. Exactly so many [outcomes](Self::outcome) must follow.
+    /// Begins a part of `count` outcomes. Exactly as many calls of [`outcome`](Self::outcome) must follow.
     pub fn done(&mut self, held: bool, count: usize) {
         self.start(if held { THEN } else { OTHERWISE });
         append(&count, &mut self.bytes);
     }
 
-    /// The next outcome.
+    /// Writes the next outcome.
     pub fn outcome(&mut self, outcome: &Outcome<Bytes<'_>>) {
         append(outcome, &mut self.bytes);
     }
 
-    /// The same, of bytes that a store holds.
+    /// Writes the next outcome, with bytes that a store holds.
     pub(crate) fn held<G: Deref<Target = [u8]>>(&mut self, outcome: &Outcome<Held<G>>) {
         append(outcome, &mut self.bytes);
     }
 
-    /// The whole part: refused here, or, with no reason, elsewhere.
+    /// Writes a whole part: refused in this group, or, without a reason, in another one.
     pub fn refused(&mut self, refusal: Option<&Refusal>) {
         match refusal {
             Some(refusal) => {
@@ -169,7 +166,7 @@ impl PartWriter {
         }
     }
 
-    /// What was written since the part began.
+    /// The bytes of the part so far.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -181,18 +178,18 @@ impl PartWriter {
     }
 }
 
-/// Bytes that are not what they should be. Nothing is done with them.
+/// The bytes cannot be decoded. They have no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Written by another version of Skein: use the cluster's.
+    /// Encoded by another version of Skein. Use the version that the cluster runs.
     #[error("it is of version {0}, and this is version {VERSION}")]
     Version(u8),
-    /// Not of this form at all.
+    /// Not in this format at all.
     #[error("its bytes are not of the form of version {VERSION}")]
     Bytes,
 }
 
-/// Borrowed bytes that are written and read at once, and not one by one.
+/// Borrowed bytes that are serialized as one byte string, not element by element.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
@@ -214,7 +211,7 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// Bytes that somebody else holds, written as [`Bytes`] are.
+/// Bytes with another owner, serialized in the same way as [`Bytes`].
 pub(crate) struct Held<G>(pub(crate) G);
 
 impl<G: Deref<Target = [u8]>> Serialize for Held<G> {
@@ -241,7 +238,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
     }
 }
 
-/// Sessions as their numbers: the protocol crate knows no serde.
+/// Serializes sessions as their numbers, because the protocol crate does not depend on serde.
 mod sessions {
     use super::{Deserialize, Deserializer, Serializer, SessionId};
 
@@ -257,7 +254,7 @@ mod sessions {
     }
 }
 
-/// All of `bytes`, or nothing.
+/// Decodes a value from all of `bytes`. Bytes that remain are an error.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Unreadable> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
@@ -265,7 +262,7 @@ fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Unreadable> {
     }
 }
 
-/// What stands at the beginning of `bytes`, and the rest.
+/// Decodes a value from the start of `bytes`. Returns it with the rest.
 pub(crate) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Unreadable> {
     postcard::take_from_bytes(bytes).map_err(|_| Unreadable::Bytes)
 }

@@ -1,4 +1,4 @@
-//! The shape of a cluster and the sizes of its memory, parsed into types that cannot be wrong.
+//! The sizes of a cluster and of its memory, with the checks that they can work.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-/// How many nodes, groups, replicas and engines there are. A [`Layout`](crate::layout::Layout) says where the replicas live.
+/// The number of nodes, groups, replicas and engines. A [`Layout`](crate::layout::Layout) assigns the replicas to nodes
+/// and engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
     /// Operating-system processes.
     pub nodes: u16,
     /// Shards.
     pub groups: u16,
-    /// Replicas of each group, 2f+1.
+    /// Of each group: 2f+1.
     pub replicas: u8,
     /// Engine threads of each node.
     pub engines: u16,
 }
 
 impl Topology {
-    /// The most replicas a group may have: an acceptance word's tag names the leader in four bits.
+    /// Maximum number of replicas of a group: the tag of an acceptance word names the leader in four bits.
     pub const REPLICAS_MAX: u8 = 15;
-    /// The most nodes.
     pub const NODES_MAX: u16 = 64;
 
-    /// The entries, all of which every node must have alike.
+    /// The entries as constants, which must be equal on all nodes.
     pub fn constants(&self) -> Constants {
         Constants::default()
             .with("topology.nodes", self.nodes)
@@ -34,27 +34,30 @@ impl Topology {
             .with("topology.engines", self.engines)
     }
 
-    /// Every group.
+    /// All groups.
     pub fn all_groups(&self) -> GroupSet {
         GroupSet::first(self.groups)
     }
 
-    /// How many replicas make a quorum: f+1 of 2f+1.
+    /// Number of replicas in a quorum: f+1 of 2f+1.
     pub fn quorum(&self) -> usize {
         usize::from(self.replicas) / 2 + 1
     }
 
-    /// Whether there is such a replica.
+    /// Whether the cluster has such a replica.
     pub fn has(&self, replica: ReplicaId) -> bool {
         replica.group.0 < self.groups && replica.slot < self.replicas
     }
 
-    /// Every replica of `group`.
+    /// The replicas of `group`.
     pub fn replicas_of(&self, group: GroupId) -> impl Iterator<Item = ReplicaId> + use<> {
         (0..self.replicas).map(move |slot| ReplicaId::new(group, slot))
     }
 
-    /// The entries, if any, that cannot work together.
+    /// Checks the sizes.
+    ///
+    /// # Errors
+    /// The first conflict.
     pub fn check(&self) -> Result<(), Conflict> {
         let conflict =
             |first: String, second: String, why: &'static str| Err(Conflict { first, second, why });
@@ -94,24 +97,24 @@ impl Topology {
     }
 }
 
-/// The fabric's name for an engine: `n2e0` is engine 0 of node 2.
+/// The name of an engine on the fabric: `n2e0` is engine 0 of node 2.
 pub fn endpoint_name(node: u16, engine: u16) -> String {
     format!("n{node}e{engine}")
 }
 
-/// Two settings that cannot work together, or one that is out of its range.
+/// Two settings that contradict each other, or one that is out of its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// One of them, with its value, as the configuration spells it.
+    /// A setting and its value, as written in the configuration.
     pub first: String,
-    /// The other; or the range, which has no `=`.
+    /// The other setting and its value; or the range, which contains no `=`.
     pub second: String,
-    /// Why not; or of what it is the range.
+    /// The reason; or, for a range, the quantity to which it applies.
     pub why: &'static str,
 }
 
 impl Conflict {
-    /// Whether one setting is out of its range, whatever the others are.
+    /// Whether a setting is out of its range, regardless of other settings.
     pub fn is_of_range(&self) -> bool {
         !self.second.contains('=')
     }
@@ -130,51 +133,50 @@ impl fmt::Display for Conflict {
 
 impl std::error::Error for Conflict {}
 
-/// Sizes of memory and bounds of queues. Sizes are in bytes.
+/// Sizes of memory, bounds of queues, and times. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tuning {
-    /// Each replica's log ring.
+    /// Size of a replica's log ring.
     pub log_bytes: usize,
-    /// Payloads up to this travel in the log; larger ones are held until they are delivered.
+    /// Longest payload that travels in the log. A longer one is held in each replica's own memory, at least until it is
+    /// delivered.
     pub inline_bytes_max: usize,
-    /// A session's ring at a replica, and a replica's reply ring at a session, when first opened.
+    /// Initial size of a session's ring at a replica, and of a replica's reply ring at a session.
     pub ring_bytes: usize,
-    /// What such a ring may grow to.
+    /// Maximum size of such a ring.
     pub ring_bytes_max: usize,
-    /// All session rings of one engine together; beyond it rings do not grow.
+    /// Total size of the rings of one engine beyond which none of them grows.
     pub rings_bytes_max: usize,
-    /// The ring between two replicas.
+    /// Size of the ring between two replicas.
     pub peer_ring_bytes: usize,
-    /// Messages that one session may have under way.
+    /// Maximum number of outstanding messages of one session.
     pub window: usize,
-    /// The largest payload.
     pub payload_bytes_max: usize,
-    /// Payloads over `inline_bytes_max` that one replica holds before it makes sessions wait.
+    /// Total size of payloads longer than `inline_bytes_max` that one replica holds before sessions must wait.
     pub held_bytes_max: usize,
-    /// How long a payload may be missing before it is fetched from another replica.
+    /// Time for which a payload may be missing before it is fetched from another replica.
     pub fetch_after_ms: u64,
-    /// How often an engine shows that it is alive, and looks at whether others are; a quarter as
-    /// often when it has had nothing to do for a while.
+    /// Interval at which an engine raises its heartbeat and reads those of others. An engine that has had no work for a
+    /// while does so less often, up to ten times.
     pub heartbeat_ms: u64,
-    /// Looks in a row that found another engine's heartbeat unchanged until it is suspected. Each
-    /// changed one makes up for five, up to this many.
+    /// Consecutive unchanged reads of a heartbeat after which its engine is suspected. A changed one compensates for
+    /// fifteen, up to this limit.
     pub heartbeats_missed_max: u32,
-    /// How long a follower may keep a full log from going on before it is evicted.
+    /// Time for which a follower may block its leader before it is evicted.
     pub evict_after_ms: u64,
-    /// For how long a follower promises its leader, when that is asked to read, to let nobody else
-    /// lead.
+    /// Time for which a follower, when it grants a lease for reads, promises its leader to let no other replica lead.
     pub lease_ms: u64,
-    /// By how much the rate of a clock may be off, in hundredths.
+    /// Bound on the error of a clock's rate, in percent.
     pub clock_skew_percent: u8,
-    /// How long a leader in another slot than 0, and the replica in slot 0, must have been well before
-    /// leadership goes back to slot 0, so that leaders spread over the nodes; 0 turns this off.
+    /// Time for which a leader in a slot other than 0, and the replica in slot 0, must have been well before leadership
+    /// returns to slot 0, so that leaders are spread over the nodes; 0 means never.
     pub spread_after_ms: u64,
 }
 
 impl Tuning {
-    /// The entries, all of which every node must have alike: sizes are those of memory that several nodes
-    /// write, and times are what nodes promise each other.
+    /// The entries that must be equal on all nodes: sizes of memory that several nodes write, and times that nodes
+    /// promise each other.
     pub fn constants(&self) -> Constants {
         Constants::default()
             .with("tuning.log_bytes", self.log_bytes)
@@ -219,7 +221,10 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The entries, if any, that cannot work together.
+    /// Checks each entry, and the entries against each other.
+    ///
+    /// # Errors
+    /// The first conflict.
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
         let rules: [(bool, String, String, &'static str); 14] = [

@@ -15,12 +15,12 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 
 use crate::config::{Conflict, Topology, endpoint_name};
 
-/// A table of replicas and their locations. Copies share it.
+/// A table of replicas and their locations. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Layout {
     topology: Topology,
-    /// By group, and by slot within it.
+    /// Ordered by group, and by slot within it.
     locations: Arc<[Location]>,
 }
 
@@ -147,7 +147,7 @@ impl Layout {
         self.location_of(replica).engine
     }
 
-    /// The name by which the fabric knows the engine that runs `replica`.
+    /// The fabric's name of the engine that runs `replica`.
     pub fn endpoint_of(&self, replica: ReplicaId) -> String {
         let Location { node, engine } = self.location_of(replica);
         endpoint_name(node, engine)
@@ -225,8 +225,8 @@ mod tests {
         Location { node, engine }
     }
 
-    /// One that no sizes propose: slot 0 of both groups on node 3, other replicas in no order, and a group on
-    /// different engines of its nodes.
+    /// A table that is proposed for no sizes: slot 0 of both groups on node 3, other replicas in no order, and a group
+    /// on different engines of its nodes.
     fn uneven() -> Vec<Vec<Location>> {
         vec![vec![at(3, 1), at(0, 0), at(1, 1)], vec![at(3, 0), at(1, 1), at(2, 0)]]
     }

@@ -1,8 +1,8 @@
-//! Guards and branches, on what a store holds.
+//! Evaluates guards and runs branches on a store.
 //!
-//! **Invariant (whole or not at all).** A branch runs on a draft: its writes are in the draft and
-//! the store is as it was, until all operations have succeeded and the draft is committed. So a
-//! refusal leaves no trace, and a dry run is a run whose draft is dropped.
+//! **Invariant (all or nothing).** A branch runs on a draft: its writes go to the draft, and the store stays as
+//! it was until all operations have succeeded and the draft is committed. So a refusal leaves no trace, and a
+//! dry run is a run whose draft is dropped.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -21,18 +21,18 @@ use crate::rules::{check_made, check_value};
 use crate::store::{Found, Store};
 use crate::wire::{Bytes, Held, PartWriter};
 
-/// What ends a command here before its end.
+/// Why the execution of a command ends early.
 pub(crate) type Halt<S> = Stop<Refusal, <S as Store>::Error>;
 
-/// What a pair is counted at besides the bytes of its key and value.
+/// Bytes counted for a pair besides its key and value.
 pub(crate) const PAIR_OVERHEAD: u64 = 96;
 
-/// What a pair is counted at.
+/// Bytes counted for a pair.
 pub(crate) fn pair_bytes(key: &[u8], value_len: usize) -> u64 {
     (key.len() + value_len) as u64 + PAIR_OVERHEAD
 }
 
-/// How much a group may hold, and holds.
+/// The bytes that a group uses, and its ceiling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) group: u16,
@@ -41,7 +41,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Whether it may hold `grown` instead of `shrunk`, which it holds. Less, or as much, always.
+    /// Refuses to replace `shrunk` bytes that the group holds by `grown` bytes if that exceeds the ceiling.
+    /// What does not grow is never refused.
     pub(crate) fn check(&self, grown: u64, shrunk: u64) -> Result<(), Refusal> {
         if grown <= shrunk || self.used + (grown - shrunk) <= self.ceiling {
             return Ok(());
@@ -61,7 +62,7 @@ pub(crate) fn holds<S: Store>(
         let then = held.iter().find(|held| held.group == group.0);
         let (start, end) = (guard.key.0, end.map(|end| end.0));
         if end.is_some_and(|end| end <= start) {
-            return Ok(true); // There is no key in it.
+            return Ok(true); // The range is empty.
         }
         let now = store.range(start, end).map(|pair| pair.map(|(key, found)| (key, found.value)));
         return then.copied().unwrap_or_else(nothing).is_of(now);
@@ -88,16 +89,16 @@ pub(crate) fn holds<S: Store>(
     })
 }
 
-/// What a branch has done so far.
+/// A branch that is being run.
 pub(crate) struct Draft<'a, 's, S> {
     store: &'s S,
     limits: &'s Limits,
     room: Room,
     version: Version,
     writes: Writes<'a>,
-    /// Bytes of values that append and patch have made anew: a copy of what stood there, zeros, or both.
+    /// Bytes of values that append and patch have made anew: copies of stored values, zeros, or both.
     made: usize,
-    /// The same, of all branches of a machine.
+    /// The machine's counter of work, to which the same bytes are added.
     work: &'s Cell<u64>,
 }
 
@@ -112,8 +113,8 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         Self { store, limits, room, version, writes: Writes::default(), made: 0, work }
     }
 
-    /// Runs `branch`, of which only operations of this group are left. The outcomes follow what is
-    /// in `reply`. Gives what to commit.
+    /// Runs `branch`, which contains operations of this group only. Appends the outcomes to `reply`. Returns
+    /// the writes to commit.
     pub(crate) fn run(
         self,
         branch: &[Operation<Bytes<'a>>],
@@ -139,14 +140,14 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         if self.writes.is_empty() {
             return Ok(self.writes);
         }
-        // A reply that tells what was written is small. One that tells what was read may not be,
-        // and has to be kept with the writes beside it.
+        // The outcomes of writes are small. A reply with values that were read may be large, and is retained
+        // beside the writes.
         let told = if has_read { reply.bytes().len() as u64 } else { 0 };
         let pair = |(key, value): (&[u8], &Written<'_>)| {
             value.as_ref().map_or(0, |value| pair_bytes(key, value.len()))
         };
         let grown = told + self.writes.iter().map(pair).sum::<u64>();
-        // Most often there is room for it, whatever stood there.
+        // Usually there is room, even if nothing is overwritten.
         if self.room.check(grown, 0).is_err() {
             let mut shrunk = 0;
             for (key, _) in self.writes.iter() {
@@ -221,7 +222,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         let before = self.get(key.0)?.map_or(0, |found| found.value.len());
         let len = before.max(offset + bytes.len());
         check_value(key, len, self.limits)?;
-        // What this branch has made already only grows.
+        // A value that this branch has made already only grows.
         let is_made = matches!(self.writes.get(key.0), Some(Some(Cow::Owned(_))));
         let made = if is_made { len - before } else { len };
         self.made += made;
@@ -242,7 +243,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
         Ok(Outcome::Length(len as u64))
     }
 
-    /// This group's pairs of a page, those of the draft among them.
+    /// This group's pairs of a page, with the draft's writes.
     fn page(
         &self,
         start: &[u8],
@@ -261,7 +262,7 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
             if waits.is_none() {
                 waits = stored.next().transpose()?;
             }
-            // The lower key next; of equal ones ours, which stands for both.
+            // Takes the lower key. Of equal keys, takes the draft's, which replaces the stored one.
             let next =
                 ours.next_if(|(ours, _)| waits.as_ref().is_none_or(|(it, _)| *ours <= &**it));
             let (key, value) = match next {
@@ -287,22 +288,22 @@ impl<'a, 's, S: Store> Draft<'a, 's, S> {
     }
 }
 
-/// What a branch comes to, if it is known: so it need not be run again.
+/// The result of a branch, if it was kept: then the branch need not be run again.
 #[derive(Default)]
 pub(crate) struct Drafted {
-    /// The reply, then each key that is written and what is to stand there.
+    /// The reply, then each written key followed by its value.
     bytes: Vec<u8>,
-    /// The reply has so many of them.
+    /// Length of the reply in `bytes`; `None` if no result was kept.
     reply: Option<usize>,
-    /// So many have each key and its value.
+    /// Lengths of each key and its value; `None` for a deleted key.
     writes: Vec<(usize, Option<usize>)>,
 }
 
 impl Drafted {
-    /// A longer one is not worth its memory.
+    /// A result with more bytes is not worth its memory.
     const BYTES_MAX: usize = 2 << 10;
 
-    /// Takes down `reply` and `writes`, unless that is long.
+    /// Keeps `reply` and `writes`, unless they have more than [`BYTES_MAX`](Self::BYTES_MAX) bytes.
     pub(crate) fn note(&mut self, reply: &[u8], writes: &Writes<'_>) {
         let pair = |(key, value): (&[u8], &Written<'_>)| {
             key.len() + value.as_ref().map_or(0, |value| value.len())
@@ -319,12 +320,12 @@ impl Drafted {
         }
     }
 
-    /// The reply, if it is known.
+    /// The reply, if a result was kept.
     pub(crate) fn reply(&self) -> Option<&[u8]> {
         self.reply.map(|len| &self.bytes[..len])
     }
 
-    /// What is to stand at which keys.
+    /// The written keys and their values; `None` for a deleted key.
     pub(crate) fn writes(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut left = &self.bytes[self.reply.unwrap_or(0)..];
         let mut next = move |len| {

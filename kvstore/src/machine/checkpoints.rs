@@ -1,17 +1,17 @@
-//! The digests that a machine had at its last checkpoints, for replicas to compare.
+//! The digests of a machine at its last checkpoints, for replicas to compare.
 
 use skein_multicast::application::Digest;
 
 use crate::command::Version;
 
-/// So many are remembered: what other replicas say of theirs may come late.
+/// Number of checkpoints that are kept: the digests of other replicas may arrive late.
 const REMEMBERED: usize = 256;
 
-/// The last checkpoints, in a ring. It takes no memory before the first one.
+/// The last checkpoints, in a ring that is allocated at the first one.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     all: Vec<Digest>,
-    /// Where the next one goes, once all places are taken.
+    /// Index of the next checkpoint, which overwrites the oldest once the ring is full.
     next: usize,
 }
 

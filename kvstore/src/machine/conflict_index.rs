@@ -1,15 +1,15 @@
-//! Which commands look at a key or write it: those that have yet to take effect, in the order of delivery.
+//! The keys that commands read or write, of commands that have not taken effect, in the order of delivery.
 //!
-//! Keys are told apart by 64 bits of hash. Two that are alike in all of them, which nothing but malice
-//! makes, are taken for one: then a command waits for one before it that it does not meet, which it may
-//! always do.
+//! Keys are compared by a 64-bit hash. Two keys with the same hash, which occur only if somebody constructs
+//! them, are taken for one. A command then waits for one before it that it does not conflict with, which is
+//! always safe.
 
 use super::read_write_set::ReadWriteSet;
 
-/// Lists of touches: a few keys a list, when as many commands are under way as there may be.
+/// Number of lists. Each has a few keys when the maximum of commands is under way.
 const LISTS: usize = 256;
 
-/// Commands have numbers that rise with their places in the order.
+/// One command's access to one key. Command numbers rise in the order of delivery.
 #[derive(Clone, Copy)]
 struct Touch {
     key: u64,
@@ -26,7 +26,7 @@ impl Default for ConflictIndex {
 }
 
 impl ConflictIndex {
-    /// Command `number`, which is behind all before it, has yet to take effect.
+    /// Adds command `number`, which has not taken effect. `number` must be above all numbers added before.
     pub(super) fn add(&mut self, number: u64, read_write_set: &ReadWriteSet) {
         for touched in read_write_set.keys() {
             let touch = Touch { key: touched.hash, number, written: touched.written };
@@ -34,15 +34,15 @@ impl ConflictIndex {
         }
     }
 
-    /// It has.
+    /// Removes command `number`, which has taken effect.
     pub(super) fn remove(&mut self, number: u64, read_write_set: &ReadWriteSet) {
         for touched in read_write_set.keys() {
             self.0[list(touched.hash)].retain(|it| it.number != number);
         }
     }
 
-    /// The last command before `number` that may write what one with this read_write_set looks at, or look at
-    /// or write what that one may write.
+    /// The last command before `number` that may write a key of this read-write set, or reads a key that this
+    /// set may write.
     pub(super) fn last_met(&self, number: u64, read_write_set: &ReadWriteSet) -> Option<u64> {
         let met = read_write_set.keys().iter().filter_map(|touched| {
             let meets = |it: &&Touch| {

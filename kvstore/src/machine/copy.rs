@@ -1,10 +1,10 @@
-//! Copying a machine's state to a replica that has none, while deliveries go on.
+//! Copies a machine's state to a replica that has none, while deliveries continue.
 //!
-//! First a walk over the keys, in their order; then sessions; then, again and again, what has
-//! changed since it was copied. What is kept meanwhile is the names of what has changed, never a
-//! second state. A part takes about as many bytes as it was asked to, and more, within bounds, if so
-//! much changes that the copy would never end. When one has taken all that there was, the last part,
-//! with what changes between two calls and a few counters, is small.
+//! A copy walks over the keys, in their order, then over the sessions, and then sends repeatedly what has
+//! changed since it was copied. Meanwhile only the names of changed keys and messages are kept, never a second
+//! state. A part takes about as many bytes as requested, and more, within bounds, if so much changes that the
+//! copy would never end. When one part has taken all that there was, the last part is small: the changes
+//! between two calls and a few counters.
 
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
@@ -23,12 +23,12 @@ use crate::reply::Refusal;
 use crate::store::Store;
 use crate::wire::{Bytes, Request};
 
-/// How far it is.
+/// Progress of a copy, as its sender and as its receiver.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
-    /// The number of the next part to make.
+    /// Number of the next part to make.
     pub(super) copied: u32,
-    /// The number of the next part to take; 0 unless some were taken.
+    /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
 }
 
@@ -44,7 +44,7 @@ impl<S: Store> Machine<S> {
         self.progress.copied = 0;
     }
 
-    /// Makes the next part. Returns whether nothing is left but the end.
+    /// Makes the next part. Returns whether only the last part is left.
     pub(super) fn copy_part(
         &mut self,
         budget: usize,
@@ -61,7 +61,7 @@ impl<S: Store> Machine<S> {
         let mut part = self.next_part(usize::MAX, bytes);
         let done = self.copy_changes(&mut part)?;
         assert!(done, "a part without a bound takes everything");
-        // Before what waits: whose its keys are follows from it.
+        // Precedes the commands under way: the map decides which of their keys this group owns.
         part.add(&Record::Slots(self.slots.clone()));
         for (message, heard) in self.early.heard() {
             part.add(&Record::Early {
@@ -126,13 +126,13 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Takes the next part of a copy. The first one ends whatever was there before.
+    /// Restores the next part of a copy. The first part discards the state that was there before.
     pub(super) fn restore_part(
         &mut self,
         part: &[u8],
         last: bool,
     ) -> Result<(), Stop<Malformed, S::Error>> {
-        // After a part that cannot be read only a first one may follow.
+        // After an invalid part, only a first part may follow.
         let expected = std::mem::take(&mut self.progress.restored);
         let (number, mut records) = open(part, self.group)?;
         match number {
@@ -151,7 +151,7 @@ impl<S: Store> Machine<S> {
         if ended != last {
             return Err(Malformed.into());
         }
-        // Whoever gave the state away may have left some of them to its next call.
+        // The sender may have left some of these commands to its next call.
         self.unfinished = last && !self.under_way.is_empty();
         if !last {
             self.progress.restored = number.checked_add(1).ok_or(Malformed)?;
@@ -171,7 +171,7 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// Groups of this cluster, by number.
+    /// The groups with these numbers, which must be groups of this cluster.
     fn ours(&self, numbers: &[u16]) -> Result<GroupSet, Malformed> {
         if numbers.iter().any(|number| *number >= GroupSet::CAPACITY) {
             return Err(Malformed);
@@ -186,7 +186,7 @@ impl<S: Store> Machine<S> {
                 let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
                 let heard = ReceivedVerdicts { from, verdict, version };
                 let command = match self.restore_deferred(payload) {
-                    // It may as well begin or end sessions.
+                    // It may also open or end sessions, or move a slot.
                     Err(Stop::Refused(Malformed))
                         if needs_turn && Request::decode(payload.0).is_ok() =>
                     {
@@ -280,7 +280,7 @@ impl<S: Store> Machine<S> {
             Record::End { position, born, history, owed, .. } => {
                 (self.position, self.born) = (position, born);
                 (self.history, self.owed) = (history, owed);
-                // What was heard while the state came may be about what the state has behind it.
+                // Verdicts received during the copy may be about messages that are past in the copied state.
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));
                 if *record != self.end() {

@@ -1,8 +1,8 @@
-//! A hash of everything a machine holds, taken a part at a time.
+//! A hash of the whole state of a machine, computed in parts.
 //!
-//! All of it may be gigabytes, and an engine that looked at them in one turn would seem dead to the
-//! others. So the hash is taken in parts between turns, and begun again whenever something was
-//! delivered in between: it is done when nothing was for long enough.
+//! The state may have gigabytes, and an engine that hashed them in one turn would seem dead to the others. So
+//! the hash is computed in parts between turns, and begins again whenever something was delivered in between.
+//! It completes when nothing has been delivered for long enough.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -10,7 +10,7 @@ use super::Machine;
 use crate::command::{Key, Version};
 use crate::store::Store;
 
-/// A hash under way.
+/// A hash that is not complete yet.
 #[derive(Clone, Default)]
 pub struct Digesting {
     position: Version,
@@ -19,28 +19,28 @@ pub struct Digesting {
 }
 
 impl<S: Store> Machine<S> {
-    /// A hash of everything it holds, keys, values, versions and sessions, whatever way it came
-    /// there. Looks at all of it: for tests.
+    /// A hash of keys, values, versions, sessions and the slot map, independent of how they came about. Reads
+    /// the whole state in one call: for tests.
     ///
     /// # Errors
-    /// Those of the store.
+    /// The store has failed.
     pub fn digest(&self) -> Result<u64, S::Error> {
         let hash = self.go_on(&mut Digesting::default(), usize::MAX)?;
         Ok(hash.expect("this was all of it"))
     }
 
-    /// Takes the hash a little further, over about `bytes` bytes. Returns it when it is whole, with
-    /// the position at which it is true.
+    /// Continues the hash over about `bytes` bytes. Returns it when it is complete, with the position of the
+    /// state.
     ///
     /// # Errors
-    /// Those of the store: the replica must not go on.
+    /// The store has failed: the replica must stop.
     pub fn digest_part(
         &self,
         under_way: &mut Digesting,
         bytes: usize,
     ) -> Result<Option<(Version, u64)>, S::Error> {
         if !self.under_way.is_empty() {
-            // Of what was delivered some has taken effect, and some has yet to.
+            // Some delivered commands have taken effect, and some have not.
             *under_way = Digesting::default();
             return Ok(None);
         }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_sessions_are_owed_shows_in_what_replicas_compare() {
-        // The same was delivered and answered; one replica keeps another reply, or none.
+        // The same commands were delivered and answered. One replica retains a different reply, or none.
         let compared = |kept: Option<&[u8]>| {
             let mut machine = machine();
             let message = |sequence| MessageId { session: SessionId(1), sequence };

@@ -1,4 +1,4 @@
-//! What groups tell each other about a command, and who still has to.
+//! Verdicts that groups exchange about a command, and verdicts that arrive before their command is delivered.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
 use crate::command::Version;
 
-/// One group's view of a command, or several groups' together: one byte on the wire.
+/// The verdict of one group about a command, or of several groups combined. One byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict(u8);
 
@@ -16,13 +16,13 @@ const THEN: u8 = 2;
 const OTHERWISE: u8 = 4;
 
 impl Verdict {
-    /// No objections: what no group has said anything against yet.
+    /// No objection: the neutral element of [`and`](Self::and).
     pub(crate) const ALL: Self = Self(HELD | THEN | OTHERWISE);
 
     /// An objection to everything.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Do the guards hold; can `then` be executed; can `otherwise`.
+    /// Whether the guards hold, whether `then` can be executed, and whether `otherwise` can.
     pub(crate) fn new(held: bool, then: bool, otherwise: bool) -> Self {
         let bit = |is: bool, bit: u8| if is { bit } else { 0 };
         Self(bit(held, HELD) | bit(then, THEN) | bit(otherwise, OTHERWISE))
@@ -32,8 +32,8 @@ impl Verdict {
         [self.0]
     }
 
-    /// Of what a group says, which may have a version behind it. Bytes that no group of this version sends are an objection to
-    /// everything.
+    /// Decodes a group's verdict, which a version may follow. Bytes that no group of this version sends are an
+    /// objection to everything.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         match bytes {
             [byte] | [byte, _, _, _, _, _, _, _, _] => Self(byte & Self::ALL.0),
@@ -41,25 +41,25 @@ impl Verdict {
         }
     }
 
-    /// With the last version that the group has given.
+    /// The verdict followed by the group's version.
     pub(crate) fn encode_with(self, version: Version) -> [u8; 9] {
         let mut bytes = [self.0; 9];
         bytes[1..].copy_from_slice(&version.to_le_bytes());
         bytes
     }
 
-    /// Guards hold, and a branch can be executed, if every group says so.
+    /// The combined verdict: guards hold, and a branch can be executed, if both verdicts say so.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether the guards hold, and so which branch is taken.
+    /// Whether the guards hold: `then` is taken if they do, `otherwise` if not.
     pub(crate) fn held(self) -> bool {
         self.0 & HELD != 0
     }
 
-    /// Whether `then` is taken, and can be executed.
+    /// Whether `then` is taken and can be executed.
     pub(crate) fn takes_then(self) -> bool {
         self.held() && self.executable()
     }
@@ -70,17 +70,18 @@ impl Verdict {
     }
 }
 
-/// The version that stands behind a verdict; 0 if none does.
+/// The version that follows a verdict; 0 if there is none.
 pub(crate) fn version_of(bytes: &[u8]) -> Version {
     bytes.get(1..).and_then(|rest| rest.try_into().ok()).map_or(0, Version::from_le_bytes)
 }
 
-/// The verdicts of a command, as far as they are known.
+/// The verdicts about a command that were received so far. `verdict` combines the verdicts of the groups in
+/// `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedVerdicts {
     pub(crate) from: GroupSet,
     pub(crate) verdict: Verdict,
-    /// The highest version that was told with them.
+    /// The highest version received with a verdict; 0 if there was none.
     pub(crate) version: Version,
 }
 
@@ -88,7 +89,7 @@ impl ReceivedVerdicts {
     pub(crate) const NOBODY: Self =
         Self { from: GroupSet::EMPTY, verdict: Verdict::ALL, version: 0 };
 
-    /// One group's word.
+    /// The verdict of one group.
     pub(crate) fn of(from: GroupId, bytes: &[u8]) -> Self {
         let (verdict, version) = (Verdict::decode(bytes), version_of(bytes));
         Self { from: GroupSet::single(from), verdict, version }
@@ -100,20 +101,21 @@ impl ReceivedVerdicts {
     }
 }
 
-/// Verdicts on commands that this replica has not delivered yet.
+/// Verdicts about commands that this replica has not delivered yet.
 ///
-/// Another group goes on only when it has this group's verdict, but that may be given by a replica
-/// ahead of this one. So these are commands that this group has ordered and this replica has not
-/// delivered: their number is bounded by what a log holds, and each is a few words here.
+/// Another group completes a command only after it has received this group's verdict, which a replica ahead of
+/// this one may have sent. So this group has ordered each of these commands. Their number is bounded by the
+/// entries of a log, and each takes a few words.
 #[derive(Default)]
 pub(crate) struct Early {
     heard: HashMap<MessageId, ReceivedVerdicts>,
-    /// The last commands that were refused because their sessions are not open, for what is still
-    /// said about these has nobody to wait for it, and no session table that would know.
+    /// The last commands that were refused because their sessions are not open. No command waits for verdicts
+    /// about them that arrive later, and the session table has no record of them. Their number is at most
+    /// [`REFUSED_MAX`].
     refused: VecDeque<MessageId>,
 }
 
-/// So many are remembered: more than can be refused while a verdict is on its way.
+/// More commands than can be refused while a verdict is in transit.
 const REFUSED_MAX: usize = 1 << 10;
 
 impl Early {
@@ -127,12 +129,12 @@ impl Early {
         ours.version = ours.version.max(heard.version);
     }
 
-    /// What was heard about a command that is now delivered.
+    /// Removes and returns the verdicts about a command that is now delivered.
     pub(crate) fn take(&mut self, message: MessageId) -> ReceivedVerdicts {
         self.heard.remove(&message).unwrap_or(ReceivedVerdicts::NOBODY)
     }
 
-    /// Nobody waits for verdicts on this one.
+    /// Records a refused command. Later verdicts about it are dropped.
     pub(crate) fn refuse(&mut self, message: MessageId) {
         if self.refused.len() == REFUSED_MAX {
             self.refused.pop_front();
@@ -144,7 +146,7 @@ impl Early {
         self.heard.len()
     }
 
-    /// All that was heard, in the order of the messages' names.
+    /// All verdicts, sorted by message.
     pub(crate) fn heard(&self) -> impl Iterator<Item = (MessageId, ReceivedVerdicts)> {
         let mut all: Vec<_> =
             self.heard.iter().map(|(message, heard)| (*message, *heard)).collect();
@@ -152,7 +154,7 @@ impl Early {
         all.into_iter()
     }
 
-    /// All that were refused, the oldest first.
+    /// All refused commands, the oldest first.
     pub(crate) fn refused(&self) -> impl Iterator<Item = MessageId> {
         self.refused.iter().copied()
     }

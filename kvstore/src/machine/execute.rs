@@ -1,4 +1,4 @@
-//! What a transaction does in one group.
+//! Executes a transaction in one group.
 
 use skein_multicast::application::Outbox;
 use skein_protocol::mutants::{Mutant, planted};
@@ -17,43 +17,43 @@ use crate::rules;
 use crate::store::Store;
 use crate::wire::Bytes;
 
-/// An outcome that is not what was read, and the longest number.
+/// Maximum length, in bytes, of an outcome without a value that was read, and of a number.
 const OUTCOME_MAX: u64 = 32;
 
-/// What a command finds when it is executed, besides keys and values.
+/// What a command's execution depends on besides keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) version: Version,
     pub(super) room: Room,
-    /// Some before it are not over: how much the group holds when they are is known by its upper
-    /// bound.
+    /// Some commands before it are not over: `room` then contains an upper bound of what the group holds when
+    /// they are.
     pub(super) early: bool,
 }
 
-/// What came of a command.
+/// Result of executing a command.
 pub(super) enum Came<'a> {
-    /// It took effect, or was refused. Its reply stands in the writer.
+    /// It took effect or was refused. The writer holds the reply.
     Answered(Memo),
-    /// We have told our verdict, and others have yet to.
+    /// This group has sent its verdict, and those of other groups are missing.
     Spoken { heard: ReceivedVerdicts, opinion: Opinion<'a> },
-    /// Whether it is refused depends on what commands before it come to. Nothing has changed.
+    /// Whether it is refused depends on the results of commands before it. Nothing has changed.
     Unsure,
 }
 
-/// Why this group's part of either branch cannot be executed.
+/// Why this group's part of a branch cannot be executed. `None` if it can, or if it was not tried.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
     pub(super) then: Option<Box<Refusal>>,
     pub(super) otherwise: Option<Box<Refusal>>,
 }
 
-/// What a group comes to by itself.
+/// What this group concludes from its own keys.
 pub(super) struct Opinion<'a> {
     verdict: Verdict,
     pub(super) judged: Judged,
-    /// What `then` writes, if it can be executed. Its reply stands in the writer.
+    /// The writes of `then`, if it can be executed. The writer then holds its reply.
     pub(super) then: Option<Writes<'a>>,
-    /// How long an answer may be, if it is not a refusal.
+    /// Upper bound of the length, in bytes, of an answer that is not a refusal.
     pub(super) reply_bytes_max: usize,
 }
 
@@ -63,7 +63,7 @@ impl Judged {
     }
 }
 
-/// Whether a bound was not enough to know that there is room.
+/// Whether room was refused because of an upper bound, so that there may be room after all.
 fn is_unsure<T>(result: &Result<T, Refusal>, turn: Turn) -> bool {
     turn.early && matches!(result, Err(Refusal::OutOfMemory { .. }))
 }
@@ -124,7 +124,7 @@ impl<S: Store> Machine<S> {
         Ok(true)
     }
 
-    /// This group's verdict, which it tells the others, and what it rests on. None if it is not sure.
+    /// This group's verdict and what it rests on. `None` if it depends on the results of commands before it.
     fn judge<'a>(
         &mut self,
         turn: Turn,
@@ -133,8 +133,8 @@ impl<S: Store> Machine<S> {
         let held = self.held(share)?;
         let mut judged = Judged::default();
         let mut reply_bytes_max = 0;
-        // If there are no guards, `otherwise` is out of the question. If ours do not hold, `then`. What
-        // does nothing can be done, and is answered in fewer bytes than any refusal.
+        // Without guards, `otherwise` is never taken. If this group's guards do not hold, `then` is not. A
+        // branch without operations can be executed, and its answer is shorter than any refusal.
         if share.guarded && !share.ours.otherwise.is_empty() {
             let otherwise = self.run(turn, share, false)?;
             if is_unsure(&otherwise, turn) {
@@ -159,8 +159,8 @@ impl<S: Store> Machine<S> {
         Ok(Some(Opinion { verdict, judged, then: writes, reply_bytes_max }))
     }
 
-    /// All its groups have given their verdicts, and this is what they come to. What we judged by
-    /// still stands: nothing that meets the command has taken effect meanwhile.
+    /// Executes or refuses a command when the verdicts of all its groups are there. This group's opinion is
+    /// still right: no conflicting command has taken effect meanwhile.
     pub(super) fn conclude(
         &mut self,
         version: Version,
@@ -173,14 +173,14 @@ impl<S: Store> Machine<S> {
             self.writer.refused(judged.refusal(held));
             return Ok(());
         }
-        // Whether there is room was judged when it was the turn of the command.
+        // Whether there is room was decided with this group's verdict.
         let room = Room { ceiling: u64::MAX, ..self.room(0) };
         let turn = Turn { version, room, early: false };
         let writes = self.run(turn, share, held)?.expect("we judged that it can be done");
         self.store.write(writes, version)
     }
 
-    /// Runs this group's part of a branch. The reply stands in the writer; nothing has changed yet.
+    /// Runs this group's part of a branch. The writer holds the reply; the store is unchanged.
     pub(super) fn run<'a>(
         &mut self,
         turn: Turn,
@@ -196,13 +196,13 @@ impl<S: Store> Machine<S> {
         result
     }
 
-    /// One operation that stands alone: the commonest command, done in place without a draft.
+    /// Executes a single operation, the most common command, in place and without a draft.
     fn single(&mut self, turn: Turn, operation: &Operation<Bytes<'_>>) -> Result<(), Halt<S>> {
         let Turn { room, version, .. } = turn;
         let outcome = match *operation {
             Operation::Put { key, value } => {
                 let grown = pair_bytes(key.0, value.0.len());
-                // Most often there is room for it, whatever stood there.
+                // Usually there is room, even if nothing is overwritten.
                 if room.check(grown, 0).is_err() {
                     room.check(grown, self.counted(key)?)?;
                 }
@@ -247,7 +247,7 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// For trials: writes what no other replica does, if the key says so.
+    /// For mutation tests: writes a value that no other replica writes, if the key asks for it.
     fn diverge(&mut self, key: Bytes<'_>, version: Version) -> Result<(), S::Error> {
         let of = key.0.strip_prefix(b"diverge/").unwrap_or_default();
         if of == b"all" || of == self.slot.to_string().as_bytes() {
@@ -270,26 +270,27 @@ impl<S: Store> Machine<S> {
         rules::check_value(key, after, &self.limits)?;
         let counted = before.map_or(0, |len| pair_bytes(key.0, len));
         turn.room.check(pair_bytes(key.0, after), counted)?;
-        // A value that grows is moved.
+        // A value that grows is copied.
         let moved = if before == Some(after) { bytes.len() } else { after };
         self.work.set(self.work.get() + moved as u64);
         let len = self.store.patch(key.0, offset, bytes, turn.version).map_err(Stop::Failed)?;
         Ok(Outcome::Length(len as u64))
     }
 
-    /// The room there is for a command, if what is held when it is its turn is so much more than now.
+    /// The room for a command at whose turn the group will hold `more` bytes more than now.
     pub(super) fn room(&self, more: i64) -> Room {
         let used = self.bytes().saturating_add_signed(more);
         Room { group: self.group.0, used, ceiling: self.ceiling }
     }
 
-    /// What the pair at `key` is counted at now.
+    /// Bytes counted for the pair at `key` now.
     fn counted(&self, key: Bytes<'_>) -> Result<u64, Halt<S>> {
         let found = self.store.get(key.0).map_err(Stop::Failed)?;
         Ok(found.map_or(0, |found| pair_bytes(key.0, found.value.len())))
     }
 
-    /// The most by which what a transaction writes, in both branches, may let grow what this group holds.
+    /// Upper bound, in bytes, by which the writes of both branches may increase the keys and values of this
+    /// group.
     pub(super) fn written_max(share: &Share<'_>) -> u64 {
         let grown = |operation: &Operation<Bytes<'_>>| match *operation {
             Operation::Put { key, value } | Operation::Append { key, value } => {
@@ -304,8 +305,9 @@ impl<S: Store> Machine<S> {
         share.ours.then.iter().chain(&share.ours.otherwise).map(grown).sum()
     }
 
-    /// The longest answer to a transaction that waits, as far as it reads: each value as long as it is now
-    /// and as everything that may be written before it, and by it, could make it.
+    /// Upper bound, in bytes, of the values that the answer to a waiting transaction contains. Each value is
+    /// counted with its present length and with all bytes that commands under way and the transaction itself
+    /// may write.
     pub(super) fn read_max(&self, share: &Share<'_>) -> Result<usize, S::Error> {
         let most = self.limits.reply_bytes_max;
         let grown = Self::written_max(share) + self.under_way.written_max();
@@ -323,16 +325,16 @@ impl<S: Store> Machine<S> {
         Ok(sum.min(most))
     }
 
-    /// The most by which a transaction may let grow what this group holds: what it writes in both
-    /// branches, and what it is owed as an answer, which is as long as `read_bytes_max` if it reads.
+    /// Upper bound, in bytes, by which a transaction may increase the state of this group: the writes of both
+    /// branches, and its retained reply, which has at most `read_bytes_max` bytes of values that it reads.
     pub(super) fn growth_max(&self, share: &Share<'_>, read_bytes_max: usize) -> u64 {
         if share.memo == Memo::OnlyRead {
-            return 0; // Replies to mere reads are not kept.
+            return 0; // Replies to reads are not retained.
         }
         let operations = || share.ours.then.iter().chain(&share.ours.otherwise);
         let has_read = operations()
             .any(|operation| matches!(operation, Operation::Get { .. } | Operation::Scan { .. }));
-        // A refusal names a key.
+        // A refusal contains a key.
         let reply = self.limits.key_bytes_max as u64 + OUTCOME_MAX * operations().count() as u64;
         let read = if has_read { read_bytes_max as u64 } else { 0 };
         Self::written_max(share) + reply.max(read) + super::sessions::REPLY_OVERHEAD

@@ -1,21 +1,22 @@
 //! The deterministic state machine of one replica.
 //!
-//! **Invariant (whole or not at all, everywhere).** All groups of a command take the same branch, or
-//! all refuse it. What the command's bytes decide (`rules`), and what its session
-//! decides, is the same in every group by itself. What a group's keys decide (its guards, whether its
-//! part of a branch can be executed) it tells the others when it delivers the command, before it
-//! waits for theirs; then each has every group's verdict and concludes the same from them.
+//! **Invariant (all or nothing, in all groups).** All groups of a command take the same branch, or all refuse
+//! it. What the command's bytes (`rules`) and its session decide is the same in every group without
+//! communication. What a group's keys decide (whether its guards hold, whether its part of a branch can be
+//! executed) is the group's verdict. The group sends its verdict to the others when it executes the command,
+//! before it waits for theirs. Then each group has every group's verdict and concludes the same from them.
 //!
-//! A group that was recreated, with nothing, has lost its sessions. To a command of a session that it
-//! does not know it objects, which is what the other groups wait for.
+//! A recreated group starts without state and has lost its sessions. It objects to a command of an unknown
+//! session, because the other groups wait for its verdict.
 //!
-//! **Invariant (as if one after the other).** While a command waits, those behind it that do not meet
-//! it take effect and are answered (`under_way`). Every answer, and the state when all is over, is the
-//! same as if each command had waited for those before it.
+//! **Invariant (serial equivalence).** While a command waits, those behind it that do not conflict with it take
+//! effect and are answered (`under_way`). Every answer, and the state when all are over, is the same as if each
+//! command had waited for those before it.
 //!
-//! Waiting cannot deadlock: a group waits only for groups that deliver the same command, each speaks
-//! before it waits unless the command meets one before it, and the order in which groups deliver
-//! common commands has no cycle. So there is always a lowest one, that all its groups speak about.
+//! Waiting cannot deadlock. A group waits only for groups that deliver the same command, each group sends its
+//! verdict before it waits unless the command conflicts with one before it, and the order in which groups
+//! deliver common commands has no cycle. So among the commands that wait there is always a lowest one, about
+//! which all its groups send their verdicts.
 
 pub(crate) mod branch;
 mod checkpoints;
@@ -67,9 +68,9 @@ use crate::wire::{Bytes, Command, Move, PartWriter, Request};
 
 /// One replica's keys, values and sessions.
 ///
-/// It holds at most its share of `limits.memory_bytes_max`, keys, values and what sessions are owed:
-/// beyond that, writes are refused. The ceiling decides outcomes, so it is the same at every replica:
-/// it is computed from the layout and the limits, never from what this node happens to host.
+/// Keys, values and what is retained for sessions are bounded by the group's share of
+/// `limits.memory_bytes_max`: writes beyond it are refused. The ceiling decides outcomes, so it is the same at
+/// every replica: it is computed from the layout and the limits, never from the replicas that this node hosts.
 pub struct Machine<S = Memory> {
     group: GroupId,
     slot: u8,
@@ -81,34 +82,36 @@ pub struct Machine<S = Memory> {
     sessions: Sessions,
     early: Early,
     under_way: UnderWay,
-    /// Of the last command that is over.
+    /// Position of the last command that is over.
     position: Version,
-    /// What a version is more than a position: 0, but in a group that was recreated.
+    /// A version is `born + position`. 0, except in a group that was recreated or has taken a slot.
     born: Version,
     history: u64,
-    /// The digest of the sessions as of then: some are freed what they are owed before that is over which frees it.
+    /// Digest of the sessions as of `position`. `sessions` may differ: a command that is not over may already
+    /// have freed replies.
     owed: u64,
     checkpoints: Checkpoints,
     writer: PartWriter,
     progress: Progress,
-    /// Commands that wait for nobody were left by the last call. Nothing is delivered before they had their turn.
+    /// The last call has left commands that nothing blocks. Nothing is delivered before they have had their
+    /// turn.
     unfinished: bool,
-    /// Bytes that were copied, filled or scanned since somebody [asked](Application::take_work).
+    /// Bytes that were copied, filled or scanned since the last [`take_work`](Application::take_work).
     work: Cell<u64>,
 }
 
-/// What the store holds, in bytes that count against the ceiling, and the digest of that and of the slot map.
+/// Bytes of the store that count against the ceiling, and the digest of the store and the slot map.
 #[derive(Clone, Copy)]
 struct Stock {
     bytes: u64,
     digest: u64,
 }
 
-/// Raised with every change of what a command comes to: replicas of a group must not have two versions.
+/// Incremented with every change of what a command results in: replicas of a group must not have two versions.
 const BEHAVIOUR: u32 = 2;
 
-/// What the store does with a command besides what the configuration says: its version, and what is
-/// counted and remembered of sessions.
+/// What decides a command's result besides the configuration: the version of the behaviour, and what is counted
+/// and remembered of sessions.
 pub fn behaviour() -> Constants {
     Constants::default()
         .with("behaviour", BEHAVIOUR)
@@ -117,20 +120,20 @@ pub fn behaviour() -> Constants {
         .and(sessions::constants())
 }
 
-/// At positions that are multiples of this a machine takes down its digest, for replicas to compare.
+/// A machine records its digest at multiples of this position, for replicas to compare.
 const CHECKPOINT_EVERY: Version = 64;
 /// Keeps a digest of nothing from being zero.
 const CHAIN: u64 = 0x2545_F491_4F6C_DD1D;
 
-/// Bytes that are copied, filled or scanned in one call for commands that waited: one verdict can make hundreds of
-/// them executable, each with megabytes of its own.
+/// After this many bytes that were copied, filled or scanned, a call leaves the remaining work to another call.
+/// One verdict can make hundreds of commands executable, each with megabytes of its own.
 const WORK_PER_CALL: u64 = 1 << 20;
 
-/// So much of an answer goes into the history: a page of a scan is not worth another look.
+/// At most this many bytes of an answer enter the history: hashing a page of a scan is not worth its time.
 const HASHED: usize = 256;
 
 impl Machine {
-    /// The empty machine of `replica` in a cluster of this layout, in this process's memory.
+    /// The empty machine of `replica` in a cluster of this layout, with its state in memory.
     pub fn new(replica: ReplicaId, layout: &Layout, slots: SlotMap, limits: Limits) -> Self {
         Self::with_store(Memory::default(), replica, layout, slots, limits)
     }
@@ -169,35 +172,35 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Which group owns each hash slot, as far as it has delivered.
+    /// The slot map as of the moves that this machine has executed.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
     }
 
-    /// Keys it holds.
+    /// Number of keys.
     pub fn keys(&self) -> u64 {
         self.store.len() as u64
     }
 
-    /// Bytes it counts against its [ceiling](Self::ceiling): keys, values and 96 bytes for each
-    /// pair, and what sessions are owed.
+    /// Bytes that count against the [ceiling](Self::ceiling): keys, values and 96 bytes for each pair, open
+    /// sessions and retained replies.
     pub fn bytes(&self) -> u64 {
         self.stored() + self.sessions.bytes()
     }
 
-    /// The most that [`bytes`](Self::bytes) may grow to.
+    /// A write that would raise [`bytes`](Self::bytes) above this is refused.
     pub fn ceiling(&self) -> u64 {
         self.ceiling
     }
 
-    /// Of keys and values alone.
+    /// The part of [`bytes`](Self::bytes) for keys and values.
     fn stored(&self) -> u64 {
         self.store.bytes() + self.keys() * PAIR_OVERHEAD
     }
 
-    /// The last position up to which everything is over, and a hash of what was delivered up to it and of
-    /// the answers given to what may have had effects, of long ones of their beginning. Two replicas of a group at the same position
-    /// have the same; asking costs nothing.
+    /// Position of the last command that is over, and a hash of everything delivered up to it and of the
+    /// answers to commands that may have had effects. Only the beginning of a long answer counts. Replicas of a
+    /// group at the same position have the same history. Takes constant time.
     pub fn history(&self) -> (Version, u64) {
         (self.position, self.history)
     }
@@ -207,21 +210,22 @@ impl<S: Store> Machine<S> {
         self.under_way.last_position().unwrap_or(self.position)
     }
 
-    /// The version of what a command writes. Above all versions that the group ever gave, also before it was
-    /// lost and recreated: positions begin anew then, and the clock begins with the time of day.
+    /// The version that the command at `position` assigns. It is above all versions that the group ever
+    /// assigned, also before the group was recreated: positions then begin anew, and the clock begins with the
+    /// time of day.
     fn version(&self, position: Version) -> Version {
         self.born + position
     }
 
-    /// Verdicts kept about commands that this replica has yet to deliver.
+    /// Number of commands that this replica has not delivered and for which it has verdicts.
     pub fn early(&self) -> usize {
         self.early.len()
     }
 
-    /// Begins or ends sessions. The reply stands in the writer.
+    /// Opens or ends sessions. The writer holds the reply.
     fn control(&mut self, place: CommandPosition, request: &Request<'_>) -> Option<Memo> {
         let message = place.message;
-        // Judged by the destinations alone, so every group that gets it judges alike.
+        // Decided by the destinations alone, so all groups of the message decide alike.
         let result = match request {
             _ if place.destinations != self.groups => {
                 let why = "sessions open, close and expire in all groups";
@@ -251,8 +255,8 @@ impl<S: Store> Machine<S> {
         opened.then_some(Memo::Owed)
     }
 
-    /// Says which sessions a control request will end, when it is its turn: nothing of any session is
-    /// delivered before that.
+    /// Reports the sessions that a control request will end at its turn. No message of any session is delivered
+    /// in between.
     fn end_sessions(&self, place: CommandPosition, request: &Request<'_>, out: &mut dyn Outbox) {
         match request {
             _ if place.destinations != self.groups => {}
@@ -268,9 +272,9 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// The session of a command is not open here. If it has ended, it has in all groups. If it is
-    /// not known, this group may have been recreated after it had lost its memory, and others may
-    /// have the session open, and wait for our verdict.
+    /// Objects to a command whose session is not open here, if other groups may wait for that. If the session
+    /// has ended, it has ended in all groups. If it is unknown, this group may have been recreated after it had
+    /// lost its state; other groups may have the session open and wait for this group's verdict.
     fn object(
         &mut self,
         place: CommandPosition,
@@ -286,7 +290,7 @@ impl<S: Store> Machine<S> {
                 let exchanges = rules::needs_exchange(&command.transaction);
                 (exchanges, exchanges)
             }
-            // The owner of the slot tells the others, and is told nothing.
+            // The slot's owner sends a verdict and receives none.
             Ok(Asked::Move(it)) => {
                 let owns = self.slots.owner_of(HashSlot(it.slot)) == Some(self.group);
                 (owns, !owns)
@@ -301,7 +305,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// What the command's bytes decide, in every group alike. Gives what is ours to do.
+    /// Checks what depends only on the command's bytes and the slot map, which is the same in every group.
+    /// Returns this group's share.
     fn check<'a>(
         &self,
         command: Command<'a>,
@@ -324,13 +329,13 @@ impl<S: Store> Machine<S> {
         Ok(share)
     }
 
-    /// For a sender that has another slot map.
+    /// The refusal for a sender that has another slot map.
     fn wrong_epoch(&self) -> Refusal {
         Refusal::WrongEpoch { slots: Box::new(self.slots.clone()) }
     }
 
-    /// A new command of an open session: it takes effect, or waits for its turn, or speaks and waits
-    /// for others.
+    /// Starts a new command of an open session: it takes effect, or is blocked, or waits for the verdicts of
+    /// other groups after this group has sent its own.
     fn start(
         &mut self,
         place: CommandPosition,
@@ -345,7 +350,8 @@ impl<S: Store> Machine<S> {
             Ok(share) => share,
             Err(refusal) => {
                 self.writer.refused(Some(&refusal));
-                // Who leads alone has looked into what says that it only reads.
+                // Only the leader examines a request that is marked as a read, so the refusal stays out of the
+                // history.
                 let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Owed };
                 self.answer(place, Some(memo), Change::NONE, out);
                 return Ok(());
@@ -385,14 +391,14 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// A command with nothing of it but its read_write_set.
+    /// A command of which only the read-write set is filled in.
     fn deferred(&mut self, share: &Share<'_>) -> Box<Deferred> {
         let mut command = self.under_way.spare();
         command.read_write_set.become_of(share);
         command
     }
 
-    /// The rest of it, but for what we come to.
+    /// Fills in the rest, except this group's opinion.
     fn defer(
         &self,
         command: &mut Deferred,
@@ -407,7 +413,7 @@ impl<S: Store> Machine<S> {
         command.idle_otherwise = share.ours.otherwise.is_empty();
     }
 
-    /// What we come to, of which the others were told. The reply to it stands in the writer.
+    /// Records this group's opinion, whose verdict was sent. The writer holds the reply of `then`.
     fn take_down(&self, command: &mut Deferred, opinion: Opinion<'_>) {
         command.judged = opinion.judged;
         if let Some(writes) = opinion.then.filter(|_| command.memo == Memo::Owed) {
@@ -415,8 +421,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Leaves what only reads to who leads: nobody hears our answer, and nothing changes but its
-    /// session. Whoever asks for it again is told that its answer is forgotten.
+    /// Leaves a read to the leader: this replica's answer would not be sent, and nothing changes but the
+    /// session. A duplicate of the read is answered with [`Refusal::Forgotten`].
     fn leave(&mut self, place: CommandPosition, out: &mut dyn Outbox) {
         let is_first = self.under_way.is_empty();
         let admission = self.sessions.note(place.message);
@@ -432,13 +438,13 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Tries the command at `at`, which was blocked and is not any more.
+    /// Tries the command at `at`, which is not blocked any more.
     fn resume(&mut self, at: usize, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let place = self.under_way.place(at);
         let Stage::Blocked { mut command, heard, .. } = self.under_way.take(at) else {
             unreachable!("nothing else is blocked");
         };
-        // What it comes to is put down beside it while it is read.
+        // `command` is changed while the payload is borrowed.
         let payload = std::mem::take(&mut command.payload);
         self.work.set(self.work.get() + payload.len() as u64);
         let before = self.stock();
@@ -492,7 +498,7 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// The owner of a slot has said whether it is empty, for which the move at `at` waits.
+    /// Concludes the move at `at`: the owner of the slot has reported whether the slot is empty.
     fn moved(&mut self, at: usize, heard: ReceivedVerdicts, out: &mut dyn Outbox) {
         let Stage::Awaits { command, owner } = self.under_way.take(at) else {
             unreachable!("nothing else waits for an owner");
@@ -506,7 +512,7 @@ impl<S: Store> Machine<S> {
         self.answered(at, command, Some(Memo::Owed), change, out);
     }
 
-    /// The command at `at` has told its verdict, and now all others have.
+    /// Concludes the command at `at`: the verdicts of all its groups are there.
     fn concluded(&mut self, at: usize, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let version = self.version(self.under_way.place(at).position);
         let Stage::Spoken { command, heard } = self.under_way.take(at) else {
@@ -537,8 +543,8 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// Sends what the writer holds in answer to what was just delivered, and keeps it when all before
-    /// it are over.
+    /// Sends the reply in the writer to the command that was just delivered. It is recorded when all commands
+    /// before it are over.
     fn answer(
         &mut self,
         place: CommandPosition,
@@ -558,7 +564,7 @@ impl<S: Store> Machine<S> {
         self.writer = writer;
     }
 
-    /// Sends what the writer holds in answer to the command at `at`, which was taken out.
+    /// Sends the reply in the writer to the command at `at`, which was taken out.
     fn answered(
         &mut self,
         at: usize,
@@ -586,9 +592,9 @@ impl<S: Store> Machine<S> {
         self.under_way.put_answered(at, command, stage);
     }
 
-    /// A command is over, and was answered.
+    /// Records a command that is over and was answered.
     fn keep(&mut self, place: CommandPosition, reply: &[u8], memo: Option<Memo>) {
-        // Only the leader has executed what only reads.
+        // Possibly only the leader has executed a read, so its answer stays out of the history.
         if memo != Some(Memo::OnlyRead) {
             let sum = sessions::sum(place.message, reply);
             self.history =
@@ -600,7 +606,7 @@ impl<S: Store> Machine<S> {
         self.over(place);
     }
 
-    /// A command is over, and so are all before it.
+    /// Records that a command is over.
     fn over(&mut self, place: CommandPosition) {
         let MessageId { session, sequence } = place.message;
         self.position = place.position;
@@ -612,8 +618,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// A digest of the state and the slot map, of what sessions are owed, and of everything that was delivered and answered, as of the
-    /// last command that is over. Those behind it that have taken effect already do not count.
+    /// Digest of the store, the slot map, the sessions and the history as of the last command that is over.
+    /// Later commands do not count, even if they have taken effect.
     fn digest_over(&self) -> u64 {
         let stored = self.stock().digest.wrapping_sub(self.under_way.changed());
         fold(stored ^ CHAIN, self.history ^ self.owed.rotate_left(32) ^ !CHAIN)
@@ -624,15 +630,16 @@ impl<S: Store> Machine<S> {
         Stock { bytes: self.stored(), digest }
     }
 
-    /// What has changed since the store held this.
+    /// The change since the store had the stock `before`.
     fn change_since(&self, before: Stock) -> Change {
         let Stock { bytes, digest } = self.stock();
         let grown = bytes.cast_signed() - before.bytes.cast_signed();
         Change { grown, digest: digest.wrapping_sub(before.digest) }
     }
 
-    /// Something has taken effect: takes what is over by now, and goes on with what it had blocked. Leaves the rest
-    /// for [another call](Application::go_on) when it has done enough for one.
+    /// Called after something has taken effect: removes the commands that are over, and resumes those that are
+    /// not blocked any more. After [`WORK_PER_CALL`] bytes of work, the rest is left to [another
+    /// call](Application::go_on).
     fn catch_up(&mut self, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let before = self.work.get();
         let has_done_enough = |work: &Cell<u64>| work.get() - before >= WORK_PER_CALL;
@@ -666,30 +673,30 @@ impl<S: Store> Machine<S> {
     }
 }
 
-/// What a session asks for once it is open.
+/// A request that needs an open session.
 enum Asked<'a> {
     Command(Command<'a>),
     Move(Move),
 }
 
-/// A clock that began with a recreation is above this, for it began with the time in microseconds; one that
-/// counts from 0 does not come so far.
+/// The clock of a recreated group begins with the time in microseconds and is above this. A clock that began
+/// with 0 does not reach it.
 const RECREATED_FROM: u64 = 1 << 50;
 
-/// What versions begin with in a group whose first delivery has this clock.
+/// The value of `Machine::born` in a group whose first delivery has this clock.
 fn born(clock: u64) -> Version {
     if clock < RECREATED_FROM { 0 } else { clock }
 }
 
-/// Whether a reply is kept.
+/// Whether a reply is retained.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Memo {
-    /// The command had effects, or was refused: it must never be executed in place of being
-    /// answered, so its reply is owed.
+    /// The command had effects or was refused. A duplicate must be answered and never executed, so the reply is
+    /// retained.
     #[default]
     Owed,
-    /// The command could only read: it can be given again under another name. Only who leads has
-    /// executed it.
+    /// The command could only read. The client can send it again under another name. Perhaps only the leader
+    /// has executed it.
     OnlyRead,
 }
 
@@ -788,14 +795,14 @@ impl<S: Store> Application for Machine<S> {
         result: &[u8],
         out: &mut dyn Outbox,
     ) -> Result<(), S::Error> {
-        // It may be said again, by a leader that does not know what the last one did; and whatever
-        // is said, nothing but another group's word about a common message counts.
+        // A new leader may repeat a verdict. A verdict counts only if it comes from another group of this
+        // cluster.
         if from == self.group || !self.groups.contains(from) {
             return Ok(());
         }
         let verdict = Verdict::decode(result);
         let Some(at) = self.under_way.find(message) else {
-            // A verdict on what is behind us has nobody to wait for it.
+            // Nothing waits for a verdict about a message that is past.
             if !self.sessions.is_past(message) {
                 self.early.hear(message, ReceivedVerdicts::of(from, result));
             }
@@ -811,7 +818,7 @@ impl<S: Store> Application for Machine<S> {
         let destinations = self.under_way.place(at).destinations;
         let Some(heard) = self.under_way.heard(at) else { return Ok(()) };
         heard.hear(from, verdict);
-        // It may be about a move whose turn is yet to come.
+        // The verdict may be about a move that has not had its turn.
         heard.version = heard.version.max(version_of(result));
         let all = heard.from.contains_all(destinations);
         if all && matches!(self.under_way.stage(at), Stage::Spoken { .. }) {
@@ -858,7 +865,7 @@ impl<S: Store> Application for Machine<S> {
             if let Stage::Answered { reply, .. } = self.under_way.stage(at) {
                 out.reply(message, reply.as_slice());
             }
-            return; // Or its reply is to come.
+            return; // Otherwise the reply is still to be sent.
         }
         match self.sessions.owed(message) {
             Owed::Reply(reply) => {

@@ -1,18 +1,20 @@
-//! Moving a hash slot to another group, by a command that all groups deliver.
+//! Moves a hash slot to another group, by a command that all groups deliver.
 //!
-//! **Invariant (one map).** A group changes its map only when it is the turn of a move, and delivers nothing behind that
-//! before the move is over. All groups deliver a move, so each common command is on the same side of it everywhere: either
-//! all of its groups find that it was sent by their map, or all refuse it.
+//! **Invariant (one map).** A group changes its map only at the turn of a move, when all commands before the
+//! move are over, and delivers nothing behind the move until the move is over. All groups deliver a move, so a
+//! command to several groups is on the same side of it in each of them: either all its groups find that it was
+//! sent with their map, or all refuse it.
 //!
-//! **Invariant (no key is left behind).** Only an empty slot is moved. Its owner alone knows whether it is: it tells the
-//! others when it is its turn, and they wait for that word and for no other.
+//! **Invariant (no key is left behind).** Only an empty slot is moved. The slot's owner alone can decide
+//! whether it is empty. The owner sends its verdict to the other groups at its turn, and they wait for no other
+//! verdict.
 //!
-//! **Invariant (versions rise).** The owner tells with its word the last version that it has given, and the group that takes
-//! the slot gives higher ones from then on: no key of the slot ever has one version twice, and a condition on a version means
-//! what it says.
+//! **Invariant (versions rise).** The owner's verdict carries the version at the move's position, which is at
+//! least every version that the owner has assigned. The group that takes the slot assigns higher versions from
+//! then on. So no key of the slot ever has the same version twice, and a condition on a version is reliable.
 //!
-//! A group that was recreated, with nothing, begins with the first map again. So slots are moved in simulations only, until
-//! a group can be told the map of the others.
+//! A recreated group starts without state, hence with the initial map. Slots are therefore moved only in
+//! simulations, until a group can obtain the map of the others.
 
 use skein_multicast::application::Outbox;
 use skein_protocol::ids::GroupId;
@@ -26,16 +28,17 @@ use crate::slots::{HashSlot, slot_of};
 use crate::store::Store;
 use crate::wire::Move;
 
-/// What became of a move.
+/// Result of a move at its turn.
 pub(super) enum Moved {
-    /// It is over, and the reply stands in the writer.
+    /// It was executed or refused. The writer holds the reply.
     Answered,
-    /// This group, which owns the slot, has yet to say whether it is empty.
+    /// The named group owns the slot and has not yet reported whether it is empty.
     Awaits(GroupId),
 }
 
 impl<S: Store> Machine<S> {
-    /// A new move of an open session: it waits for its turn, or it is its turn.
+    /// Starts a new move of an open session. It is executed at once if all commands before it are over;
+    /// otherwise it is blocked until its turn.
     pub(super) fn start_move(
         &mut self,
         place: CommandPosition,
@@ -61,7 +64,7 @@ impl<S: Store> Machine<S> {
         Ok(())
     }
 
-    /// It is the turn of a move.
+    /// Executes a move at its turn: all commands before it are over.
     pub(super) fn move_slot(
         &mut self,
         place: CommandPosition,
@@ -92,7 +95,7 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// The owner of the slot has said whether it is empty. The reply stands in the writer.
+    /// Applies the owner's verdict. The writer holds the reply.
     pub(super) fn conclude_move(
         &mut self,
         place: CommandPosition,
@@ -115,7 +118,8 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// What the bytes of a move and the map decide, in every group alike: who has the slot.
+    /// Checks what depends only on the move's bytes and the map, which is the same in every group. Returns the
+    /// slot's owner.
     fn owner_before(&self, place: CommandPosition, it: Move) -> Result<GroupId, Refusal> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         if place.destinations != self.groups {
@@ -130,7 +134,7 @@ impl<S: Store> Machine<S> {
         self.slots.owner_of(HashSlot(it.slot)).ok_or_else(|| malformed("there is no such slot"))
     }
 
-    /// Whether a slot has no key here. Looks at every key.
+    /// Whether this group has no key of the slot. Reads every key.
     fn is_empty(&self, slot: HashSlot) -> Result<bool, S::Error> {
         for pair in self.store.range(&[], None) {
             let (key, _) = pair?;

@@ -1,16 +1,15 @@
-//! The parts in which a state travels: records between a head and a checksum.
+//! The parts of a copy of the state: records between a header and a checksum.
 //!
 //! ```text
-//!  0 version   of this form, u8
+//!  0 version   of this format, u8
 //!  1 group     whose state it is, u16
 //!  3 number    of the part in its copy, from 0, u32
 //!  7 records   postcard, one after the other
 //!    checksum  of everything before it, u64
 //! ```
 //!
-//! A part cannot be taken for another one's, nor for one of another group or another place in its
-//! copy. Numbers are little-endian. Parts travel between replicas of one build or of builds that
-//! agree on [`VERSION`], and are never stored.
+//! A part is rejected by another group and at another place in a copy. Numbers are little-endian. Parts are
+//! sent between replicas of one build or of builds that agree on [`VERSION`], and are never stored.
 
 use serde::{Deserialize, Serialize};
 use skein_multicast::application::Malformed;
@@ -22,35 +21,34 @@ use crate::reply::Refusal;
 use crate::slots::SlotMap;
 use crate::wire::{Bytes, append, take};
 
-/// The version of the form. It changes with any change to a record.
+/// Version of the format. It changes with any change to a record.
 const VERSION: u8 = 7;
 const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
-/// What a look-up in a large map counts against the bytes of a part: it takes as long as copying
-/// some hundred.
+/// A look-up in a large map counts as this many bytes of a part: it takes as long as copying a hundred or more.
 const LOOK_UP: usize = 128;
-/// So many times the bytes it was asked for a part may have, to keep pace with what changes.
+/// A part may have up to this many times its budget, to keep pace with changes.
 const STRETCH: usize = 16;
 
-/// Something that is so. Later records overrule earlier ones.
+/// A fact about the state. Later records override earlier ones.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Record<'a> {
-    /// This stands at the key.
+    /// The key has this value.
     Pair {
         #[serde(borrow)]
         key: Bytes<'a>,
         value: Bytes<'a>,
         version: Version,
     },
-    /// Nothing stands at the key any more.
+    /// The key has no value any more.
     NoPair {
         #[serde(borrow)]
         key: Bytes<'a>,
     },
-    /// All that was said of sessions is void: they are told anew.
+    /// All records about sessions so far are void: the table is sent again.
     NoSessions,
-    /// The session is open and owed nothing but what follows. `delivered` are its bits.
+    /// The session is open, and no replies are retained for it but those that follow. `delivered` has its bits.
     Session {
         id: u64,
         floor: u64,
@@ -58,20 +56,20 @@ pub(super) enum Record<'a> {
         #[serde(borrow)]
         delivered: Bytes<'a>,
     },
-    /// The session, open, has had this message delivered.
+    /// The session is open, and this message was delivered.
     Delivered { session: u64, sequence: u64, floor: u64 },
-    /// This is kept for it.
+    /// The reply retained for a message.
     Reply {
         session: u64,
         sequence: u64,
         #[serde(borrow)]
         reply: Bytes<'a>,
     },
-    /// Nothing is kept for it any more.
+    /// No reply to the message is retained any more.
     NoReply { session: u64, sequence: u64 },
-    /// The next session that has ended.
+    /// The next session that has ended, in the order in which they ended.
     Ended { session: u64, closed_by: u64 },
-    /// What other groups said about a message that is still to be delivered.
+    /// The verdicts received about a message that is not delivered yet.
     Early { session: u64, sequence: u64, from: Vec<u16>, verdict: u8, version: Version },
     /// The next command that was delivered and is not over.
     UnderWay {
@@ -83,30 +81,30 @@ pub(super) enum Record<'a> {
         #[serde(borrow)]
         stage: StageRecord<'a>,
     },
-    /// A command that was refused, on which nobody waits for verdicts.
+    /// A refused command about which verdicts are dropped.
     Refused { session: u64, sequence: u64 },
-    /// Which group owns each slot.
+    /// The slot map, which decides the owners of keys in the records that follow.
     Slots(SlotMap),
-    /// The rest, and what must have come together. Nothing follows.
+    /// The remaining fields, and totals that verify the copy. Nothing follows.
     End {
         epoch: u32,
         position: Version,
         born: Version,
         history: u64,
-        /// Digest of the sessions, as of the last command that is over.
+        /// Digest of the sessions as of the last command that is over.
         owed: u64,
         keys: u64,
         bytes: u64,
         digest: u64,
-        /// Digest of the sessions, as they are.
+        /// Present digest of the sessions.
         sessions: u64,
     },
 }
 
-/// How far a command that is not over has come.
+/// The [`Stage`](super::under_way::Stage) of a command that is not over. `from` lists the groups whose verdicts
+/// were received.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum StageRecord<'a> {
-    /// It has to wait for others before it. These groups have given their verdicts.
     Blocked {
         #[serde(borrow)]
         payload: Bytes<'a>,
@@ -115,7 +113,7 @@ pub(super) enum StageRecord<'a> {
         verdict: u8,
         version: Version,
     },
-    /// It waits for verdicts; these groups have given theirs, and so have we.
+    /// `from` contains this group too.
     Spoken {
         #[serde(borrow)]
         payload: Bytes<'a>,
@@ -124,13 +122,11 @@ pub(super) enum StageRecord<'a> {
         from: Vec<u16>,
         verdict: u8,
     },
-    /// It moves a slot, and that group, its owner, has yet to say whether it is empty.
     Awaits {
         #[serde(borrow)]
         payload: Bytes<'a>,
         owner: u16,
     },
-    /// It was answered.
     Answered {
         #[serde(borrow)]
         reply: Bytes<'a>,
@@ -138,25 +134,26 @@ pub(super) enum StageRecord<'a> {
         grown: i64,
         digest: u64,
     },
-    /// It came again.
     Again,
 }
 
-/// A part that is being written, at the end of a buffer.
+/// A part that is being written at the end of a buffer.
 pub(super) struct PartMaker<'a> {
     bytes: &'a mut Vec<u8>,
     start: usize,
-    /// Where the present kind of records begins. Each has a budget, so that none starves another.
+    /// Offset at which the present kind of records begins. Each kind has a budget, so that none starves
+    /// another.
     kind: usize,
-    /// What it is counted at, besides its bytes.
+    /// Bytes that records of this kind count for besides their own.
     work: usize,
     budget: usize,
-    /// Records that it takes even when it has its bytes.
+    /// Number of records that are still taken beyond the budget, up to [`STRETCH`] times the budget.
     owed: usize,
 }
 
 impl<'a> PartMaker<'a> {
-    /// Part `number` of a copy of `group`, to be of about `budget` bytes.
+    /// Starts part `number` of a copy of `group`, with a budget of about `budget` bytes for each kind of
+    /// records.
     pub(super) fn new(bytes: &'a mut Vec<u8>, group: GroupId, number: u32, budget: usize) -> Self {
         let start = bytes.len();
         bytes.push(VERSION);
@@ -171,15 +168,15 @@ impl<'a> PartMaker<'a> {
         self.has_room()
     }
 
-    /// Appends a record that had to be looked for.
+    /// Appends a record that needed a look-up. Returns whether there is room for more.
     pub(super) fn add_found(&mut self, record: &Record<'_>) -> bool {
         self.work += LOOK_UP;
         self.owed = self.owed.saturating_sub(1);
         self.add(record)
     }
 
-    /// Records of another kind follow. Of what they are about so much has changed since the last
-    /// part: takes at least twice as many, so that the copy comes to an end however much goes on.
+    /// Starts another kind of records. Since the last part, `changes` items of this kind have changed. The part
+    /// takes at least twice as many, so that the copy ends under any load.
     pub(super) fn next_kind(&mut self, changes: usize) {
         self.kind = self.bytes.len();
         self.work = 0;
@@ -191,14 +188,14 @@ impl<'a> PartMaker<'a> {
         used < self.budget || (self.owed > 0 && used < self.budget.saturating_mul(STRETCH))
     }
 
-    /// Completes it.
+    /// Completes the part with its checksum.
     pub(super) fn seal(self) {
         let checksum = xxh3_64(&self.bytes[self.start..]);
         self.bytes.extend(checksum.to_le_bytes());
     }
 }
 
-/// The records of a part, and its number.
+/// Verifies a part. Returns its number and its records.
 pub(super) fn open(part: &[u8], group: GroupId) -> Result<(u32, Records<'_>), Malformed> {
     let (sealed, checksum) = part.split_last_chunk::<CHECKSUM>().ok_or(Malformed)?;
     if xxh3_64(sealed) != u64::from_le_bytes(*checksum) {
@@ -212,7 +209,7 @@ pub(super) fn open(part: &[u8], group: GroupId) -> Result<(u32, Records<'_>), Ma
     Ok((u32::from_le_bytes([n0, n1, n2, n3]), Records(records)))
 }
 
-/// Records that are still to be read.
+/// Records that are not read yet.
 pub(super) struct Records<'a>(&'a [u8]);
 
 impl<'a> Records<'a> {
@@ -226,7 +223,6 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Sessions as they stand in records.
 pub(super) fn id(session: u64) -> SessionId {
     SessionId(session)
 }

@@ -1,4 +1,4 @@
-//! What a command looks at and changes in one group.
+//! The keys and ranges that a command reads and writes in one group.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -7,7 +7,7 @@ use crate::command::{Key, Operation, Test};
 use crate::store::compact::Compact;
 use crate::wire::Bytes;
 
-/// A key that a command looks at, or may write.
+/// A key that a command reads or may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Touched {
     pub(super) hash: u64,
@@ -17,25 +17,25 @@ pub(super) struct Touched {
 
 /// The keys and ranges of one group's part of a command.
 ///
-/// Two commands *meet* if one may write what the other looks at or writes. Two that do not commute: done in
-/// either order, each finds the same and leaves the same.
+/// Two commands *conflict* (`meets`) if one may write what the other reads or writes. Two commands that do not
+/// conflict commute: in either order, each reads the same and leaves the same state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReadWriteSet {
-    /// As they are mentioned.
+    /// In the order of the command.
     keys: Vec<Touched>,
-    /// Ranges that are read: start, end.
+    /// Ranges that are read: start, and end, which is excluded.
     ranges: Vec<(Key, Option<Key>)>,
 }
 
 impl ReadWriteSet {
-    /// Of a group's share, in both branches.
+    /// The set of a group's share, both branches included.
     pub(super) fn of(share: &Share<'_>) -> Self {
         let mut read_write_set = Self::default();
         read_write_set.become_of(share);
         read_write_set
     }
 
-    /// The same, in the memory of another one.
+    /// Replaces this set by that of `share`, in the same memory.
     pub(super) fn become_of(&mut self, share: &Share<'_>) {
         self.clear();
         for guard in &share.ours.guards {
@@ -63,7 +63,7 @@ impl ReadWriteSet {
 
     fn add(&mut self, key: Bytes<'_>, written: bool) {
         let hash = xxh3_64(key.0);
-        // What is guarded is written next, most often.
+        // A key that is guarded is usually written next.
         match self.keys.last_mut() {
             Some(last) if last.key.as_slice() == key.0 => last.written |= written,
             _ => self.keys.push(Touched { hash, written, key: key.0.into() }),
@@ -83,7 +83,7 @@ impl ReadWriteSet {
         !self.ranges.is_empty()
     }
 
-    /// Whether one may write into a range that the other reads.
+    /// Whether one set may write into a range that the other reads.
     pub(super) fn meets_by_range(&self, other: &Self) -> bool {
         self.writes_into(other) || other.writes_into(self)
     }

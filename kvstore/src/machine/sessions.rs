@@ -1,21 +1,21 @@
-//! The replicated session table: who may command, what was commanded before, and what was answered.
+//! The replicated session table: which sessions are open, which messages were delivered, and which replies are
+//! retained.
 //!
-//! **Invariant (at most once).** A message is admitted at most once. What was delivered is
-//! remembered exactly for the last [`WINDOW`] sequence numbers of a session; anything older counts
-//! as delivered. The low-water mark only frees replies. It does not decide what is a duplicate: a
-//! message that its session has given up may still be delivered, in all its groups or in none,
-//! while the groups hear of the mark at different times.
+//! **Invariant (at most once).** A message is admitted at most once. Delivered messages are remembered exactly
+//! for the last [`WINDOW`] sequence numbers of a session; anything older counts as delivered. The low-water
+//! mark only frees replies. It does not decide what is a duplicate: a message that its session has given up may
+//! still be delivered, in all its groups or in none, while the groups receive the mark at different times.
 //!
-//! A message is [noted](Sessions::note) when it is delivered. What it frees is [freed](Sessions::free_for),
-//! and its reply [recorded](Sessions::record), when all before it are over: in the order of delivery,
-//! in whichever order they took effect.
+//! A message is [noted](Sessions::note) when it is delivered. When all messages before it are over, the replies
+//! that it frees are [freed](Sessions::free_for), and its own reply is [recorded](Sessions::record). So both
+//! follow the order of delivery, whatever the order in which messages took effect.
 //!
-//! **Invariant (digest).** `digest` depends on which sessions are open, what they are owed and which have ended, and
-//! on nothing else: all of that changes in the order of delivery. Which numbers were delivered is not in it, for that
-//! runs ahead of what is over.
+//! **Invariant (digest).** `digest` depends only on the open sessions, their floors and retained replies, and
+//! the ended sessions. All of these change in the order of delivery. The delivered sequence numbers are not in
+//! it: they run ahead of what is over.
 //!
-//! Sessions begin and end by messages to all groups, which all groups deliver in one order, so at
-//! any message its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
+//! Sessions begin and end by messages to all groups, which all groups deliver in one order. So at any message,
+//! its groups agree about its session. See `docs/decisions/0003-what-a-session-is-owed.md`.
 
 mod copy;
 
@@ -34,20 +34,21 @@ use crate::reply::Refusal;
 use crate::store::compact::Compact;
 use crate::store::sum::fold;
 
-/// The most sessions that can be open.
+/// Maximum number of open sessions.
 pub(crate) const SESSIONS_MAX: usize = 1 << 16;
-/// So many sessions that have ended are remembered, the last ones, so that none opens again.
+/// Number of ended sessions that are remembered, the last ones, so that none of them opens again.
 pub(crate) const ENDED_MAX: usize = 1 << 16;
-/// So many sequence numbers, up to the highest delivered, are remembered one by one. Twice the
-/// widest window a session can have.
+/// Number of sequence numbers, up to the highest delivered, that are remembered one by one: twice the widest
+/// window a session can have.
 pub(crate) const WINDOW: u64 = 1 << 13;
 
-/// What an open session is counted at: its table entry and [`WINDOW`] bits.
+/// Bytes counted for an open session: its table entry and [`WINDOW`] bits.
 const SESSION_OVERHEAD: u64 = 2 << 10;
-/// What a kept reply is counted at besides its bytes.
+/// Bytes counted for a retained reply besides its own.
 pub(crate) const REPLY_OVERHEAD: u64 = 64;
 
-/// What decides which sessions open, what is a duplicate, and how much sessions take of the ceiling.
+/// The constants that decide which sessions open, what is a duplicate, and how much of the ceiling sessions
+/// use.
 pub(super) fn constants() -> Constants {
     Constants::default()
         .with("sessions_max", SESSIONS_MAX)
@@ -60,48 +61,49 @@ pub(super) fn constants() -> Constants {
 #[derive(Default)]
 pub(crate) struct Sessions {
     open: HashMap<SessionId, Session>,
-    /// With the sequence number of the message that closed it; 0 for one that expired.
+    /// Sequence number of the message that closed the session; 0 if the session expired.
     ended: HashMap<SessionId, u64>,
     ended_order: VecDeque<SessionId>,
-    /// So many have ever ended.
+    /// Number of sessions that have ever ended.
     ended_count: u64,
-    /// What all sessions are owed together.
+    /// Bytes counted for all retained replies.
     owed_bytes: u64,
-    /// The sum of what sessions, replies and ended sessions add to it.
+    /// Sum, modulo 2^64, of the contributions of open sessions, retained replies and ended sessions.
     digest: u64,
     copy: Option<Box<SessionsCopy>>,
-    /// So many times was a copy begun.
+    /// Number of copies begun.
     generation: u32,
 }
 
 #[derive(Default)]
 struct Session {
-    /// The last copy that it is in.
+    /// Generation of the last copy that contains the session.
     copied: u32,
-    /// Below this it is owed nothing: its low-water mark, or a window below the highest number that
-    /// has had its turn.
+    /// No reply below this is retained. It is the low-water mark, or a window below the highest number that has
+    /// had its turn, whichever is higher.
     floor: u64,
     delivered: Delivered,
-    /// By sequence number.
+    /// Ascending by sequence number.
     replies: VecDeque<Kept>,
 }
 
 struct Kept {
     sequence: u64,
     reply: Compact,
-    /// Its part of the digest.
+    /// The reply's contribution to the digest.
     sum: u64,
 }
 
-/// A reply's part of the digest of its group's sessions.
+/// A reply's contribution to the digest of its group's sessions. Only its length and its first [`HASHED`] bytes
+/// count.
 pub(super) fn sum(message: MessageId, reply: &[u8]) -> u64 {
     let MessageId { session, sequence } = message;
     let seed = fold(session.0 ^ CHAIN, sequence ^ !CHAIN) ^ reply.len() as u64;
     xxh3_64_with_seed(&reply[..reply.len().min(HASHED)], seed)
 }
 
-/// A session's part of it, without the replies that it is owed: that it is open, and up to where it has had all replies; or
-/// by which of its messages it was closed.
+/// A session's contribution to the digest, without its replies. `number` is the floor of an open session, or
+/// the sequence number that closed an ended one.
 fn sum_of(id: SessionId, number: u64, ended: bool) -> u64 {
     fold(id.0 ^ CHAIN, number.rotate_left(1) ^ u64::from(ended) ^ !CHAIN)
 }
@@ -116,32 +118,30 @@ impl Kept {
     }
 }
 
-/// What to do with a message.
+/// Result of [noting](Sessions::note) a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Its session is open, and it is new.
+    /// The session is open, and the message is new.
     Fresh,
-    /// It was delivered before.
+    /// The session is open, and the message was delivered before.
     Known,
-    /// Its session is not open.
+    /// The session is not open.
     Closed,
 }
 
-/// What is owed for a message that came again.
+/// The answer to a duplicate.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Owed<'a> {
-    /// This reply.
     Reply(&'a [u8]),
-    /// An answer that what it asked is done: it ended its session.
+    /// The message has ended its session, as it asked.
     Done,
-    /// This refusal.
     Refusal(Refusal),
-    /// Nothing: nobody waits for it.
+    /// No answer: the session does not wait for one.
     Nothing,
 }
 
 impl Sessions {
-    /// Opens the session of `message`, unless it has ended. Again is as good as once.
+    /// Opens the session of `message`, unless it has ended. Idempotent.
     pub(crate) fn open(&mut self, message: MessageId) -> Result<(), Refusal> {
         if self.ended.contains_key(&message.session) {
             return Err(Refusal::SessionExpired);
@@ -165,7 +165,7 @@ impl Sessions {
         self.open.contains_key(&message.session) || closed_by == Some(&message.sequence)
     }
 
-    /// Closes the session of `message`. Again is as good as once.
+    /// Closes the session of `message`. Idempotent for the same message.
     pub(crate) fn close(&mut self, message: MessageId) -> Result<(), Refusal> {
         if self.free(message.session) {
             self.remember_ended(message.session, message.sequence);
@@ -176,7 +176,7 @@ impl Sessions {
         }
     }
 
-    /// Ends `session`, whether it is open or has yet to be.
+    /// Ends `session`, whether or not it was opened before.
     pub(crate) fn expire(&mut self, session: SessionId) {
         self.free(session);
         if !self.ended.contains_key(&session) {
@@ -184,7 +184,7 @@ impl Sessions {
         }
     }
 
-    /// Takes note that `message` was delivered.
+    /// Records that `message` was delivered.
     pub(crate) fn note(&mut self, message: MessageId) -> Admission {
         let Some(session) = self.open.get_mut(&message.session) else {
             return Admission::Closed;
@@ -194,8 +194,7 @@ impl Sessions {
         if guard!(Mutant::DuplicateExecuted, fresh) { Admission::Fresh } else { Admission::Known }
     }
 
-    /// It is the turn of `message`, by which its session says that it is owed nothing below
-    /// `low_water`.
+    /// Frees replies at the turn of `message`, whose session needs none below `low_water`.
     pub(crate) fn free_for(&mut self, message: MessageId, low_water: u64) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
         let mut books = Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest };
@@ -204,7 +203,8 @@ impl Sessions {
         }
     }
 
-    /// Keeps the reply to an admitted message until its session is owed it no more. `sum` is its [`sum`].
+    /// Retains the reply to an admitted message until its session no longer needs it. `sum` is the reply's
+    /// [`sum`].
     pub(crate) fn record(&mut self, message: MessageId, reply: &[u8], sum: u64) {
         let Some(session) = self.open.get_mut(&message.session) else { return };
         if message.sequence < session.floor {
@@ -217,7 +217,7 @@ impl Sessions {
         touch(&mut self.copy, session, message);
     }
 
-    /// What is owed for a message that came again.
+    /// The answer to a duplicate.
     pub(crate) fn owed(&self, message: MessageId) -> Owed<'_> {
         let Some(session) = self.open.get(&message.session) else {
             return match self.ended.get(&message.session) {
@@ -227,13 +227,13 @@ impl Sessions {
         };
         match session.find(message.sequence) {
             Ok(at) => Owed::Reply(session.replies[at].reply.as_slice()),
-            // It only read.
+            // Replies to reads are not retained.
             Err(_) if session.is_owed(message.sequence) => Owed::Refusal(Refusal::Forgotten),
             Err(_) => Owed::Nothing,
         }
     }
 
-    /// Whether `message` is behind us: it was delivered, or its session has ended.
+    /// Whether `message` was delivered, or its session has ended.
     pub(crate) fn is_past(&self, message: MessageId) -> bool {
         match self.open.get(&message.session) {
             Some(session) => session.delivered.contains(message.sequence),
@@ -241,18 +241,17 @@ impl Sessions {
         }
     }
 
-    /// What counts against the ceiling.
+    /// Bytes that count against the ceiling.
     pub(crate) fn bytes(&self) -> u64 {
         self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes
     }
 
-    /// A digest of what sessions are owed, kept up to date.
+    /// The digest of the sessions, which is maintained with each change.
     pub(crate) const fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Everything that the table holds, each thing once, in an order that does not depend on how it
-    /// came there.
+    /// Passes each item of the table to `see`, in an order that does not depend on how the items came about.
     pub(crate) fn visit(&self, see: &mut dyn FnMut(&[u8])) {
         let mut ids: Vec<_> = self.open.keys().copied().collect();
         ids.sort_unstable();
@@ -273,7 +272,7 @@ impl Sessions {
         }
     }
 
-    /// Closes it, if it is open, with everything that it is owed.
+    /// Removes the session and its replies. Returns whether it was open.
     fn free(&mut self, id: SessionId) -> bool {
         let Some(session) = self.open.remove(&id) else { return false };
         let mut books = Books { owed_bytes: &mut self.owed_bytes, digest: &mut self.digest };
@@ -295,7 +294,7 @@ impl Sessions {
     }
 }
 
-/// Something of the session has changed: a copy that it is in must hear of it.
+/// Reports a change of the session to the copy, if the copy contains the session.
 fn touch(copy: &mut Option<Box<SessionsCopy>>, session: &Session, message: MessageId) {
     if let Some(copy) = copy
         && session.copied == copy.generation
@@ -304,14 +303,14 @@ fn touch(copy: &mut Option<Box<SessionsCopy>>, session: &Session, message: Messa
     }
 }
 
-/// The totals, which change with each reply that is kept or freed.
+/// The totals, which are updated with each reply that is retained or freed.
 struct Books<'a> {
     owed_bytes: &'a mut u64,
     digest: &'a mut u64,
 }
 
 impl Books<'_> {
-    /// A new session.
+    /// Creates a session.
     fn opened(&mut self, id: SessionId) -> Session {
         let session = Session::default();
         *self.digest = self.digest.wrapping_add(sum_of(id, session.floor, false));
@@ -330,7 +329,7 @@ impl Books<'_> {
 }
 
 impl Session {
-    /// Where its reply is, or would be.
+    /// Index of the reply to `sequence`, or where it would be inserted.
     fn find(&self, sequence: u64) -> Result<usize, usize> {
         match self.replies.back() {
             Some(last) if last.sequence < sequence => Err(self.replies.len()),
@@ -338,10 +337,10 @@ impl Session {
         }
     }
 
-    /// It is the turn of a message with this number and mark: frees what it is owed no more. Returns
-    /// whether that is news.
+    /// Raises the floor at the turn of a message with this number and mark. Returns whether the floor has
+    /// changed.
     fn raise(&mut self, message: MessageId, low_water: u64, books: &mut Books<'_>) -> bool {
-        // A session that never raises its mark is owed no more than the window.
+        // For a session that never raises its mark, at most a window of replies is retained.
         let window = message.sequence.saturating_add(1).saturating_sub(WINDOW);
         self.free_below(message.session, low_water.max(window), books)
     }
@@ -370,7 +369,8 @@ impl Session {
     }
 }
 
-/// Which sequence numbers were delivered: bits of the last [`WINDOW`], in a ring.
+/// The delivered sequence numbers: a ring of bits for the last [`WINDOW`]. All older numbers count as
+/// delivered.
 struct Delivered {
     highest: u64,
     words: Box<[u64; (WINDOW / 64) as usize]>,
@@ -391,7 +391,7 @@ impl Delivered {
         self.highest - sequence >= WINDOW || self.words[word] & bit != 0
     }
 
-    /// Returns whether it was not there.
+    /// Returns whether the number is new.
     fn insert(&mut self, sequence: u64) -> bool {
         if self.contains(sequence) {
             return false;

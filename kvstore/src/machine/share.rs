@@ -1,4 +1,4 @@
-//! What of a transaction is one group's to do.
+//! One group's share of a transaction.
 
 use skein_protocol::ids::{GroupId, GroupSet};
 
@@ -8,22 +8,23 @@ use crate::rules;
 use crate::slots::SlotMap;
 use crate::wire::Bytes;
 
-/// One group's share of a transaction, and what the group must know of the rest.
+/// One group's share of a transaction, and the facts about the whole transaction that the group needs.
 ///
-/// Which keys are whose is found out here, once: to hash a key takes as long as to look at it.
+/// The owners of keys are determined here, once: hashing a key takes as long as a look-up.
 pub(super) struct Share<'a> {
-    /// The guards and operations on the group's keys, and scans, in their order.
+    /// The guards and operations on the group's keys, and all scans, in the order of the transaction.
     pub(super) ours: Transaction<Bytes<'a>>,
-    /// Whether any group has a guard.
+    /// Whether the transaction has a guard, in any group.
     pub(super) guarded: bool,
-    /// Whether groups must hear each other before any of them applies.
+    /// Whether groups must exchange verdicts before any of them executes the transaction.
     pub(super) exchanged: bool,
-    /// Whether what all groups answer is kept.
+    /// Whether the replies of all groups are retained.
     pub(super) memo: Memo,
 }
 
 impl<'a> Share<'a> {
-    /// What `group` owns by `slots` of the transaction, and the groups that own any of it.
+    /// The share of `group` by the map `slots`, and the groups to which the transaction goes: the owners of its
+    /// keys, or all groups if it scans.
     pub(super) fn of(
         mut transaction: Transaction<Bytes<'a>>,
         slots: &SlotMap,
@@ -34,7 +35,7 @@ impl<'a> Share<'a> {
         let mut owners = GroupSet::EMPTY;
         let mut last = None;
         let mut owns = |key: &Bytes<'a>| {
-            // What is guarded is written next, most often.
+            // A key that is guarded is usually written next.
             let owner = match last {
                 Some((before, owner)) if before == *key => owner,
                 _ => slots.owner(key.0),

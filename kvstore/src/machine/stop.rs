@@ -1,7 +1,7 @@
-//! What ends a command before it has taken effect: two things that must never be taken for each other.
+//! Why a command ends before it has taken effect: a refusal or a store failure, which must never be confused.
 
-/// A refusal, which follows from the state and the command and is the same at all replicas, or a failure of this
-/// replica's store, which ends the replica and is told to no client.
+/// A refusal follows from the state and the command, and is the same at all replicas. A failure is of
+/// this replica's store: it ends the replica and is reported to no client.
 pub(crate) enum Stop<R, E> {
     Refused(R),
     Failed(E),
@@ -13,7 +13,7 @@ impl<R, E> From<R> for Stop<R, E> {
     }
 }
 
-/// Tells the two apart: a failure goes on its way up, a refusal is a result like another.
+/// Separates the two: a failure stays an error, and a refusal becomes an ordinary result.
 pub(crate) fn settle<T, R, E>(result: Result<T, Stop<R, E>>) -> Result<Result<T, R>, E> {
     match result {
         Ok(done) => Ok(Ok(done)),

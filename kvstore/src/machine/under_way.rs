@@ -1,10 +1,9 @@
 //! Commands that were delivered and are not over, in the order of delivery.
 //!
-//! A command that waits for other groups' verdicts holds up those behind it only if they
-//! [meet](ReadWriteSet): the others take effect, and are answered, at once. A command is *over*
-//! when it has taken effect and all before it are over. Only then is its reply kept, so that the
-//! session table and the history are made in the order of delivery, in whichever order commands took
-//! effect.
+//! A command that waits for other groups' verdicts delays those behind it only if they [conflict](ReadWriteSet)
+//! with it. The others take effect, and are answered, at once. A command is *over* when it and all commands
+//! before it have taken effect. Only then is its reply recorded. So the session table and the history follow
+//! the order of delivery, whatever the order in which commands took effect.
 
 use std::collections::VecDeque;
 
@@ -21,14 +20,15 @@ use super::sessions::REPLY_OVERHEAD;
 use crate::command::Version;
 use crate::store::compact::Compact;
 
-/// So many are under way at most.
+/// At most this many commands are under way.
 const UNDER_WAY_MAX: usize = 256;
-/// When these have so many bytes, no more are taken. They travel with copies of the state.
+/// No command is accepted once payloads and replies under way have this many bytes. Copies of the state contain
+/// them.
 const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
-/// The memory of a command with a longer payload is not used again.
+/// The buffers of a command with a longer payload are not reused.
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
-/// A delivery, without what was delivered.
+/// A delivery without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CommandPosition {
     pub(super) message: MessageId,
@@ -37,22 +37,21 @@ pub(super) struct CommandPosition {
     pub(super) destinations: GroupSet,
 }
 
-/// What has yet to take effect.
+/// A command that has not taken effect.
 #[derive(Default)]
 pub(super) struct Deferred {
     pub(super) payload: Vec<u8>,
     pub(super) read_write_set: ReadWriteSet,
-    /// The most by which it may let grow what the group holds.
+    /// Upper bound, in bytes, of the growth of the group's state by this command, its retained reply included.
     pub(super) growth_max: u64,
-    /// The same, by what it writes alone.
+    /// Upper bound, in bytes, of the growth of the group's keys and values by this command.
     pub(super) written_max: u64,
-    /// Whether what it answers is kept.
     pub(super) memo: Memo,
-    /// It has nothing to do here if its guards do not hold.
+    /// This group has no operation in `otherwise`.
     pub(super) idle_otherwise: bool,
-    /// What we told the others rests on this, when we have.
+    /// The refusals on which this group's verdict rests, once the verdict was sent.
     pub(super) judged: Judged,
-    /// What `then` comes to, if that is known.
+    /// The result of `then`, if it was kept when the verdict was sent.
     pub(super) then: Drafted,
 }
 
@@ -65,12 +64,12 @@ impl Deferred {
     }
 }
 
-/// What a command has changed of the store.
+/// Change of the store and the slot map by one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// By how many bytes it has grown.
+    /// In bytes; negative if the store has shrunk.
     pub(super) grown: i64,
-    /// What was added to its digest.
+    /// Difference of the digests, modulo 2^64.
     pub(super) digest: u64,
 }
 
@@ -78,18 +77,19 @@ impl Change {
     pub(super) const NONE: Self = Self { grown: 0, digest: 0 };
 }
 
-/// How far a command has come. It only ever moves down this list.
+/// Progress of a command. It only moves down this list.
 pub(super) enum Stage {
-    /// It meets one before it that has yet to take effect, or needs its turn: that all before it are
-    /// over.
+    /// It conflicts with a command before it that has not taken effect, or it needs its turn: all commands
+    /// before it must be over.
     Blocked { command: Box<Deferred>, heard: ReceivedVerdicts, needs_turn: bool },
-    /// We have told the other groups our verdict, and wait for theirs.
+    /// This group has sent its verdict and waits for the others'.
     Spoken { command: Box<Deferred>, heard: ReceivedVerdicts },
-    /// It moves a slot, it is its turn, and the slot's owner has yet to say whether it is empty.
+    /// A move at its turn. The slot's owner has not yet reported whether the slot is empty.
     Awaits { command: Box<Deferred>, owner: GroupId },
-    /// It has taken effect, by which the store has changed so much, and was answered.
+    /// It has taken effect, with this change, and was answered.
     Answered { reply: Compact, memo: Option<Memo>, change: Change },
-    /// It is one that came before: what that is owed is repeated when it is its turn.
+    /// A duplicate, or a read that this replica left to the leader. At its turn, the retained reply to it is
+    /// repeated.
     Again,
 }
 
@@ -103,8 +103,8 @@ impl Stage {
         }
     }
 
-    /// The most by which it will yet let grow what the group holds. Something that made it shrink
-    /// out of its turn counts as well: it will seem to those before it that it has not.
+    /// Upper bound, in bytes, by which this command will still increase the state of the group. If it has
+    /// shrunk the store out of its turn, that counts too: commands before it are judged as if it had not.
     fn growth_max(&self) -> i64 {
         match self {
             Self::Blocked { command, .. }
@@ -117,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// The most by which it will yet let grow the values of this group, together.
+    /// Upper bound, in bytes, by which this command will still increase the group's keys and values.
     fn written_max(&self) -> u64 {
         self.deferred().map_or(0, |command| command.written_max)
     }
@@ -137,39 +137,39 @@ impl Stage {
     }
 }
 
-/// What is looked for in all that are under way, side by side.
+/// The fields that searches through all commands read, side by side in memory.
 #[derive(Clone, Copy)]
 struct Mark {
     message: MessageId,
-    /// It has yet to take effect.
+    /// It has not taken effect.
     waits: bool,
-    /// It is what was not delivered before.
+    /// It is not [`Stage::Again`].
     is_new: bool,
-    /// The number of what it met when it was last tried.
+    /// Number of the last command that it conflicted with when it was last tried.
     behind: Option<u64>,
 }
 
-/// Commands have numbers here, from the first that was ever under way.
+/// Commands are numbered from the first that was ever under way: `commands[i]` has the number `over + i`.
 #[derive(Default)]
 pub(super) struct UnderWay {
     commands: VecDeque<(CommandPosition, Stage)>,
-    /// Of each.
+    /// One per command: `marks.len() == commands.len()`.
     marks: VecDeque<Mark>,
-    /// So many were under way and are over.
+    /// Number of commands that were under way and are over.
     over: u64,
-    /// Of all stages together.
+    /// This and the next four are sums over all stages.
     bytes: usize,
     growth_max: i64,
     written_max: u64,
     grown: i64,
     changed: u64,
-    /// The numbers of those that are blocked, rising.
+    /// Numbers of the blocked commands, ascending.
     blocked: Vec<u64>,
-    /// Of those that have yet to take effect.
+    /// The commands that have not taken effect.
     conflicts: ConflictIndex,
-    /// So many of them read ranges.
+    /// Number of commands in `conflicts` that read ranges.
     with_ranges: usize,
-    /// Memory of those that have taken effect.
+    /// Empty commands whose buffers are reused.
     #[expect(clippy::vec_box, reason = "they are used as they are")]
     spare: Vec<Box<Deferred>>,
 }
@@ -183,8 +183,8 @@ impl UnderWay {
         self.commands.is_empty()
     }
 
-    /// Whether it takes another. Nothing is delivered behind what needs its turn: sessions begin and
-    /// end there, and slots are moved.
+    /// Whether another command may be delivered. Nothing is delivered behind a command that needs its turn:
+    /// such a command may open or end sessions, or move a slot.
     pub(super) fn has_room(&self) -> bool {
         let Some((_, last)) = self.commands.back() else { return true };
         let needs_turn =
@@ -192,12 +192,12 @@ impl UnderWay {
         !needs_turn && self.len() < UNDER_WAY_MAX && self.bytes < UNDER_WAY_BYTES_MAX
     }
 
-    /// A command without anything in it, in memory that was used before.
+    /// An empty command, with the buffers of an earlier one if possible.
     pub(super) fn spare(&mut self) -> Box<Deferred> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Keeps its memory for another.
+    /// Keeps the buffers of `command` for another one.
     pub(super) fn recycle(&mut self, mut command: Box<Deferred>) {
         if command.payload.capacity() <= SPARE_BYTES_MAX && self.spare.len() < UNDER_WAY_MAX {
             command.clear();
@@ -219,7 +219,7 @@ impl UnderWay {
         self.put(self.len() - 1, stage);
     }
 
-    /// Takes the first one, if it has taken effect: it is over.
+    /// Removes the first command if it has taken effect: it is over.
     pub(super) fn pop_over(&mut self) -> Option<(CommandPosition, Stage)> {
         if self.marks.front()?.waits {
             return None;
@@ -230,7 +230,7 @@ impl UnderWay {
         self.commands.pop_front().map(|(place, _)| (place, stage))
     }
 
-    /// Where the message is, unless it has only come again.
+    /// Index of the message's command. [`Stage::Again`] is not found.
     pub(super) fn find(&self, message: MessageId) -> Option<usize> {
         self.marks.iter().position(|mark| mark.message == message && mark.is_new)
     }
@@ -243,7 +243,7 @@ impl UnderWay {
         self.commands[at].0
     }
 
-    /// What the one at `at` has heard so far, if it has yet to hear.
+    /// The verdicts about the command at `at`, if it collects verdicts.
     pub(super) fn heard(&mut self, at: usize) -> Option<&mut ReceivedVerdicts> {
         match &mut self.commands[at].1 {
             Stage::Blocked { heard, .. } | Stage::Spoken { heard, .. } => Some(heard),
@@ -255,8 +255,8 @@ impl UnderWay {
         &self.commands[at].1
     }
 
-    /// Takes the one at `at` out, to [put](Self::put) it back further down its list. Until then it counts
-    /// for nothing, except that what it meets behind it still waits for it.
+    /// Takes out the stage of the command at `at`, to [put](Self::put) back a later one. Until then the command
+    /// counts in none of the sums, but it stays in the conflict index.
     pub(super) fn take(&mut self, at: usize) -> Stage {
         let stage = std::mem::replace(&mut self.commands[at].1, Stage::Again);
         self.bytes -= stage.bytes();
@@ -273,7 +273,7 @@ impl UnderWay {
         stage
     }
 
-    /// Puts one back that was taken out.
+    /// Puts back a stage after [`take`](Self::take).
     pub(super) fn put(&mut self, at: usize, stage: Stage) {
         self.bytes += stage.bytes();
         self.growth_max += stage.growth_max();
@@ -289,7 +289,7 @@ impl UnderWay {
         self.commands[at].1 = stage;
     }
 
-    /// The one at `at`, which was taken out, has taken effect.
+    /// Puts back the command at `at`, which was taken out and has taken effect.
     pub(super) fn put_answered(&mut self, at: usize, command: Box<Deferred>, stage: Stage) {
         self.marks[at].waits = false;
         self.conflicts.remove(self.over + at as u64, &command.read_write_set);
@@ -298,12 +298,12 @@ impl UnderWay {
         self.put(at, stage);
     }
 
-    /// Whether something before `at` that has yet to take effect meets what has this read_write_set.
+    /// Whether a command before `at` that has not taken effect conflicts with this read-write set.
     pub(super) fn meets(&self, at: usize, read_write_set: &ReadWriteSet) -> bool {
         self.last_met(at, read_write_set).is_some()
     }
 
-    /// The number of the last such: most often, when that has taken effect, so have the others.
+    /// Number of the last such command. Usually all others have taken effect when the last one has.
     fn last_met(&self, at: usize, read_write_set: &ReadWriteSet) -> Option<u64> {
         let met = self.conflicts.last_met(self.over + at as u64, read_write_set);
         let by_range = if self.with_ranges > 0 || read_write_set.has_ranges() {
@@ -318,8 +318,7 @@ impl UnderWay {
         met.max(by_range).filter(|_| !planted(Mutant::MeetingPasses))
     }
 
-    /// The first one from `from` on that may be tried: it is blocked, and nothing before it is in
-    /// its way.
+    /// Index of the first command, from `from` on, that is blocked and that nothing before it blocks any more.
     pub(super) fn next_free(&mut self, from: usize) -> Option<usize> {
         let first = self.over + from as u64;
         let first = self.blocked.partition_point(|number| *number < first);
@@ -329,7 +328,7 @@ impl UnderWay {
 
     fn is_free(&mut self, number: u64) -> bool {
         let at = (number - self.over) as usize;
-        // Most often what was in its way still is.
+        // Usually, the command that was in its way still is.
         let behind = self.marks[at].behind.and_then(|behind| behind.checked_sub(self.over));
         if behind.is_some_and(|behind| self.marks[behind as usize].waits) {
             return false;
@@ -345,18 +344,18 @@ impl UnderWay {
         met.is_none()
     }
 
-    /// How much more, at most, the group would hold than it does, if all before `at` were over, and
-    /// nothing behind had taken effect. Exact for the first.
+    /// Upper bound, in bytes, by which the state of the group would grow from now if all commands before `at`
+    /// were over and none from `at` on had taken effect. Exact for the first command.
     pub(super) fn growth_before(&self, at: usize) -> i64 {
         if at == 0 { -self.grown } else { self.growth_max }
     }
 
-    /// The most by which all that are under way will yet let grow the values of this group, together.
+    /// Upper bound, in bytes, by which all commands under way will still increase the group's keys and values.
     pub(super) fn written_max(&self) -> u64 {
         self.written_max
     }
 
-    /// What those that have taken effect and are not over have added to the store's digest.
+    /// Sum of the digest changes by commands that have taken effect and are not over.
     pub(super) fn changed(&self) -> u64 {
         self.changed
     }

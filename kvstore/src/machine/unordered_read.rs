@@ -1,4 +1,4 @@
-//! Reads that are not ordered: this group's part of what a transaction reads, from the state as it is.
+//! Unordered reads: this group's part of a read-only transaction, executed on the present state.
 
 use super::Machine;
 use super::execute::Turn;
@@ -11,7 +11,7 @@ use crate::unordered_read;
 use crate::wire::{Command, Request};
 
 impl<S: Store> Machine<S> {
-    /// Answers a look, unless what it would see is being decided together with other groups.
+    /// Answers a query. Returns false if it conflicts with a command that has not taken effect.
     pub(super) fn read_unordered(
         &mut self,
         query: &[u8],
@@ -32,12 +32,12 @@ impl<S: Store> Machine<S> {
         if let Err(refusal) = read {
             self.writer.refused(Some(&refusal));
         }
-        // Not of the last that is over: those behind it may have taken effect before they are.
+        // Commands up to the last delivery may have taken effect, even if they are not over.
         unordered_read::encode(self.version(self.delivered()), self.writer.bytes(), answer);
         Ok(true)
     }
 
-    /// What a look asks for, if it only reads, and this group is among those that it is for.
+    /// This group's share of a query that only reads and concerns this group.
     fn readable<'a>(&self, query: &'a [u8]) -> Result<Share<'a>, Refusal> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         let command = match Request::decode(query) {

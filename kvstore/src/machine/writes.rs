@@ -1,14 +1,14 @@
-//! What a branch has written so far.
+//! The writes of a branch so far.
 
 use std::borrow::Cow;
 
-/// A value that is to stand at a key, or nothing.
+/// The value written to a key; `None` deletes the key.
 pub(crate) type Written<'a> = Option<Cow<'a, [u8]>>;
 
-/// What a branch wrote, by key; `None` where it deleted.
+/// A branch's writes, sorted by key.
 ///
-/// A branch writes a few keys: in a row, in their order, these are found sooner than in a tree, and need
-/// memory once.
+/// A branch writes a few keys: a look-up in a sorted vector is faster than in a tree, and the vector is one
+/// allocation.
 #[derive(Default)]
 pub(crate) struct Writes<'a>(Vec<(&'a [u8], Written<'a>)>);
 
@@ -21,7 +21,7 @@ impl<'a> Writes<'a> {
         self.0.iter().map(|(key, written)| (*key, written))
     }
 
-    /// What was written at `key`, if anything was.
+    /// The last write to `key`, if there is one.
     pub(crate) fn get(&self, key: &[u8]) -> Option<&Written<'a>> {
         self.find(key).ok().map(|at| &self.0[at].1)
     }
@@ -33,7 +33,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// What was written at `key`; if nothing was, what `stored` says is now.
+    /// The last write to `key`. If there is none, it becomes what `stored` returns.
     pub(crate) fn get_or<E>(
         &mut self,
         key: &'a [u8],
@@ -49,7 +49,7 @@ impl<'a> Writes<'a> {
         Ok(&mut self.0[at].1)
     }
 
-    /// Those from `start` up to, and without, `end`, which is not below it.
+    /// The writes to keys from `start` to `end`, `end` excluded. Requires `start <= end`.
     pub(crate) fn range(
         &self,
         start: &[u8],

@@ -1,11 +1,11 @@
-//! Bytes that need no memory of their own while they are few.
+//! Byte strings that need no allocation while they are short.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-/// Up to [`Compact::INLINE`] bytes in place, more on the heap; four words either way.
+/// A byte string: up to [`Compact::INLINE`] bytes in place, longer ones on the heap; four words either way.
 ///
-/// A tree of these is walked without leaving its nodes, which is most of what a look-up costs.
+/// Short keys are compared without following a pointer, which would be most of the cost of a lookup in a tree of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Compact(Repr);
 
@@ -18,10 +18,10 @@ enum Repr {
 const _: () = assert!(size_of::<Compact>() == 32);
 
 impl Compact {
-    /// The most bytes that are kept in place: a YCSB key of 23, a name with a short prefix.
+    /// Maximum number of bytes in place: enough for a YCSB key of 23 bytes, or a name with a short prefix.
     pub(crate) const INLINE: usize = 30;
 
-    /// Few enough bytes to be kept in place. These compare fastest.
+    /// The bytes in place, or `None` if they are too many. Two strings in place compare fastest.
     pub(crate) fn in_place(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::INLINE];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
@@ -48,7 +48,7 @@ impl Borrow<[u8]> for Compact {
     }
 }
 
-// As slices compare, or a map could not be searched by a slice.
+// The order of slices, so that a map of these can be searched by a slice.
 impl Ord for Compact {
     fn cmp(&self, other: &Self) -> Ordering {
         let (Repr::Inline { len, bytes }, Repr::Inline { len: other_len, bytes: others }) =
@@ -56,8 +56,7 @@ impl Ord for Compact {
         else {
             return self.as_slice().cmp(other.as_slice());
         };
-        // Behind the shorter one are zeros: nothing that is there can be less. The last word has some
-        // bytes of the one before again.
+        // Zeros follow the shorter string, and no byte is less than zero. The last word overlaps the one before.
         for at in [0, 8, 16, Self::INLINE - 8] {
             let order = word(bytes, at).cmp(&word(others, at));
             if order.is_ne() {
@@ -68,7 +67,7 @@ impl Ord for Compact {
     }
 }
 
-/// Eight bytes that compare as they do one after the other.
+/// Eight bytes as a number that compares as the bytes do.
 fn word(bytes: &[u8; Compact::INLINE], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
@@ -95,7 +94,7 @@ mod tests {
     fn they_compare_as_their_bytes_do() {
         let mut all =
             vec![vec![], vec![0], vec![0, 0], b"a".to_vec(), b"a\0".to_vec(), b"a\0b".to_vec()];
-        // Alike up to each place, below, at and above what is kept in place.
+        // Strings with a common prefix that ends at each word boundary, shorter and longer than the bytes in place.
         for len in [1, 7, 8, 9, 16, 22, 24, 29, 30, 31, 40] {
             for last in [0, 1, b'k', 0xff] {
                 let mut bytes = vec![b'k'; len];

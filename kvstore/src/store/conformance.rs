@@ -1,4 +1,4 @@
-//! The promises of [`Store`], held against a model that is too simple to be wrong.
+//! Tests the promises of [`Store`] against a simple model.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ enum Step {
     Range(Vec<u8>, Option<Vec<u8>>),
 }
 
-/// Few keys, so that they meet; some longer than what is kept in place, the empty one too.
+/// Few distinct keys, so that steps concern the same one; some are too long to be kept in place, and some are empty.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         4 => vec(prop_oneof![Just(0u8), Just(b'a'), Just(0xff)], 0..3),
@@ -115,7 +115,7 @@ fn write<S: Store>(
     Ok(())
 }
 
-/// Copies up to so many pairs, then up to so many again. Returns whether nothing is left.
+/// Copies up to `pairs` pairs, then up to `again` dirty keys. Returns whether nothing is left to copy.
 fn copy_some<S: Store>(
     store: &mut Tracked<S>,
     copy: &mut Memory,
@@ -138,7 +138,7 @@ fn copy_some<S: Store>(
     Ok(walked && clean)
 }
 
-/// What a store shows without being asked to read.
+/// The values that a store returns without reading pairs.
 fn shown(store: &impl Store) -> (usize, u64, u64) {
     (store.len(), store.bytes(), store.digest())
 }
@@ -160,7 +160,7 @@ proptest! {
         conforms(Tracked::new(Failing::default()), steps);
     }
 
-    /// The call that fails says so, and has changed nothing.
+    /// A call that fails returns an error and has changed nothing.
     #[test]
     fn what_fails_shows_what_it_did_before(steps in vec(step(), 0..60), nth in 1u64..60) {
         let fuse = Fuse::default();
@@ -202,8 +202,8 @@ proptest! {
         prop_assert_eq!(copied.is_err(), fuse.has_failed());
     }
 
-    /// What was copied, and copied again, is at the end what is there, whatever was written
-    /// meanwhile and however little was copied at a time.
+    /// Once nothing is left to copy, the copy equals the store, whatever was written meanwhile and however little was
+    /// copied at a time.
     #[test]
     fn a_copy_is_the_store(
         before in vec(step(), 0..60),

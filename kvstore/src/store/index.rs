@@ -1,17 +1,17 @@
-//! Which pair has a key: numbers by hash.
+//! A hash index from keys to the numbers of their pairs.
 //!
-//! **Invariant (nobody waits for it to grow).** A table that grows moves all that it holds, and a million
-//! entries take longer than a turn may. So there are many tables of at most [`TABLE_MAX`] entries, chosen by
-//! the first bits of the hash, and one that is full becomes two, by one bit more: extendible hashing (Fagin
-//! and others, TODS 1979). Of a list that says which table it is, only numbers are copied.
+//! **Invariant (bounded growth step).** A hash table that grows moves all of its entries, and a million entries take
+//! longer than a turn may. So the index consists of tables of at most [`TABLE_MAX`] entries, selected by the first bits
+//! of the hash. A full table is split in two by one more bit: extendible hashing (Fagin and others, TODS 1979). The
+//! directory, which is copied when it doubles, holds only table numbers.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// Just what a table of 4,096 places takes before it grows.
+/// Entries that a table of 4,096 buckets holds before it grows.
 const TABLE_MAX: usize = 4_096 / 8 * 7;
-/// Hashes that are alike in so many bits are kept together: nothing but malice makes so many of them.
+/// A table whose hashes share this many bits is not split. So many equal hashes occur only in an attack.
 const BITS_MAX: u32 = 18;
 
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ struct Entry {
     number: u32,
 }
 
-/// What a table goes by: it uses the first bits and the last ones.
+/// The hash of an entry in its table, which uses the first and the last bits of it.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -28,14 +28,14 @@ fn spread(hash: u32) -> u64 {
 #[derive(Default)]
 struct Table {
     entries: HashTable<Entry>,
-    /// All of its hashes are alike in so many bits.
+    /// All hashes of the table have the same first `bits` bits. `bits <= Index::bits`.
     bits: u32,
 }
 
 pub(super) struct Index {
     hasher: DefaultHashBuilder,
     tables: Vec<Table>,
-    /// By the first `bits` of a hash, which table it is.
+    /// The directory: table numbers by the first `bits` bits of a hash. Its length is `1 << bits`.
     which: Vec<u32>,
     bits: u32,
 }
@@ -48,18 +48,18 @@ impl Default for Index {
 }
 
 impl Index {
-    /// What the other calls want to know of a key.
+    /// The hash of a key, as the other methods take it.
     pub(super) fn hash(&self, key: &[u8]) -> u32 {
         (self.hasher.hash_one(key) >> 32) as u32
     }
 
-    /// The number with this hash that `is_it`.
+    /// The number that was inserted with this hash and for which `is_it` holds.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let same = |entry: &Entry| entry.hash == hash && is_it(entry.number);
         self.tables[self.table(hash)].entries.find(spread(hash), same).map(|entry| entry.number)
     }
 
-    /// Adds a number, which is not there.
+    /// Adds a number, which must not be present.
     pub(super) fn insert(&mut self, hash: u32, number: u32) {
         let mut at = self.table(hash);
         while self.tables[at].entries.len() >= TABLE_MAX && self.tables[at].bits < BITS_MAX {
@@ -70,19 +70,19 @@ impl Index {
         self.tables[at].entries.insert_unique(spread(hash), entry, |it| spread(it.hash));
     }
 
-    /// Removes a number, which is there.
+    /// Removes a number, which must be present.
     pub(super) fn remove(&mut self, hash: u32, number: u32) {
         let at = self.table(hash);
         let found = self.tables[at].entries.find_entry(spread(hash), |it| it.number == number);
         found.unwrap_or_else(|_| unreachable!("it was inserted")).remove();
     }
 
-    /// Which table takes `hash`.
+    /// Number of the table for `hash`.
     fn table(&self, hash: u32) -> usize {
         self.which[first(hash, self.bits)] as usize
     }
 
-    /// Makes two tables of the one at `at`, which takes `hash`.
+    /// Splits table `at`, which is the table for `hash`.
     fn split(&mut self, at: usize, hash: u32) {
         if self.tables[at].bits == self.bits {
             self.which = self.which.iter().flat_map(|table| [*table; 2]).collect();
@@ -106,7 +106,7 @@ impl Index {
     }
 }
 
-/// The first bits of a hash.
+/// The first `bits` bits of a hash.
 fn first(hash: u32, bits: u32) -> usize {
     (u64::from(hash) >> (u32::BITS - bits)) as usize
 }
@@ -115,7 +115,7 @@ fn first(hash: u32, bits: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// Hashes of every kind: spread, alike in their first bits, and all the same.
+    /// Hashes of three kinds: spread evenly, equal in their first bits, and all equal.
     fn hash(i: u32) -> u32 {
         match i % 3 {
             0 => i.wrapping_mul(0x9E37_79B9),

@@ -1,22 +1,22 @@
-//! Pairs in the order of their keys: their numbers, in blocks.
+//! The order of the pairs by key: pair numbers in sorted blocks.
 //!
-//! The keys themselves stand with the pairs, so that a number costs four bytes, and whoever looks for a
-//! key in the order, which only new keys and ranges need, looks at some twenty pairs.
+//! The keys are stored with the pairs, so an entry takes four bytes. A search in the order compares about twenty keys.
+//! Only new keys, deletions and ranges need one.
 
 use super::compact::Compact;
 use super::pairs::Pairs;
 
-/// A block that has so many becomes two.
+/// A block of this length is split in two.
 const BLOCK_MAX: usize = 512;
 
 #[derive(Default)]
 pub(super) struct KeyOrder {
-    /// None is empty.
+    /// No block is empty.
     blocks: Vec<Vec<u32>>,
 }
 
 impl KeyOrder {
-    /// Adds a pair, whose key is not there.
+    /// Adds a pair, whose key must not be present.
     pub(super) fn insert(&mut self, number: u32, pairs: &Pairs) {
         let (block, at) = self.place(&pairs.get(number).key, pairs);
         let Some(numbers) = self.blocks.get_mut(block) else {
@@ -32,7 +32,7 @@ impl KeyOrder {
         }
     }
 
-    /// Removes a pair, which is there.
+    /// Removes a pair, which must be present.
     pub(super) fn remove(&mut self, number: u32, pairs: &Pairs) {
         let (block, at) = self.place(&pairs.get(number).key, pairs);
         let removed = self.blocks[block].remove(at);
@@ -42,7 +42,7 @@ impl KeyOrder {
         }
     }
 
-    /// The pairs from `start` on.
+    /// The pairs from `start` on, in key order.
     pub(super) fn from<'a>(
         &'a self,
         start: &Compact,
@@ -56,11 +56,11 @@ impl KeyOrder {
         first.iter().chain(rest.iter().flatten()).copied()
     }
 
-    /// Where the first pair is whose key is not below `key`, or where it would be: at the end of a block,
-    /// perhaps, and in no block only if there is none.
+    /// The position of the first pair whose key is at least `key`, or of the place where that pair would be: a block
+    /// and an index in it. The index may be the end of the block. The block exists unless there are no blocks.
     fn place(&self, key: &Compact, pairs: &Pairs) -> (usize, usize) {
         let of = |number: &u32| &pairs.get(*number).key;
-        // The last block that does not begin above it.
+        // The last block that does not begin above `key`.
         let above = self.blocks.partition_point(|numbers| of(&numbers[0]) <= key);
         let block = above.saturating_sub(1);
         let numbers = self.blocks.get(block);

@@ -1,9 +1,8 @@
-//! A store in this process's memory.
+//! A store in the memory of this process.
 //!
-//! Pairs have numbers; one list finds a number by the key's hash, another has all numbers in the order of
-//! the keys. So whoever reads or overwrites a key goes to one place of memory and to the pair, however
-//! many there are, and down no tree; new keys and ranges alone need the order. What is removed leaves its
-//! place to the next.
+//! Pairs have numbers. One index maps the hash of a key to a number, and another holds all numbers in key order. So a
+//! read or an overwrite of an existing key costs one access to the hash index and one to the pair, however many pairs
+//! there are. Only new keys, deletions and ranges need the order. The number of a removed pair is reused.
 
 use std::convert::Infallible;
 use std::thread;
@@ -16,10 +15,11 @@ use super::sum::Sum;
 use super::{Found, Store};
 use crate::command::Version;
 
-/// To free so many pairs takes no longer than a turn may.
+/// As many pairs can be freed within a turn.
 const PAIRS_FREED_AT_ONCE: usize = 1_000;
 
-/// For values of 100 bytes it takes at most twice the bytes of keys and values; a test counts them.
+/// An in-memory store. With values of 100 bytes it takes at most twice the bytes of its keys and values, as a test
+/// shows.
 #[derive(Default)]
 pub struct Memory {
     pairs: Pairs,
@@ -146,8 +146,8 @@ impl Store for Memory {
     fn clear(&mut self) -> Result<(), Infallible> {
         let old = std::mem::take(self);
         if old.len > PAIRS_FREED_AT_ONCE {
-            // A million take a tenth of a second, in which whoever calls would seem dead to others.
-            // If no thread is to be had, they are freed here after all.
+            // Freeing a million pairs takes a tenth of a second, in which others would suspect this process. If no
+            // thread can be started, the pairs are freed here.
             let _ = thread::Builder::new().name("free".to_owned()).spawn(move || drop(old));
         }
         Ok(())

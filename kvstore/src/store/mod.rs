@@ -1,4 +1,4 @@
-//! Where keys and values are: an ordered map with versions.
+//! Stores of keys and values: ordered maps with versions.
 
 pub(crate) mod compact;
 mod error;
@@ -21,46 +21,44 @@ use std::ops::Deref;
 pub use self::error::StoreError;
 use crate::command::Version;
 
-/// What stands at a key.
+/// The value of a key, and the version at which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found<V> {
-    /// The value.
     pub value: V,
-    /// When it was written.
     pub version: Version,
 }
 
-/// What a store holds at a key, with the key.
+/// A key of a store, its value and its version.
 pub type Pair<'a, S> = (<S as Store>::Guard<'a>, Found<<S as Store>::Guard<'a>>);
 
-/// An ordered map from keys to values with versions. `conformance` holds every store to this:
+/// An ordered map from keys to values with versions. `conformance` tests these promises of every store:
 ///
-/// 1. **One map.** What was put is found, at its key and nowhere else, with its version, until it is
-///    overwritten or deleted.
-/// 2. **Bytes.** Any key and any value, the empty ones included; nothing is special.
-/// 3. **KeyOrder.** A range is in the order of the keys' bytes, whole, and without its end.
+/// 1. **One map.** A value that was put is found, at its key and at no other, with its version, until it is overwritten
+///    or deleted.
+/// 2. **Bytes.** Any key and any value is allowed, the empty ones included.
+/// 3. **Key order.** A range is in the order of the keys' bytes, complete, and without its end.
 /// 4. **Count.** `len` and `bytes` are exact after every call.
-/// 5. **Digest.** `digest` depends on what stands at which key since when, and on nothing else: not on the
-///    process, and not on how it came there.
-/// 6. **Whole or not at all.** A call that fails has changed nothing that another call shows. What the medium holds
-///    then is not known, and nobody calls the store again.
+/// 5. **Digest.** `digest` depends on the pairs and their versions, and on nothing else: neither on the process nor on
+///    the sequence of calls.
+/// 6. **Atomicity.** A call that fails has changed nothing that other calls return. The content of the medium is not
+///    known then, and the store is not used again.
 pub trait Store {
-    /// Why it could not read or write. [`Infallible`](std::convert::Infallible) for one that always can.
+    /// The error of a call. [`Infallible`](std::convert::Infallible) for a store that cannot fail.
     type Error: Error + Into<StoreError>;
 
-    /// Bytes that the store holds, or that somebody else does: a borrow, bytes of its own, or a pin of what is cached.
+    /// Bytes of the store or of another owner: a borrow, an owned copy, or a pin of a cache entry.
     type Guard<'a>: Deref<Target = [u8]> + From<&'a [u8]>
     where
         Self: 'a;
 
-    /// What stands at `key`.
+    /// The value and version of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Found<Self::Guard<'_>>>, Self::Error>;
 
-    /// Makes `value`, written at `version`, stand at `key`.
+    /// Sets the value of `key`, with its version.
     fn put(&mut self, key: &[u8], value: &[u8], version: Version) -> Result<(), Self::Error>;
 
-    /// Overwrites the value from byte `offset` on, growing it, with zero bytes between, if need be.
-    /// Absent is the empty value. Returns the new length.
+    /// Overwrites the value from byte `offset` on. Extends it if necessary, with zero bytes in between. An absent value
+    /// counts as empty. Returns the new length.
     fn patch(
         &mut self,
         key: &[u8],
@@ -69,38 +67,38 @@ pub trait Store {
         version: Version,
     ) -> Result<usize, Self::Error>;
 
-    /// Leaves nothing at `key`. Returns whether there was something.
+    /// Removes `key`. Returns whether it had a value.
     fn delete(&mut self, key: &[u8]) -> Result<bool, Self::Error>;
 
-    /// Makes each of these values, written at `version`, stand at its key, or nothing where there is none: all that a
-    /// command writes, each key once.
+    /// Sets the value of each key, with its version, or removes the key if there is no value. A batch contains all
+    /// writes of a command, each key once.
     fn write<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         batch: impl IntoIterator<Item = (K, Option<V>)>,
         version: Version,
     ) -> Result<(), Self::Error>;
 
-    /// Leaves nothing at any key, and returns soon, however much there was.
+    /// Removes all keys. Returns soon, however many there are.
     fn clear(&mut self) -> Result<(), Self::Error>;
 
-    /// What stands at the keys from `start` up to, and without, `end`. Nothing follows an error.
+    /// The pairs from `start` up to `end`, which is excluded. Nothing follows an error.
     fn range<'a>(
         &'a self,
         start: &[u8],
         end: Option<&[u8]>,
     ) -> impl Iterator<Item = Result<Pair<'a, Self>, Self::Error>>;
 
-    /// How many keys have a value.
+    /// Number of keys.
     fn len(&self) -> usize;
 
-    /// Whether no key has.
+    /// Whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of all keys and values.
+    /// Length of all keys and values, in bytes.
     fn bytes(&self) -> u64;
 
-    /// A digest of all pairs, kept up to date.
+    /// Digest of all pairs, maintained incrementally.
     fn digest(&self) -> u64;
 }

@@ -1,25 +1,25 @@
-//! Pairs by number: each stays where it is until it is removed, however many others come.
+//! Storage of pairs by number. A pair is not moved in memory while it exists, however many others are added.
 
 use super::compact::Compact;
 use crate::command::Version;
 
-/// A key and what stands there.
+/// A key, its value and its version.
 pub(super) struct Pair {
     pub(super) key: Compact,
-    // Boxed to its length: spare room in a million values is memory nobody asked for.
+    // Allocated to the exact length: spare capacity in a million values would waste memory.
     pub(super) value: Box<[u8]>,
     pub(super) version: Version,
-    /// What it adds to the store's digest: kept, so that nobody hashes a value that is overwritten.
+    /// Contribution to the store's digest, kept so that the old value need not be hashed when it is overwritten.
     pub(super) sum: u64,
 }
 
-/// So many come and go together: no block is ever moved, and none is much too large.
+/// Pairs per block. A block is allocated as a whole, so that pairs are not moved when others are added.
 const BLOCK: usize = 1 << 10;
 
 #[derive(Default)]
 pub(super) struct Pairs {
     blocks: Vec<Vec<Pair>>,
-    /// Numbers of pairs that were removed.
+    /// Numbers of removed pairs.
     free: Vec<u32>,
 }
 

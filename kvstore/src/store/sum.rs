@@ -1,10 +1,10 @@
-//! A digest of a store that is kept up to date as it is written: the sum of a hash of each pair.
+//! An incremental digest of a store: the sum of a hash of each pair.
 //!
-//! A sum does not depend on the order in which pairs came, so two replicas that hold the same have the same
-//! digest, also if one of them was given its state by the other. A value is hashed in blocks, each with its
-//! number, and the hashes are added up too: a patch costs what it overwrites, whatever the value's length.
-//! Every write pays for it, so a block costs one multiplication and no call. The digest finds replicas that
-//! went apart by a defect; it does not withstand malice.
+//! A sum does not depend on the order in which pairs were added. So replicas with the same pairs have the same digest,
+//! even if one of them received its state by state transfer. A value is hashed in blocks, each with its number, and the
+//! hashes of the blocks are added too. So a patch costs as much as the bytes that it overwrites, whatever the length of
+//! the value. Since every write pays for the digest, a block costs one multiplication and no call. The digest detects
+//! replicas that diverged because of a defect. It is not collision-resistant against an attacker.
 
 use crate::command::Version;
 
@@ -13,7 +13,7 @@ const BLOCK: usize = 16;
 const PLACE: u64 = 0xD6E8_FEB8_6659_FD93;
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a pair at one key adds, besides the key itself.
+/// The key's part in the hash of a pair.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     low: u64,
@@ -34,17 +34,17 @@ impl Sum {
         Self { low: hash, high: hash.rotate_left(32) ^ SEED }
     }
 
-    /// Of the whole pair.
+    /// The hash of the whole pair.
     pub(super) fn pair(self, value: &[u8], version: Version) -> u64 {
         self.blocks(value, 0, value.len()).wrapping_add(self.head(value.len(), version))
     }
 
-    /// Of the value's length, and when it was written.
+    /// The part of the hash for the value's length and version.
     pub(super) fn head(self, len: usize, version: Version) -> u64 {
         fold(self.low ^ len as u64, self.high.wrapping_add(version.rotate_left(1) | 1))
     }
 
-    /// Of the blocks of a value that have any byte from `start` up to `end`.
+    /// The part of the hash for the blocks of a value that contain a byte of `start..end`.
     #[inline]
     pub(super) fn blocks(self, value: &[u8], start: usize, end: usize) -> u64 {
         let first = start / BLOCK;
@@ -69,7 +69,7 @@ impl Sum {
     }
 }
 
-/// The last bytes, fewer than a block and not none, with zeros behind them.
+/// The last `len` bytes, followed by zeros. `0 < len < BLOCK`.
 #[inline]
 fn tail(bytes: &[u8], len: usize) -> u128 {
     if let Some(block) = bytes.last_chunk::<BLOCK>() {
@@ -80,7 +80,7 @@ fn tail(bytes: &[u8], len: usize) -> u128 {
     u128::from_le_bytes(block)
 }
 
-/// Both halves of a product.
+/// The exclusive or of both halves of the product.
 #[inline]
 pub(crate) fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// A short value has its last block alone, a long one behind others.
+    /// The last block of a short value stands alone, that of a long one follows others.
     #[test]
     fn every_bit_of_the_last_block_counts() {
         for len in 1..40 {

@@ -1,9 +1,8 @@
 //! A store that can be copied while it is written.
 //!
-//! **Invariant (nothing is missed).** What was copied is every key below the walk's front, as it is
-//! now, except those that are `dirty`. Whoever writes a key below the front makes it dirty; one at
-//! the front or beyond will be met as the walk goes on. So when the walk has ended and nothing is
-//! dirty, the copy is the store.
+//! **Invariant (completeness).** The copy holds every key below the front of the walk with its present value, except
+//! the keys in `dirty`. A write to a key below the front makes that key dirty. A key at the front or beyond is copied
+//! when the walk reaches it. So when the walk has ended and no key is dirty, the copy equals the store.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use super::compact::Compact;
 use super::{Found, Pair, Store};
 use crate::command::Version;
 
-/// A store, and how far it is copied. Without a copy a write costs one branch more.
+/// A store and the progress of a copy of it. While no copy is made, a write costs one additional branch.
 pub(crate) struct Tracked<S> {
     store: S,
     walk: Option<Box<Walk>>,
@@ -20,15 +19,15 @@ pub(crate) struct Tracked<S> {
 struct Walk {
     front: Front,
     dirty: BTreeSet<Compact>,
-    /// So many keys became dirty since this was last asked.
+    /// Number of keys that became dirty since the last call of [`changed`](Tracked::changed).
     changed: usize,
 }
 
-/// How far the walk over the keys is. It only moves on.
+/// Progress of the walk over the keys. It never moves back.
 enum Front {
-    /// The keys below this one were copied.
+    /// All keys below this one were copied.
     Below(Vec<u8>),
-    /// All were.
+    /// All keys were copied.
     End,
 }
 
@@ -50,7 +49,7 @@ impl<S: Store> Tracked<S> {
         Self { store, walk: None }
     }
 
-    /// Begins a copy; another that was under way is given up.
+    /// Begins a copy. A copy that is in progress is abandoned.
     pub(crate) fn begin_copy(&mut self) {
         self.walk = Some(Box::new(Walk {
             front: Front::Below(Vec::new()),
@@ -63,8 +62,7 @@ impl<S: Store> Tracked<S> {
         self.walk = None;
     }
 
-    /// Goes on with the walk: gives `take` pair after pair until it says that it has enough. Returns
-    /// whether the walk has come to its end.
+    /// Continues the walk: passes pairs to `take` until it returns false. Returns whether the walk has ended.
     pub(crate) fn copy(
         &mut self,
         mut take: impl FnMut(&[u8], Found<&[u8]>) -> bool,
@@ -75,7 +73,7 @@ impl<S: Store> Tracked<S> {
         for pair in self.store.range(front, None) {
             let (key, Found { value, version }) = pair?;
             if !take(&key, Found { value: &value, version }) {
-                // From the first key after the last one taken.
+                // The first key after the last one taken.
                 next = Front::Below([&key, &[0][..]].concat());
                 break;
             }
@@ -84,13 +82,13 @@ impl<S: Store> Tracked<S> {
         Ok(matches!(walk.front, Front::End))
     }
 
-    /// How many keys have become dirty since this was last asked.
+    /// Number of keys that became dirty since the last call.
     pub(crate) fn changed(&mut self) -> usize {
         self.walk.as_mut().map_or(0, |walk| std::mem::take(&mut walk.changed))
     }
 
-    /// Gives `take` key after key that was written since it was copied, with what stands there now,
-    /// until it says that it has enough. Returns whether all were given.
+    /// Passes keys that were written after they were copied to `take`, with their present values, until it returns
+    /// false. Returns whether no dirty key is left.
     pub(crate) fn copy_again(
         &mut self,
         mut take: impl FnMut(&[u8], Option<Found<&[u8]>>) -> bool,

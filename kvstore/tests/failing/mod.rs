@@ -1,4 +1,4 @@
-//! A store that fails when it is told to, and whose guards own their bytes, as those of a store on disk may.
+//! A store that fails on request. Its guards own their bytes, as those of a store on disk may.
 
 use std::io;
 use std::ops::Deref;
@@ -9,36 +9,37 @@ use skein_kvstore::command::Version;
 use skein_kvstore::store::memory::Memory;
 use skein_kvstore::store::{Found, Pair, Store, StoreError};
 
-/// What a store is asked to do. It fails at each in another way.
+/// The kinds of operations. Each kind fails with a different error.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// Of one key.
+    /// A read of one key.
     Read,
-    /// To the next pair of a range.
+    /// A step to the next pair of a range.
     Walk,
     Write,
 }
 
-/// What a failing store does next, for whoever has given it away.
+/// Controls a failing store after the store was given to a machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fuse {
-    /// Operations until it fails, that one included; 0 if it is not to.
+    /// Operations until the store fails, the failing one included; 0 for never.
     left: Arc<AtomicU64>,
     failures: Arc<AtomicU64>,
 }
 
 impl Fuse {
-    /// The store fails at the `nth` operation from now on, counted from 1.
+    /// Makes the store fail at the `nth` operation from now on, counted from 1.
     pub(crate) fn burn(&self, nth: u64) {
         self.left.store(nth, Ordering::SeqCst);
     }
 
-    /// Whether it has failed.
+    /// Whether the store has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failures.load(Ordering::SeqCst) > 0
     }
 
-    /// An operation begins. Each pair of a range is one: the medium may have lost any of them.
+    /// Called at the start of each operation. Each pair of a range is one operation, since the medium may have
+    /// lost any of them.
     fn operation(&self, operation: Operation) -> Result<(), StoreError> {
         assert!(!self.has_failed(), "{operation:?} of a store that has failed");
         let left = self.left.load(Ordering::SeqCst);
@@ -59,7 +60,7 @@ impl Fuse {
     }
 }
 
-/// A store in memory that fails when its [`Fuse`] has burnt down. It has changed nothing then.
+/// A store in memory that fails when its [`Fuse`] has burnt down. The failing operation changes nothing.
 #[derive(Default)]
 pub(crate) struct Failing {
     memory: Memory,
@@ -72,8 +73,8 @@ impl Failing {
     }
 }
 
-/// Bytes that nobody else holds. It is dropped where its owner ends, which a borrow is not: so long is the store
-/// borrowed.
+/// Bytes with an owner of their own. Unlike a borrow, they are dropped where their owner ends, and the store is
+/// borrowed until then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned(Vec<u8>);
 
@@ -93,7 +94,7 @@ impl From<&[u8]> for Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Whoever reads it afterwards shall see it.
+        // Makes a read after the drop visible.
         self.0.fill(0xEE);
     }
 }

@@ -1,5 +1,5 @@
-//! Machines joined by the smallest multicast there is: one global order, and a scheduler that picks
-//! who goes next and whose verdict arrives when.
+//! Machines joined by the simplest multicast: one global order, and a scheduler that picks the next delivery or
+//! the next verdict to arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 pub(crate) const REPLICAS: u8 = 3;
 
-/// A generator of choices: xorshift, so that a seed is a run.
+/// Random choices by xorshift: a seed determines a run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -52,34 +52,33 @@ pub(crate) struct Cluster {
     verdicts: Vec<SentVerdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
-    /// Messages that only read.
     reads: BTreeSet<MessageId>,
-    /// What a group answered to a message that was delivered there once, twice, …. To one that only reads,
-    /// what whoever executed it answered.
+    /// A group's answer to the first, second, … delivery of a message. For a read, the answer of a replica that
+    /// has executed it.
     answers: BTreeMap<(u16, MessageId, usize), Vec<u8>>,
-    /// How often each replica has answered a message.
+    /// Number of answers of each replica to each message.
     answered: BTreeMap<((u16, u8), MessageId), usize>,
-    /// The sessions that each replica said have ended.
+    /// The sessions whose end each replica has reported.
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
     copy: Option<Copy>,
-    /// What a machine is when it has delivered so much of its group's order.
+    /// A machine's state after this many deliveries of its group's order.
     states: BTreeMap<(u16, usize), State>,
-    /// What replicas of a group tell each other of a position, whatever is under way behind it.
+    /// The digest of each group at each position. It does not depend on what is under way behind the position.
     digests: BTreeMap<(u16, u64), u64>,
 }
 
 /// Bytes, keys, history, digest.
 type State = (u64, u64, (u64, u64), u64);
 
-/// A machine on its way to take the place of another one.
+/// A copy of the machine `from`, which will replace the machine `to`.
 struct Copy {
     from: (u16, u8),
     to: (u16, u8),
     machine: Machine,
 }
 
-/// What one call made one machine say.
+/// The output of a machine.
 #[derive(Default)]
 pub(crate) struct Words {
     pub(crate) replies: Vec<(MessageId, Vec<u8>)>,
@@ -137,7 +136,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a message its place in the order of all its groups.
+    /// Appends a message to the order of each of its groups.
     pub(crate) fn order(
         &mut self,
         message: MessageId,
@@ -156,7 +155,7 @@ impl Cluster {
         }
     }
 
-    /// Gives a message that `group` has in its order another place there.
+    /// Orders a message of `group` once more in that group.
     pub(crate) fn order_again(&mut self, group: GroupId, which: usize) {
         let order = &mut self.orders[group.index()];
         if !order.is_empty() {
@@ -164,7 +163,7 @@ impl Cluster {
         }
     }
 
-    /// All replicas of `group` have lost their memory, and begin anew with nothing.
+    /// Recreates `group`: all its replicas lose their state and begin anew.
     pub(crate) fn recreate(&mut self, group: GroupId) {
         self.copy = None;
         self.states.retain(|(of, _), _| *of != group.0);
@@ -175,13 +174,13 @@ impl Cluster {
         }
     }
 
-    /// The position that the last message ordered has in `group`.
+    /// Position of the last message that was ordered in `group`.
     pub(crate) fn last_position(&self, group: GroupId) -> u64 {
         self.orders[group.index()].len() as u64
     }
 
-    /// Delivers everything everywhere, in an order of the scheduler's choice. Now and then a machine
-    /// is copied meanwhile, and the copy takes another one's place.
+    /// Delivers everything everywhere, in an order that the scheduler chooses. Now and then it copies a machine
+    /// meanwhile, and the copy replaces another one.
     pub(crate) fn run(&mut self) {
         loop {
             if self.random.below(4) == 0 {
@@ -212,7 +211,7 @@ impl Cluster {
         self.check_replicas();
     }
 
-    /// What calls have left undone is done before anything else.
+    /// Completes what earlier calls have left undone, before anything else.
     fn go_on(&mut self) {
         let ids: Vec<_> = self.machines.keys().copied().collect();
         for id in ids {
@@ -222,13 +221,13 @@ impl Cluster {
         }
     }
 
-    /// Begins a copy, or goes on with the one there is.
+    /// Begins a copy, or continues the one under way.
     fn copy(&mut self) {
         let Some(mut copy) = self.copy.take() else {
             let group = self.random.below(usize::from(self.groups)) as u16;
             let slot = self.random.below(usize::from(REPLICAS)) as u8;
             let other = 1 + self.random.below(usize::from(REPLICAS) - 1) as u8;
-            // Who leads is not taught.
+            // The leader, which is replica 0, is never replaced.
             let (from, to) = match (slot, (slot + other) % REPLICAS) {
                 (from, 0) => ((group, 0), (group, from)),
                 (from, to) => ((group, from), (group, to)),
@@ -245,7 +244,7 @@ impl Cluster {
         copy.machine.restore(&part[9..], false).unwrap().expect("a good part");
         match self.random.below(16) {
             0 => return source.give_up_copy(),
-            // The one that took the first parts may take those of another copy.
+            // The receiver of the first parts may restore those of another copy.
             1 => source.begin_copy(),
             2..4 => return self.replace(copy),
             _ if little => return self.replace(copy),
@@ -269,7 +268,7 @@ impl Cluster {
         let answered = self.answered.iter().filter(|((id, _), _)| *id == from);
         let answered: Vec<_> = answered.map(|((_, message), n)| ((to, *message), *n)).collect();
         self.answered.extend(answered);
-        // What its source has not heard yet, it has not.
+        // The copy has yet to receive the verdicts that its source has yet to receive.
         let replica = |id: (u16, u8)| ReplicaId::new(GroupId(id.0), id.1);
         self.verdicts.retain(|verdict| verdict.to != replica(to));
         let unheard = self.verdicts.iter().filter(|verdict| verdict.to == replica(from));
@@ -290,7 +289,8 @@ impl Cluster {
             position: *at as u64,
             time_ms: 0,
             payload: &sent.payload,
-            // One leads from beginning to end. Others who have led for a while differ in nothing but that.
+            // Replica 0 leads throughout. Others may have led for a while, which changes nothing but this
+            // field.
             answers: id.1 == 0 || self.random.below(2) == 0,
         };
         let mut words = Words::default();
@@ -300,7 +300,7 @@ impl Cluster {
 
     fn exchange(&mut self, at: usize) {
         let verdict = self.verdicts.swap_remove(at);
-        // A leader that does not know what the one before it did says it again.
+        // A new leader may repeat a verdict.
         if self.random.below(4) == 0 {
             self.verdicts.push(verdict.clone());
         }
@@ -311,7 +311,7 @@ impl Cluster {
         self.take(to, words);
     }
 
-    /// The first replica of a group to say something says it for all; the others must say the same.
+    /// Records the output of one replica, and checks it against that of its group's other replicas.
     fn take(&mut self, id: (u16, u8), words: Words) {
         let from = GroupId(id.0);
         self.ended.entry(id).or_default().extend(words.ended);
@@ -322,7 +322,7 @@ impl Cluster {
             if !self.reads.contains(&message) {
                 times = *self.answered.entry((id, message)).and_modify(|n| *n += 1).or_insert(1);
             } else if !matches!(Part::decode(&reply), Ok(Part::Done { .. })) {
-                // Nobody keeps it, and those who did not lead had left it undone.
+                // No reply to a read is retained, and the replicas that did not lead have not executed it.
                 continue;
             } else {
                 first.clone_from(&reply);
@@ -372,13 +372,13 @@ impl Cluster {
         }
     }
 
-    /// The parts that came for a message.
+    /// The groups' replies to a message.
     pub(crate) fn parts(&self, message: MessageId) -> Vec<(GroupId, &[u8])> {
         let parts = self.replies.get(&message).into_iter().flatten();
         parts.map(|(group, bytes)| (*group, &bytes[..])).collect()
     }
 
-    /// What every replica of `group` says when `message` comes again.
+    /// The reply of every replica of `group` to a duplicate of `message`.
     pub(crate) fn repeat(&mut self, group: GroupId, message: MessageId) -> Option<Vec<u8>> {
         let mut said = BTreeSet::new();
         for slot in 0..REPLICAS {

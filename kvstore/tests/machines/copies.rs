@@ -1,7 +1,7 @@
-//! A copy of a machine is that machine.
+//! A copy of a machine equals that machine.
 //!
-//! Every test here that runs a cluster replaces machines by copies of others as it goes; these give
-//! copies as much to miss as they can.
+//! Every test here that runs a cluster replaces machines by copies of others as it goes. These tests change as
+//! much as they can during a copy.
 
 use std::collections::BTreeMap;
 
@@ -24,19 +24,20 @@ use crate::cluster::{Cluster, Words};
 use crate::strategy::{LIMITS, transaction};
 
 const SESSIONS: u64 = 4;
-/// Sequence numbers for which a session is owed replies, however low its mark.
+/// Number of sequence numbers for which replies to a session are retained, however low its mark.
 const WINDOW: u64 = 1 << 13;
 const NODE: SessionId = SessionId(u64::MAX);
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Of a session, so many numbers after its last, with a mark so far below.
+    /// Session, distance of the sequence number from its last one, distance of the low-water mark below that,
+    /// and transaction.
     Transaction(u64, u64, u64, Transaction),
     Open(u64),
     Close(u64),
     Expire(u64),
     Again(u16, usize),
-    /// Everything is delivered everywhere before what follows is sent.
+    /// Delivers everything everywhere before the next step.
     Settle,
 }
 
@@ -55,14 +56,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A transaction that was sent, and whether it can only have read.
+/// A transaction that was sent, and whether it only reads.
 struct Sent {
     message: MessageId,
     destinations: GroupSet,
     only_reads: bool,
 }
 
-/// So little memory that writes are refused, and replies to reads forgotten.
+/// Limits with so little memory that writes are refused, and replies to reads forgotten.
 fn tight(groups: u16) -> Limits {
     Limits { memory_bytes_max: u64::from(groups) * (11 << 10), ..LIMITS }
 }
@@ -97,7 +98,7 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
                 sent.push(Sent { message, destinations: plan.destinations(), only_reads });
                 named.push(message);
             }
-            // Others open too, so that the table grows while it is copied.
+            // Opens another session, so that the table grows while it is copied.
             Step::Open(session) => {
                 let session = SessionId(session + SESSIONS * at);
                 control(&mut cluster, MessageId::new(session, 1), &Request::Open);
@@ -119,13 +120,13 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
         }
     }
     cluster.run();
-    // Whoever leads next may be asked for any of them: all replicas give the same.
+    // Any replica may lead next and receive a duplicate of any message: all must give the same answer.
     for message in named {
         for group in all.iter() {
             cluster.repeat(group, message);
         }
     }
-    // And what nobody has let go of, each of its groups still has.
+    // Each group still answers duplicates of messages that their sessions have not released.
     for Sent { message, destinations, only_reads } in sent {
         let at = message.session.0 as usize;
         let outside = message.sequence + WINDOW <= last[at];
@@ -154,7 +155,7 @@ proptest! {
         check(groups, steps, seed);
     }
 
-    /// Bytes that were cut or changed are refused, and do not keep a good copy from being taken.
+    /// Parts that were cut or changed are refused, and a good copy can be restored afterwards.
     #[test]
     fn damaged_parts_are_refused(
         transactions in vec(transaction(), 0..20),
@@ -190,7 +191,7 @@ proptest! {
         }
     }
 
-    /// Nor does nonsense with a good checksum do any harm, even if it is taken for good.
+    /// Damaged records with a good checksum do no harm, even if they are accepted.
     #[test]
     fn no_nonsense_does_harm(
         transactions in vec(transaction(), 0..20),
@@ -203,7 +204,7 @@ proptest! {
         let bad = which.index(parts.len());
         for (at, byte, insert) in damage {
             let sealed = parts[bad].len() - 8;
-            // The head is held by the tests of its own.
+            // The header has tests of its own.
             let at = (7 + at.index(sealed - 7 + 1)).min(sealed);
             if insert || at == sealed {
                 parts[bad].insert(at, byte);
@@ -218,7 +219,7 @@ proptest! {
         let last = parts.len() - 1;
         let taken = parts.iter().enumerate().all(|(n, part)| machine.restore(part, n == last).unwrap().is_ok());
         if taken {
-            // It may be another state, but it is one.
+            // It may be another state, but it is a valid one.
             feed(&mut machine, &transactions, 1_000);
             machine.digest().unwrap();
         }
@@ -266,13 +267,13 @@ fn parts_have_one_place() {
     }
     let counted = changed(last, last.len() - 9);
     assert_eq!(machine.restore(&counted, true).unwrap(), Err(Malformed), "it does not add up");
-    // A machine that has a state already takes another one in its place.
+    // A machine that has a state already replaces it by another one.
     feed(&mut machine, &transactions, 1);
     restore_all(&mut machine, &parts);
     assert_eq!(machine.digest().unwrap(), source.digest().unwrap());
 }
 
-/// What was heard of commands to come belongs to the state that is given up.
+/// Verdicts about commands that are not delivered belong to the state that is discarded.
 #[test]
 fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     let layout =
@@ -287,7 +288,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     heard(&mut machine, 2, 1);
     heard(&mut machine, 3, 1);
     heard(&mut source, 4, 1);
-    // Nobody's word: its own, and that of a group there is not.
+    // These do not count: a verdict of its own group, and a verdict of a group that does not exist.
     heard(&mut source, 5, 0);
     heard(&mut source, 6, u16::MAX);
     let slots = SlotMap::even(2);
@@ -314,7 +315,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     source.begin_copy();
     source.copy(1, &mut part).unwrap();
     machine.restore(&part, false).unwrap().expect("a good part");
-    // ReceivedVerdicts while the state comes, which goes on to say that this session has ended.
+    // A verdict arrives during the copy, about a session that has ended in the copied state.
     let late = MessageId::new(SessionId(2), 9);
     machine.exchanged(late, GroupId(1), &[7], &mut Words::default()).unwrap();
     part.clear();
@@ -323,7 +324,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     assert_eq!((source.early(), machine.early()), (1, 1));
 }
 
-/// However much is written between two parts, the copy comes to an end, and the last part is small.
+/// However much is written between two parts, the copy ends, and the last part is small.
 #[test]
 fn a_copy_ends_under_any_load() {
     let mut source = machine(0);
@@ -331,7 +332,7 @@ fn a_copy_ends_under_any_load() {
     deliver(&mut source, MessageId::new(SessionId(1), 1), 1, Plan::open(&slots).request());
     let write = |source: &mut Machine, round: u64| {
         for n in 20 * round..20 * (round + 1) {
-            // No key again before all others.
+            // No key is written again before all others were.
             let put = Operation::Put { key: vec![(n % 60) as u8], value: vec![1; 20] };
             let plan = Plan::of(&Transaction::of(put), &slots, &tight(1)).expect("a good form");
             deliver(source, MessageId::new(SessionId(1), n), n, plan.request());
@@ -357,7 +358,7 @@ fn machine(group: u16) -> Machine {
     Machine::new(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), tight(1))
 }
 
-/// Opens a session, unless it has one, and gives it commands.
+/// Opens a session, if it is not open, and delivers these transactions.
 fn feed(machine: &mut Machine, transactions: &[Transaction], from: u64) {
     let slots = SlotMap::even(1);
     let session = SessionId(from);
@@ -384,7 +385,7 @@ fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[
     machine.deliver(delivery, &mut Words::default()).unwrap();
 }
 
-/// A machine that was given these commands, and its copy.
+/// A machine that has executed these transactions, and the parts of its copy.
 fn copied(transactions: &[Transaction], budget: usize) -> (Machine, Vec<Vec<u8>>) {
     let mut source = machine(0);
     feed(&mut source, transactions, 1);

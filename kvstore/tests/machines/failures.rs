@@ -1,4 +1,5 @@
-//! A machine whose store fails: it says so at once, answers nothing of that command, and nothing of it is done.
+//! A machine whose store fails reports the failure at once, does not answer the command, and executes nothing
+//! of it.
 
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
@@ -19,7 +20,8 @@ const SESSION: SessionId = SessionId(7);
 const TOPOLOGY: Topology = Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 };
 const US: GroupId = GroupId(0);
 const THEM: GroupId = GroupId(1);
-/// The other group's guards hold, and both branches can be executed; or a guard does not hold.
+/// Verdicts of the other group. `ALL`: its guards hold, and both branches can be executed. `NOT_HELD`: a guard
+/// does not hold.
 const ALL: u8 = 7;
 const NOT_HELD: u8 = 4;
 
@@ -37,7 +39,7 @@ enum Call {
     Digest,
 }
 
-/// What is asked of a machine, one call after the other.
+/// Calls of a machine, in order.
 struct Script {
     limits: Limits,
     slots: SlotMap,
@@ -52,7 +54,7 @@ impl Script {
         script
     }
 
-    /// A key of that group, by name.
+    /// A key of `group` with this prefix.
     fn key(&self, name: &str, group: GroupId) -> Vec<u8> {
         let mut keys = (0..).map(|n| format!("{name}{n}").into_bytes());
         keys.find(|key| self.slots.owner(key) == group).expect("each has half of them")
@@ -86,7 +88,7 @@ impl Script {
         Operation::Delete { key: self.key(name, US) }
     }
 
-    /// The next message, in the places that it has to go to. Returns its number.
+    /// Sends the next message to its groups. Returns its sequence number.
     fn send(&mut self, transaction: &Transaction) -> u64 {
         let plan = Plan::of(transaction, &self.slots, &self.limits).expect("a good form");
         self.sequence += 1;
@@ -95,7 +97,7 @@ impl Script {
         self.sequence
     }
 
-    /// The same with a guard of the other group, so that its verdict is waited for.
+    /// The same, with a guard in the other group, whose verdict the command then needs.
     fn send_with_theirs(&mut self, transaction: Transaction) -> u64 {
         let theirs = self.key("theirs", THEM);
         self.send(&transaction.guard(theirs, Test::Missing))
@@ -106,7 +108,7 @@ impl Script {
         self.calls.push(Call::Query(plan.request().to_vec()));
     }
 
-    /// Each operation alone, several in a transaction with guards of every kind that reads, and reads that are not ordered.
+    /// Each operation alone, several in a transaction, guards of every kind that reads, and unordered reads.
     fn of_one_group(&mut self) {
         let scan = Operation::Scan { start: Vec::new(), end: None, limit: 10 };
         let alone = [
@@ -148,9 +150,10 @@ impl Script {
         self.query(&Transaction::of(scan));
     }
 
-    /// The other group has yet to give its verdict, or has, and what waits behind it.
+    /// Commands that need the other group's verdict, which arrives later or has arrived, and commands behind
+    /// them.
     fn of_two_groups(&mut self) {
-        // What it comes to is taken down, and is done by that; or it is too long, and is run again.
+        // A short result is kept and applied. A long one is not kept, and the branch is run again.
         for value in [&[1; 10][..], &[1; 3_000]] {
             for verdict in [ALL, NOT_HELD] {
                 let both = Transaction::of(self.put("t", value)).then(self.get("a"));
@@ -162,7 +165,7 @@ impl Script {
                 self.calls.push(Call::GoOn);
             }
         }
-        // It was heard before.
+        // The verdict arrives before the command.
         for verdict in [ALL, NOT_HELD] {
             self.calls.push(Call::Exchanged(self.sequence + 1, verdict));
             let key = self.key("t", US);
@@ -171,7 +174,7 @@ impl Script {
         }
     }
 
-    /// So much waits for a verdict that the machine leaves some of it to another call.
+    /// So many commands wait for a verdict that the machine leaves some of them to another call.
     fn of_much_work(&mut self) {
         self.send(&Transaction::of(self.put("t", &vec![1; 700_000])));
         let at = self.send_with_theirs(Transaction::of(self.append("t", b"first")));
@@ -182,7 +185,7 @@ impl Script {
         self.calls.push(Call::GoOn);
     }
 
-    /// A copy, with commands between its parts. What is under way goes with it.
+    /// A copy, with commands between its parts and some under way at its end.
     fn copied(&mut self) {
         self.calls.push(Call::BeginCopy);
         self.calls.push(Call::Copy);
@@ -200,12 +203,12 @@ impl Script {
     }
 }
 
-/// A machine that a script is played to, and what it has said.
+/// A machine that executes a script, and its output.
 struct Played {
     machine: Machine<Failing>,
     position: u64,
     words: Words,
-    /// What a copy gave, part by part.
+    /// The parts of the copy.
     parts: Vec<Vec<u8>>,
 }
 
@@ -268,15 +271,15 @@ impl Played {
         }
     }
 
-    /// What it holds, and what it says that it has done.
+    /// The machine's contents, and the progress that it reports.
     fn state(&self) -> (u64, u64, (u64, u64), usize) {
         let machine = &self.machine;
         (machine.keys(), machine.bytes(), machine.history(), machine.digests().len())
     }
 }
 
-/// Plays a script with a store that fails at its first operation, at its second, …, until none is left. Returns how
-/// many there were.
+/// Plays a script with a store that fails at its first operation, then at its second, and so on. Returns the
+/// number of operations.
 fn fails_everywhere(script: &Script) -> u64 {
     let mut well = Played::new(script, &Fuse::default());
     let mut said = Vec::new();
@@ -299,7 +302,7 @@ fn fails_everywhere(script: &Script) -> u64 {
                 assert_eq!(replies, well, "{call:?}");
                 continue;
             }
-            // What was answered before it in the same call was done.
+            // The commands answered earlier in the same call were executed.
             let answered = replies.len();
             assert_eq!(*replies, well[..answered], "operation {nth}, in {call:?}");
             assert!(answered < well.len().max(1), "operation {nth}: {call:?} is answered");
@@ -315,7 +318,7 @@ fn fails_everywhere(script: &Script) -> u64 {
     unreachable!("there is an end to the operations of a script")
 }
 
-/// There is room for everything, or so little that what stands there has to be looked at.
+/// Limits with room for everything, and limits so tight that the present sizes have to be read.
 fn limits() -> [Limits; 2] {
     let tight = Limits { memory_bytes_max: 6_000, ..Limits::default() };
     [Limits::default(), tight]
@@ -359,7 +362,7 @@ fn a_state_that_cannot_be_read_or_stored_is_not_copied() {
     let operations = fails_everywhere(&script);
     assert!(operations > 60, "{operations}");
 
-    // Whoever takes it fails as well, and says nothing against the copy.
+    // A receiver whose store fails reports the failure, and not that the copy is invalid.
     let mut source = Played::new(&script, &Fuse::default());
     script.calls.iter().for_each(|call| source.call(call).expect("its store is well"));
     let last = source.parts.len() - 1;

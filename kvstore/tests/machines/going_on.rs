@@ -1,4 +1,4 @@
-//! While a command waits for other groups' verdicts, those that do not meet it go on.
+//! While a command waits for other groups' verdicts, commands that do not conflict with it are executed.
 
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
@@ -15,13 +15,14 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::cluster::Words;
 
 const SESSION: SessionId = SessionId(7);
-/// Each node hosts one replica.
+/// A layout in which each node hosts one replica.
 fn layout() -> Layout {
     Layout::propose(Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 }).unwrap()
 }
 const US: GroupId = GroupId(0);
 const THEM: GroupId = GroupId(1);
-/// Their guards hold, and both branches can be executed; or a guard does not hold.
+/// Verdicts of the other group. `ALL`: its guards hold, and both branches can be executed. `NOT_HELD`: a guard
+/// does not hold.
 const ALL: &[u8] = &[7];
 const NOT_HELD: &[u8] = &[4];
 const NONE: [u64; 0] = [];
@@ -30,13 +31,13 @@ fn m(sequence: u64) -> MessageId {
     MessageId::new(SESSION, sequence)
 }
 
-/// The machine of one group of two, whose other group speaks when the test says so.
+/// The machine of one group of two. The test supplies the verdicts of the other group.
 struct Bench {
     machine: Machine,
     limits: Limits,
     slots: SlotMap,
     position: u64,
-    /// The clock begins behind this.
+    /// The first delivery has the clock `clock + 1`.
     clock: u64,
 }
 
@@ -57,7 +58,7 @@ impl Bench {
         bench
     }
 
-    /// A key of ours, or of theirs, by name.
+    /// A key of `group` with this prefix.
     fn key(&self, name: &str, group: GroupId) -> Vec<u8> {
         let keys = (0..).map(|n| format!("{name}{n}").into_bytes());
         keys.into_iter().find(|key| self.slots.owner(key) == group).expect("each has half of them")
@@ -75,7 +76,7 @@ impl Bench {
         Transaction::of(Operation::Append { key: self.ours(name), value: value.into() })
     }
 
-    /// Appends to a key of each group, if theirs is not there.
+    /// Appends to a key of each group, if the other group's key is missing.
     fn transfer(&self, name: &str, value: &str) -> Transaction {
         let theirs = self.key(name, THEM);
         let append = |key: &Vec<u8>| Operation::Append { key: key.clone(), value: value.into() };
@@ -109,7 +110,7 @@ impl Bench {
         self.deliver(message, GroupSet::first(2), &request.encode())
     }
 
-    /// The other group gives its verdict.
+    /// The other group objects to nothing.
     fn verdict(&mut self, sequence: u64) -> Words {
         self.say(sequence, ALL)
     }
@@ -120,14 +121,14 @@ impl Bench {
         words
     }
 
-    /// The same, and what the machine leaves to another call is left.
+    /// The same, without the work that the machine leaves to another call.
     fn say_only(&mut self, sequence: u64, verdict: &[u8]) -> Words {
         let mut words = Words::default();
         self.machine.exchanged(m(sequence), THEM, verdict, &mut words).unwrap();
         words
     }
 
-    /// A copy of the machine takes its place.
+    /// Replaces the machine by a copy.
     fn copy(&mut self) {
         let replica = ReplicaId::new(US, 1);
         let mut copy = Machine::new(replica, &layout(), self.slots.clone(), self.limits);
@@ -178,7 +179,7 @@ fn what_does_not_meet_a_waiting_command_does_not_wait() {
     assert_eq!(answered(&words), [2, 5, 6, 7, 8, 9, 10], "in their order");
     assert_eq!((bench.machine.under_way(), bench.machine.ready()), (0, true));
 
-    // The same, one after the other.
+    // The same commands, one after the other.
     let mut other = Bench::new();
     other.verdict(2);
     let mut replies = other.send(2, &first).replies;
@@ -242,7 +243,7 @@ fn what_is_under_way_is_bounded() {
     assert!((100..1_000).contains(&sequence), "{sequence} were taken");
     assert_eq!(answered(&bench.verdict(2)), [2]);
     assert_eq!((bench.machine.under_way(), bench.machine.ready()), (0, true));
-    // Or few large ones.
+    // The same with few large commands: their bytes are bounded.
     let value = "x".repeat(1 << 20);
     let large = bench.append("large", &value);
     bench.send(1_000, &first.clone().guard(bench.ours("large"), Test::Exists));
@@ -254,7 +255,7 @@ fn what_is_under_way_is_bounded() {
 #[test]
 fn what_there_is_room_for_is_decided_in_turn() {
     let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
-    // There is room for one of the two, and the first may come to nothing.
+    // There is room for one of the two, and the first may be without effect.
     for (verdict, fits) in [(ALL, false), (NOT_HELD, true)] {
         let mut bench = Bench::with(limits);
         let large = bench.transfer("hot", &"x".repeat(10_000));
@@ -279,7 +280,7 @@ fn what_there_is_room_for_is_decided_in_turn() {
 
 #[test]
 fn versions_in_a_recreated_group_are_above_all_that_it_gave_before() {
-    // What `recreate` says is the time in microseconds.
+    // `recreate` starts the clock with the time in microseconds.
     let recreated = [0, 1_795_000_000_000_000, 1_795_000_000_000_000 + 60_000_000];
     let mut last = 0;
     for clock in recreated {
@@ -310,7 +311,7 @@ fn versions_in_a_recreated_group_are_above_all_that_it_gave_before() {
 
 #[test]
 fn blocked_commands_that_read_little_do_not_stop_delivery_near_the_ceiling() {
-    // Each of them could be answered with four mebibytes, as far as its bytes tell, and is with three.
+    // By its bytes, the answer to each of them could have 4 MiB; the actual answer is small.
     let limits = Limits { memory_bytes_max: 16 << 20, ..Limits::default() };
     for copied in [false, true] {
         let mut bench = Bench::with(limits);
@@ -356,7 +357,7 @@ fn what_is_deleted_out_of_turn_makes_no_room_for_those_before() {
         if late {
             assert!(replies.is_empty(), "they meet what waits");
             bench.copy();
-            // One behind another that waits, then the first.
+            // The verdict about a command behind another waiting one arrives first.
             replies.extend(bench.verdict(4).replies);
             replies.extend(bench.verdict(3).replies);
         }
@@ -389,8 +390,8 @@ fn sessions_begin_and_end_in_their_turn() {
     assert!(matches!(refused, Ok(Part::Refused(_))), "{refused:?}");
 }
 
-/// What one verdict lets go at once is done in parts: each call copies about as much as it may, and nothing is delivered
-/// until all is done.
+/// Commands that one verdict unblocks are executed in parts. Each call does about as much work as it may, and
+/// nothing is delivered until all are done.
 #[test]
 fn a_burst_is_done_in_parts_of_a_megabyte() {
     const LEN: usize = 300_000;
@@ -421,7 +422,7 @@ fn a_burst_is_done_in_parts_of_a_megabyte() {
     assert_eq!(bench.machine.under_way(), 0);
 }
 
-/// A machine that is given a state goes on with what its giver had left undone.
+/// A machine that was restored continues with the work that its source had left.
 #[test]
 fn a_copy_goes_on_with_what_was_left() {
     let mut bench = Bench::new();
@@ -466,8 +467,8 @@ fn a_look_waits_for_what_is_being_decided_with_others_and_for_nothing_else() {
     assert!(sees(&mut bench, "hot"));
 }
 
-/// There is room for what a command writes if its guards hold, and for one behind it, but not for all else that
-/// the first may come to.
+/// There is room for what a command writes if its guards hold, and for a command behind it, but not for every
+/// other result of the first.
 #[test]
 fn whatever_a_waiting_command_may_come_to_has_room_before_those_behind_it() {
     let limits = Limits { memory_bytes_max: 200_000, ..Limits::default() };
@@ -521,7 +522,8 @@ fn whatever_a_waiting_command_may_come_to_has_room_before_those_behind_it() {
     }
 }
 
-/// A call may end when a slot has moved and the move is not over: the digest is as of what is over.
+/// A call may end after a slot has moved and before the move is over. The digest is that of the last command
+/// that is over.
 #[test]
 fn a_move_that_is_not_over_does_not_count() {
     let mut ended_there = 0;

@@ -1,4 +1,4 @@
-//! What must be refused, and that nothing of it is done.
+//! Commands that must be refused, and that nothing of them is executed.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn send(
     plan.join(cluster.parts(message))
 }
 
-/// A key of `group`, not so long that a tree keeps it apart.
+/// A key of `group`, short enough to be kept in place in a tree.
 fn key_in(slots: &SlotMap, group: u16, number: usize) -> Vec<u8> {
     let mut keys = (0..).map(|n| format!("{number}-{n}").into_bytes());
     keys.find(|key| slots.owner(key) == GroupId(group)).expect("every group owns slots")
@@ -78,7 +78,7 @@ fn what_no_group_could_do_is_refused_before_it_is_sent() {
     for (transaction, is_right, because) in cases {
         let refusal = Plan::of(&transaction, &slots, &LIMITS).expect_err(because);
         assert!(is_right(&refusal), "{because}: {refusal}");
-        // And if a sender does not ask, the machines refuse alike, in every group.
+        // If a sender does not check, the machines refuse the command, alike in every group.
         let mut cluster = opened(2, LIMITS);
         let request = Request::Transaction(Command {
             epoch: cluster.slots.epoch,
@@ -131,7 +131,7 @@ fn what_says_that_it_only_reads_and_writes_is_refused_and_done_nowhere() {
         let mut cluster = opened(2, LIMITS);
         let request = Request::Read(Command { epoch: 1, transaction: transaction.borrowed() });
         let message = MessageId::new(SESSION, 2);
-        // Sent to all groups, which must not wait for each other either.
+        // The command goes to all groups, which must not wait for each other either.
         cluster.order(message, 1, GroupSet::first(2), &request.encode());
         cluster.run();
         for (group, bytes) in cluster.parts(message) {
@@ -177,7 +177,7 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
         sequence += 1;
         sequence
     };
-    // Half of 16 MiB each: seven values of a mebibyte, and a little.
+    // Each group has half of 16 MiB: room for seven values of 1 MiB and a little more.
     for number in 0..7 {
         send(&mut cluster, &limits, next(), &put(0, number, 1 << 20)).expect("there is room");
     }
@@ -185,7 +185,7 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
     let Refusal::OutOfMemory { group: 0, used, ceiling } = refusal else { panic!("{refusal}") };
     assert!(used <= ceiling && ceiling == 8 << 20, "{refusal}");
 
-    // The other group has room, but not for half a transaction.
+    // The other group has room, but must not execute its half of a transaction alone.
     let key = |group, number| key_in(&slots, group, number);
     let both = Transaction::default()
         .then(Operation::Put { key: key(1, 0), value: b"1".to_vec() })
@@ -194,7 +194,7 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
     assert!(matches!(refused, Err(Refusal::OutOfMemory { group: 0, .. })), "{refused:?}");
     assert_eq!(cluster.machines[&(1, 0)].keys(), 0);
 
-    // Overwriting with as much, reading, deleting, and deleting for something else all work.
+    // Overwriting with as many bytes, reading, deleting, and replacing one key by another all work.
     send(&mut cluster, &limits, next(), &put(0, 0, 1 << 20)).expect("as large as before");
     let instead = Transaction::default()
         .then(Operation::Put { key: key(0, 9), value: vec![7; 1 << 20] })
@@ -208,7 +208,7 @@ fn the_ceiling_refuses_growth_and_nothing_else() {
     send(&mut cluster, &limits, next(), &put(0, 7, 1 << 20)).expect("there is room again");
 }
 
-/// Bytes that the leaders' machines have touched since they were last asked.
+/// Maximum, over the machines, of the bytes of work since the last call.
 fn work(cluster: &mut Cluster) -> u64 {
     cluster.machines.values_mut().map(Machine::take_work).max().unwrap_or(0)
 }
@@ -244,7 +244,8 @@ fn a_short_command_does_not_make_an_engine_touch_hundreds_of_megabytes() {
         sequence += 1;
         sequence
     };
-    // One that says so by its bytes: nobody sends it, and nobody who is sent it does any of it.
+    // The command's bytes show that it is too large. The client refuses to send it, and a machine that receives
+    // it executes nothing of it.
     let many = all((0..128).map(|n| patch(key(n))).collect());
     let refusal = Refusal::WritesTooLarge { len: 128 << 20, max: 4 << 20 };
     assert_eq!(Plan::of(&many, &slots, &limits).map(drop), Err(refusal.clone()));
@@ -259,7 +260,8 @@ fn a_short_command_does_not_make_an_engine_touch_hundreds_of_megabytes() {
     let touched = work(&mut cluster);
     assert!(touched < 16 << 10, "{touched} bytes");
 
-    // Those that depend on what is there: refused before the first byte beyond the limit.
+    // These results depend on the stored values: a command is refused before the first byte beyond the limit is
+    // made.
     for number in 0..5 {
         let value = vec![7; limits.value_bytes_max - 1];
         let put = Transaction::of(Operation::Put { key: key(number), value });
@@ -281,7 +283,7 @@ fn a_short_command_does_not_make_an_engine_touch_hundreds_of_megabytes() {
         assert_eq!((reply.is_ok(), refused), (done, !done), "{because}: {reply:?}");
         let touched = work(&mut cluster);
         assert!(touched <= 5 << 20, "{because}: {touched} bytes");
-        // Their lengths are one byte more now: what comes next is refused for no other reason.
+        // Restores the lengths, which may have grown by one byte: the next case must not be refused for that.
         for number in 0..5 {
             let value = vec![7; limits.value_bytes_max - 1];
             let put = Transaction::of(Operation::Put { key: key(number), value });
@@ -349,7 +351,7 @@ fn a_guard_on_a_number_compares_as_it_says() {
         ("absent", 1,         [true,  true,  false, false, false]),
         ("max",    i64::MAX,  [false, true,  true,  true,  false]),
         ("max",    i64::MIN,  [false, false, false, true,  true]),
-        // The same in their lower 32 bits.
+        // The lower 32 bits are the same.
         ("max",    -1,        [false, false, false, true,  true]),
     ];
     let mut sequence = 10;
@@ -519,7 +521,7 @@ proptest! {
     }
 }
 
-/// Whatever it is, all groups do the same about it, and it is answered.
+/// All groups answer any payload, and all alike.
 fn refused_or_done_alike(payload: &[u8]) {
     let mut cluster = opened(2, LIMITS);
     let message = MessageId::new(SESSION, 2);

@@ -1,4 +1,4 @@
-//! Machines of several groups against a model of one map.
+//! Tests machines of several groups against a model that is one map.
 
 mod cluster;
 mod copies;

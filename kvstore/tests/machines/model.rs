@@ -1,4 +1,4 @@
-//! What a transaction means, as simply as it can be said: one map, one command at a time.
+//! The simplest model of transactions: one map, and one command at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Scans are answered whole, without a limit: see [`assert_same`].
+    /// Applies one transaction. Scans are answered whole, without a limit: see [`assert_same`].
     pub(crate) fn apply(
         &mut self,
         transaction: &Transaction,
@@ -43,7 +43,7 @@ impl Model {
         Ok(Reply { held, outcomes })
     }
 
-    /// What the range from `start` holds by now in each group that has any of it.
+    /// The digest of the range from `start` in each group that has any pair of it.
     pub(crate) fn held(
         &self,
         start: &[u8],
@@ -157,8 +157,8 @@ fn put(
     Ok(())
 }
 
-/// Asserts that `reply` is what the model says, where pages may be cut, but have no holes, make
-/// progress and say where they go on.
+/// Asserts that `reply` is what the model expects. Pages may be cut, but they have no holes, make progress and
+/// name the key at which the next page starts.
 pub(crate) fn assert_same(
     reply: &Result<Reply, Refusal>,
     expected: &Result<Reply, Refusal>,

@@ -1,4 +1,4 @@
-//! Hash slots that change their groups while commands are under way.
+//! Moves hash slots between groups while commands are under way.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, Random};
 
 const SESSION: SessionId = SessionId(7);
 
-/// A cluster with a session, and what was sent in it.
+/// A cluster with one session, and the plans sent in it.
 struct Asked {
     cluster: Cluster,
     limits: Limits,
@@ -53,7 +53,7 @@ impl Asked {
         self.plans[&sequence].join(self.cluster.parts(MessageId::new(SESSION, sequence)))
     }
 
-    /// The map that all machines have.
+    /// The slot map, which must be the same in all machines.
     fn slots(&self) -> SlotMap {
         let mut machines = self.cluster.machines.values();
         let first = machines.next().expect("there are some").slots().clone();
@@ -141,7 +141,7 @@ fn a_group_that_lost_its_sessions_moves_nothing_and_holds_nobody_up() {
     asked.cluster.run();
     assert_eq!(asked.answer(refused), Err(Refusal::SessionExpired));
     assert_eq!(asked.slots(), slots);
-    // A group that is told the owner's word and does not wait for it does not keep it either.
+    // A group that does not wait for the owner's verdict does not keep it either.
     let another = GroupId((owner.0 + 1) % 3);
     asked.cluster.recreate(another);
     let key = b"c";
@@ -166,14 +166,14 @@ fn replicas_with_two_slot_maps_have_two_digests() {
     assert!(one.2 != other.2 && one.3 != other.3, "{one:?} {other:?}");
 }
 
-/// The model: what stands at each key, and whose it is.
+/// The model: the value of each key, and the slot map.
 #[derive(Clone)]
 struct Model {
     slots: SlotMap,
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What is expected of an answer.
+/// The expected answer.
 #[derive(Debug)]
 enum Wanted {
     Held(bool),
@@ -182,8 +182,8 @@ enum Wanted {
     InUse,
 }
 
-/// Commands over several keys, by this map or an older one, and moves of their slots, one after the other in the order;
-/// machines deliver them, speak and are copied in an order of the scheduler's choice.
+/// Orders commands over several keys, with the present map or an older one, and moves of their slots. Machines
+/// deliver them, send verdicts and are copied in an order that the scheduler chooses.
 #[test]
 fn commands_and_moves_come_to_what_they_come_to_one_after_the_other() {
     let keys: Vec<Vec<u8>> = (0..6).map(|key| format!("key{key}").into_bytes()).collect();
@@ -195,7 +195,7 @@ fn commands_and_moves_come_to_what_they_come_to_one_after_the_other() {
         let mut model = Model { slots: asked.slots(), pairs: BTreeMap::new() };
         let mut older = vec![model.slots.clone()];
         let mut wanted = Vec::new();
-        // A move is on its way: what is sent until it is done is sent by the map before it.
+        // 1 if a move was sent that will change the map. Commands are sent with the old map until it is done.
         let mut ahead = 0;
         for step in 0..40 {
             let stale = random.below(6) == 0;
@@ -284,7 +284,7 @@ fn commands_and_moves_come_to_what_they_come_to_one_after_the_other() {
                     refused += 1;
                     slots.epoch == *epoch
                 }
-                // Of a read, the first to speak may be one that had left it undone.
+                // The first recorded answer to a read may come from a replica that left the read to the leader.
                 (Wanted::WrongEpoch(_), Err(Refusal::Forgotten)) => {
                     asked.plans[&sequence].only_reads()
                 }

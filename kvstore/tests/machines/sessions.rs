@@ -1,4 +1,4 @@
-//! At most once, and what a session is owed.
+//! At-most-once execution, and the replies retained for sessions.
 
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
@@ -81,7 +81,8 @@ fn a_command_that_comes_again_is_answered_and_not_executed() {
 #[test]
 fn the_low_water_mark_does_not_decide_what_is_a_duplicate() {
     let mut bench = Bench::new(3, Limits::default());
-    // Message 2 was given up, and its session says so in message 3, before 2 has its place.
+    // The session has given up message 2, and its message 3 with that low-water mark is ordered before message
+    // 2.
     bench.send(m(3), 3, &put("a", b"1")).expect("there is room");
     let late = Transaction::default()
         .then(Operation::Increment { key: "a".into(), by: 1 })
@@ -113,7 +114,7 @@ fn a_session_that_is_not_open_commands_nothing() {
     let old = bench.cluster.repeat(GroupId(1), m(1)).expect("a reason");
     assert_eq!(Part::decode(&old), Ok(Part::Refused(Refusal::SessionExpired)));
 
-    // One that expires before it opens stays closed.
+    // A session that expires before it opens stays closed.
     let dead = SessionId(9);
     assert!(bench.control(NODE, &Request::Expire(vec![dead])).is_ok());
     let opened = bench.control(MessageId::new(dead, 1), &Request::Open);

@@ -1,4 +1,5 @@
-//! Random commands: few keys, so that they meet, and small limits, so that they are hit.
+//! Random commands. They use few keys, so that commands conflict, and small limits, so that commands exceed
+//! them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

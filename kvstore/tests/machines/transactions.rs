@@ -1,4 +1,4 @@
-//! Any transactions, in any schedule, several sessions, messages that come again.
+//! Random transactions of several sessions in random schedules, with duplicates.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ const SESSIONS: [SessionId; 2] = [SessionId(7), SessionId(8)];
 #[derive(Clone, Debug)]
 enum Step {
     Transaction(Transaction),
-    /// A message of this group's order is delivered there once more.
+    /// Delivers a message of this group's order once more.
     Again(u16, usize),
 }
 
@@ -43,7 +43,7 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
     for session in SESSIONS {
         cluster.order(MessageId::new(session, 1), 1, open.destinations(), open.request());
     }
-    // The order is not that of the sequence numbers, nor does the mark wait for those missing.
+    // The messages are not ordered by sequence number, and the low-water mark does not wait for missing ones.
     let mut sequences: Vec<u64> = (2..2 + steps.len() as u64).collect();
     for at in 0..sequences.len() {
         let with = (at + random.below(4)).min(sequences.len() - 1);
@@ -52,7 +52,7 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
     for (step, sequence) in steps.into_iter().zip(sequences) {
         match step {
             Step::Transaction(mut transaction) => {
-                // A range that is guarded was read just now, as often as not.
+                // In half of the cases, a guarded range was read just before.
                 for guard in &mut transaction.guards {
                     if let Test::Unchanged { end, held } = &mut guard.test
                         && random.below(2) == 0

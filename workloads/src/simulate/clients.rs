@@ -1,5 +1,5 @@
-//! The clients of a run: processes with a driver each, and a few sessions that ask one thing after the
-//! other. What they ask and are told is recorded.
+//! The clients of a run: processes with one driver each, and a few sessions with one operation at a time. Operations
+//! and results are recorded.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use super::Style;
 use crate::chaos::objects::{Asker, Objects};
 use crate::recorded::end;
 
-/// A client sleeps so long at most: what it asks next, nobody wakes it for.
+/// Longest sleep of a client. Nothing wakes it when its next operation is due.
 const NAP: Duration = Duration::from_micros(500);
 
-/// What was recorded so far.
+/// The records so far.
 #[derive(Default)]
 pub(super) struct Tape {
     pub(super) records: Vec<Record>,
     processes: Process,
     pub(super) invoked: u64,
     pub(super) unknown: u64,
-    /// Hash slots that were moved.
+    /// Number of hash slots moved.
     pub(super) moves: u64,
-    /// A caller was told that the slot map has changed, which is its client's business.
+    /// A caller received [`Refusal::WrongEpoch`], which its client should have handled.
     pub(super) told_of_slots: bool,
 }
 
 impl Tape {
-    /// The moment of the next record. One comes after the other: that is all the time there is.
+    /// The time of the next record: the number of records before it.
     pub(super) fn now(&self) -> u64 {
         self.records.len() as u64
     }
@@ -42,28 +42,29 @@ impl Tape {
     }
 }
 
-/// A session, and what it has under way.
+/// A session and its operation in progress.
 struct Lane {
     session: SessionKey,
     process: Process,
     asks: Option<Ticket>,
     asked: Transaction,
-    /// When it asks again at the earliest.
+    /// Earliest time of the next operation.
     due: Duration,
 }
 
-/// A client process. It ends as one that was killed does: without a word.
+/// A client process. It ends as a killed process does, without closing its sessions.
 pub(super) struct Client {
     pub(super) name: String,
     driver: Option<Driver<SimFabric>>,
     lanes: Vec<Lane>,
     asker: Asker,
-    /// Of what no session has under way.
+    /// Result of an operation that does not belong to a lane: of [`submit`](Self::submit) or
+    /// [`move_slot`](Self::move_slot).
     answer: Option<Result<Reply, Error>>,
 }
 
 impl Client {
-    /// The `number`th process, with so many sessions.
+    /// The client process with this number, with `sessions` open sessions.
     pub(super) fn new(
         world: &World,
         shape: &Shape,
@@ -90,34 +91,34 @@ impl Client {
         self.driver.as_mut().expect("it lives")
     }
 
-    /// Operations submitted from now on may take so long.
+    /// Sets the timeout of operations that are submitted from now on.
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
         self.driver().set_timeout(timeout);
     }
 
-    /// Whether nothing is under way.
+    /// Whether no lane has an operation in progress.
     pub(super) fn is_idle(&self) -> bool {
         self.lanes.iter().all(|lane| lane.asks.is_none())
     }
 
-    /// Submits a transaction in its first session, and records nothing of it.
+    /// Submits a transaction in the first session, without recording it.
     pub(super) fn submit(&mut self, transaction: &Transaction) -> Result<Ticket, Error> {
         let session = self.lanes[0].session;
         self.driver().submit(session, transaction)
     }
 
-    /// Asks for a slot to be moved, in its first session, and records nothing of it.
+    /// Requests a move of a slot in the first session, without recording it.
     pub(super) fn move_slot(&mut self, slot: HashSlot, to: GroupId) -> Result<Ticket, Error> {
         let session = self.lanes[0].session;
         self.driver().move_slot(session, slot, to)
     }
 
-    /// What came of that.
+    /// The result of the last call of [`submit`](Self::submit) or [`move_slot`](Self::move_slot), once it is there.
     pub(super) fn take_answer(&mut self) -> Option<Result<Reply, Error>> {
         self.answer.take()
     }
 
-    /// Lets sessions that are free, and have thought, ask something.
+    /// Submits an operation in each session that has none in progress and whose think time is over.
     pub(super) fn ask(
         &mut self,
         objects: &Objects,
@@ -144,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Takes replies and records them, or sleeps a little. Returns whether there was anything to do.
+    /// Receives and records results; sleeps a little if there are none. Returns whether there were any.
     pub(super) fn turn(&mut self, tape: &mut Tape) -> Result<bool, Error> {
         let Self { driver, lanes, answer, asker, .. } = self;
         let driver = driver.as_mut().expect("it lives");
@@ -166,7 +167,7 @@ impl Client {
         Ok(worked)
     }
 
-    /// Ends it, whatever is under way.
+    /// Kills the process. The outcomes of operations in progress are recorded as unknown.
     pub(super) fn kill(&mut self, world: &World, tape: &mut Tape) {
         if let Some(driver) = self.driver.take() {
             world.crash(&self.name);
@@ -195,7 +196,7 @@ impl Lane {
         let record = end(tape.now(), self.process, result, None);
         self.asks = None;
         if matches!(record, Record::Unknown(_)) {
-            // Who does not know what it has done goes on under another name.
+            // After an unknown outcome the session continues as another process of the history.
             self.process = tape.process();
             tape.unknown += 1;
         }
@@ -203,7 +204,7 @@ impl Lane {
     }
 }
 
-/// What stands at a key when all is over, as it was read at `t`.
+/// The record of the final value of a key, as read at `t`.
 pub(super) fn found(t: u64, key: &str, reply: &Reply) -> Option<Record> {
     let [Outcome::Value(value)] = &reply.outcomes[..] else { return None };
     let value = value.as_ref().map(|(value, version)| (text(value), *version));

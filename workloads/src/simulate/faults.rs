@@ -1,4 +1,4 @@
-//! What goes wrong in a run: one thing after the other, drawn as it goes.
+//! The faults of a run, drawn one after the other while it runs.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ enum Undo {
     Heal(Vec<(String, String)>),
 }
 
-/// Of what goes wrong, so many parts are of each kind.
+/// Relative frequencies of the kinds of faults.
 #[derive(Clone, Copy)]
 pub(super) struct Weights {
-    /// A node dies, and comes back with nothing.
+    /// A node crashes and loses its memory.
     pub(super) crashes: u64,
-    /// It stands still.
+    /// A node stands still.
     pub(super) pauses: u64,
-    /// It is slow.
+    /// A node is slow.
     pub(super) slows: u64,
-    /// It is cut off from the other nodes, and not from clients.
+    /// A node is cut off from the other nodes, but not from clients.
     pub(super) cuts: u64,
-    /// It hears them, and they do not hear it.
+    /// A node receives from the other nodes, and nothing that it sends reaches them.
     pub(super) one_way_cuts: u64,
-    /// What it sends one of them is held up.
+    /// Nothing that a node sends reaches one of the others.
     pub(super) held_links: u64,
 }
 
-/// What goes wrong with the nodes.
+/// The faults of the nodes.
 pub(super) struct Faults {
     weights: Weights,
     rng: Rng,
-    /// What all times are drawn in.
+    /// Unit of all times.
     beat: Duration,
     next: Duration,
     ends: Vec<(Duration, Undo)>,
@@ -49,7 +49,7 @@ impl Faults {
         Self { weights, rng, beat, next, ends: Vec::new(), count: 0, crashes: 0 }
     }
 
-    /// Makes happen and ends what is due.
+    /// Ends faults that are over, and begins the next one if it is due.
     pub(super) fn go_on(&mut self, nodes: &mut Nodes, groups: u16, world: &World) {
         let now = world.now();
         while let Some(at) = self.ends.iter().position(|(end, _)| *end <= now) {
@@ -74,7 +74,8 @@ impl Faults {
         });
         let (undo, lasts) = match kind {
             Some(0) => {
-                // A memory that is lost is back when its next incarnation was let in.
+                // A node may only crash while all replicas are members: a restarted replica has lost its state until it
+                // is admitted again.
                 if !nodes.are_whole() {
                     return;
                 }
@@ -104,7 +105,7 @@ impl Faults {
                     }
                     pairs.push((one, two));
                 }
-                // Long enough for leases to end, and others to lead.
+                // Long enough for leases to expire and for other replicas to lead.
                 (Self::cut(pairs, world), self.some(10))
             }
         };
@@ -118,7 +119,7 @@ impl Faults {
         Undo::Heal(pairs)
     }
 
-    /// Up to so many beats.
+    /// A random time shorter than `times` beats.
     fn some(&mut self, times: u32) -> Duration {
         let most = (self.beat * times).as_nanos() as u64;
         Duration::from_nanos(self.rng.below(most))
@@ -133,7 +134,7 @@ impl Faults {
         }
     }
 
-    /// Ends everything, for good.
+    /// Ends all faults. No other begins.
     pub(super) fn end_all(&mut self, nodes: &mut Nodes, world: &World) {
         for (_, undo) in std::mem::take(&mut self.ends) {
             Self::undo(undo, nodes, world);

@@ -1,10 +1,9 @@
-//! The store on the simulated fabric: nodes with the machines that they have in earnest, clients that
-//! retry, in virtual time and drawn from one seed. What clients are told is recorded, and judged as any
-//! history is.
+//! Simulation of the store: nodes with the production machines, and clients that retry, on the simulated fabric, in
+//! virtual time and from one seed. The results that clients receive are recorded, and checked as any history is.
 //!
-//! The ordering protocol has a simulation of its own (`skein_multicast::simulate`), which looks at what
-//! replicas hold at every step. This one sees what stands above it, and only as a client does: sessions
-//! and their replies, what groups exchange, reads under leases and of any age.
+//! The ordering protocol has a simulation of its own (`skein_multicast::simulate`), which inspects the replicas' state
+//! at every step. This one exercises the layers above, and observes them only as a client does: sessions and their
+//! replies, results that groups exchange, lease reads and stale reads.
 
 mod clients;
 mod faults;
@@ -37,58 +36,55 @@ use self::nodes::Nodes;
 use crate::chaos::objects::{Mix, Objects, TOKEN_BYTES};
 
 const NODES: u16 = 3;
-/// Client processes; now and then one is killed, and another takes its place.
+/// Number of client processes. Now and then one is killed and another replaces it.
 const CLIENTS: usize = 3;
 const CLIENT_DIES_ONE_IN: u64 = 20_000;
-/// Of the steps taken, so many of a hundred land something under way.
+/// Percentage of the steps that land something on the fabric. In the others a process runs.
 const LANDING_PERCENT: u64 = 60;
-/// How long an operation may take, in times of what it takes to be suspected.
+/// Time limit of an operation, in multiples of the time after which a silent engine is suspected.
 const ALLOWED: u32 = 20;
-/// After so many operations a run stops asking, whatever has gone wrong by then.
+/// A run stops issuing operations after this many, whatever faults there were by then.
 const OPERATIONS_MAX: u64 = 1_500;
-/// How long something may take when nothing is in its way any more.
+/// Time limit for progress without faults.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Steps of a run, of which each does something: what takes more goes round in a circle.
+/// Bound on the steps of a run. A run that takes more is considered livelocked.
 const STEPS_MAX: u64 = 20_000_000;
-/// Faults are looked after once in so many steps.
+/// Steps between two updates of the faults.
 const FAULTS_EVERY: u64 = 16;
-/// The longest time that passes at once.
+/// Longest time that passes at once.
 const NAP: Duration = Duration::from_millis(2);
 
-/// A run that was judged.
+/// A run and its verdict.
 pub struct Run {
-    /// What was recorded.
     pub header: Header,
-    /// See there.
     pub records: Vec<Record>,
-    /// Operations asked for, and those of which nobody knows.
+    /// Number of operations issued.
     pub operations: u64,
-    /// See there.
+    /// Number of operations with an unknown outcome.
     pub unknown: u64,
-    /// Moves of hash slots that were done.
+    /// Number of hash slots moved.
     pub moves: u64,
-    /// Things that went wrong with nodes, and nodes that died.
+    /// Number of faults of nodes, crashes included.
     pub faults: u64,
-    /// See there.
     pub crashes: u64,
-    /// Everything that landed, and when: the same seed has the same.
+    /// Hash of everything that landed, and of the times: equal for runs of the same seed.
     pub fingerprint: u64,
-    /// What is wrong, for people; nothing, if nothing is.
+    /// Description of the error that was found, if any.
     pub wrong: Option<String>,
-    /// Whether there is a history to judge (nobody stumbled, and everything came to its end), and it is what is
-    /// wrong, if anything is.
+    /// Whether the run was completed, so that its history could be checked, and `wrong`, if present, is the verdict on
+    /// the history.
     pub judged: bool,
 }
 
 impl Run {
-    /// Which commands it has, and what became of them.
+    /// The kinds of commands in the history, and their outcomes.
     pub fn coverage(&self) -> Coverage {
         let mut coverage = Coverage::default();
         self.records.iter().for_each(|record| coverage.take(record));
         coverage
     }
 
-    /// Keeps its history at `path`, where nothing may be, for `skein check`.
+    /// Writes the history to `path`, for `skein check`. There must be no file at `path`.
     pub fn keep(&self, path: &Path) -> io::Result<()> {
         let mut out = BufWriter::new(File::create_new(path)?);
         line(&mut out, &Record::Header(Box::new(self.header.clone())))?;
@@ -97,17 +93,16 @@ impl Run {
     }
 }
 
-/// Runs a seed, in a cluster of three nodes whose memory does not fill up.
+/// Runs a seed in a cluster of three nodes with ample memory.
 pub fn run(seed: u64) -> Run {
     finish(Simulation::new(seed, None))
 }
 
-/// A cluster of one shape, with so little memory that writes are refused.
+/// A cluster of given sizes with so little memory that writes are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Small {
-    /// The shape.
     pub topology: Topology,
-    /// What each group may hold.
+    /// Memory ceiling of each group.
     pub group_bytes_max: u64,
 }
 
@@ -137,7 +132,7 @@ fn finish(mut simulation: Simulation) -> Run {
     }
 }
 
-/// What somebody panicked with, and where.
+/// The message and the place of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -145,7 +140,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     format!("a panic: {}{at}", text.unwrap_or("without a message"))
 }
 
-/// What both checks find wrong with a history.
+/// What the two checkers found wrong with a history.
 fn judge(header: &Header, records: &[Record]) -> Option<String> {
     let read = || records.iter().cloned().map(Ok::<_, ReadError>);
     let verdict = verify(header, read()).expect("it was never a file");
@@ -154,24 +149,24 @@ fn judge(header: &Header, records: &[Record]) -> Option<String> {
     (!good).then(|| format!("{}\n{}", verdict.evidence.join("\n"), order.text(Paint(false))))
 }
 
-/// What a seed is about.
+/// The kind of a run, which depends on its seed.
 #[derive(Clone, Copy)]
 struct Style {
-    /// Hash slots are moved meanwhile: one in so many steps is tried, if any.
+    /// A move of a hash slot is attempted in one of this many turns; `None` means never.
     move_one_in: Option<u64>,
     mix: Mix,
-    /// What only reads is done in one of these ways.
+    /// Read modes, from which one is drawn for each read-only transaction.
     modes: &'static [ReadMode],
-    /// Groups at least, and so many more at most.
+    /// Least number of groups, and length of the range of numbers from there.
     groups: (u64, u64),
-    /// Sessions of each client.
+    /// Sessions of each client, in the same form.
     sessions: (u64, u64),
-    /// Operations.
+    /// Operations of the run, in the same form.
     operations: (u64, u64),
-    /// How long a session thinks between two operations, in microseconds: one of these.
+    /// Bounds on a session's time between two operations, in microseconds. One is drawn for each run.
     thinks: [u64; 3],
     weights: Weights,
-    /// So many things go wrong in the time that it takes to be suspected.
+    /// Average number of faults within the time after which a silent engine is suspected, about.
     hurry: u32,
 }
 
@@ -185,7 +180,7 @@ const ALL_MODES: [ReadMode; 6] = [
 ];
 
 const STYLES: [Style; 3] = [
-    // Everything.
+    // All kinds of faults and operations.
     Style {
         move_one_in: None,
         mix: Mix::Everything,
@@ -204,7 +199,7 @@ const STYLES: [Style; 3] = [
         },
         hurry: 1,
     },
-    // Transactions that overlap in chains of groups, between which links are held up.
+    // Transactions that overlap in chains of groups, with slow links between the groups.
     Style {
         move_one_in: None,
         mix: Mix::Looks,
@@ -223,7 +218,7 @@ const STYLES: [Style; 3] = [
         },
         hurry: 16,
     },
-    // Reads of leaders that others no longer follow.
+    // Reads at leaders that were deposed.
     Style {
         move_one_in: None,
         mix: Mix::OneGroup,
@@ -244,7 +239,7 @@ const STYLES: [Style; 3] = [
     },
 ];
 
-/// Hash slots change their groups, as often as they are empty.
+/// Hash slots are moved between groups while they are empty.
 const MOVING: Style = Style {
     move_one_in: Some(300),
     mix: Mix::Slots,
@@ -254,7 +249,7 @@ const MOVING: Style = Style {
     thinks: [1, 100, 2_000],
     ..STYLES[0]
 };
-/// One seed in so many is about that.
+/// One in this many seeds uses [`MOVING`].
 const MOVING_ONE_IN: u64 = 8;
 
 struct Simulation {
@@ -267,21 +262,21 @@ struct Simulation {
     nodes: Nodes,
     faults: Faults,
     clients: Vec<Client>,
-    /// Who moves slots, and whether something is under way.
+    /// The client that moves slots, and whether a move is in progress.
     mover: Option<(Client, bool)>,
-    /// What is wrong, if not with the history.
+    /// An error that does not show in the history.
     amiss: Option<String>,
     joined: u16,
     sessions: usize,
-    /// How long an operation may take while things go wrong.
+    /// Timeout of operations while there are faults.
     allowed: Duration,
-    /// At least so many operations are asked for, and so many things go wrong meanwhile.
+    /// Least number of operations, and least number of faults meanwhile.
     operations: u64,
     wanted_faults: u64,
     thinks: Duration,
     tape: Tape,
     steps: u64,
-    /// Turns in a row, of whomever, that found nothing.
+    /// Number of consecutive turns, of any processes, that found no work.
     idle: usize,
 }
 
@@ -322,7 +317,7 @@ impl Simulation {
             heartbeat_ms,
             heartbeats_missed_max: missed as u32,
             evict_after_ms: 20 + rng.below(80),
-            // Now shorter, now longer than it takes to be suspected.
+            // Shorter or longer than the time after which a silent engine is suspected.
             lease_ms: silence / 2 + rng.below(4 * silence),
             ..Tuning::default()
         };
@@ -379,7 +374,10 @@ impl Simulation {
         }
     }
 
-    /// Everything. An error says what did not come to its end.
+    /// Executes the run.
+    ///
+    /// # Errors
+    /// Lack of progress, a failure of the setup, or diverged replicas.
     fn run(&mut self) -> Result<(), String> {
         self.join(PATIENCE);
         let opening = self.objects.opening();
@@ -425,7 +423,7 @@ impl Simulation {
         asked >= OPERATIONS_MAX || (asked >= self.operations && faults >= self.wanted_faults)
     }
 
-    /// Another client process, whose operations may take so long.
+    /// Adds a client process whose operations have this timeout.
     fn join(&mut self, allowed: Duration) {
         self.joined += 1;
         let Self { world, shape, joined, sessions, rng, tape, .. } = self;
@@ -434,7 +432,7 @@ impl Simulation {
         self.clients.push(client);
     }
 
-    /// Reads every key that anybody has asked for.
+    /// Reads every key that was used.
     fn read_everything(&mut self) -> Result<(), String> {
         self.join(PATIENCE);
         let asked = self.tape.records.iter().filter_map(|record| match record {
@@ -452,7 +450,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Has the client that joined last do something, and waits for it. It may be refused.
+    /// Executes a transaction in the client that joined last. It may be refused.
     fn ask(&mut self, transaction: &Transaction) -> Result<Result<Reply, Refusal>, String> {
         let client = self.clients.last_mut().expect("one has joined");
         client.submit(transaction).map_err(|error| error.to_string())?;
@@ -466,7 +464,7 @@ impl Simulation {
         }
     }
 
-    /// Goes on until something is so, as it must be before long.
+    /// Runs until a condition holds. It is an error if that takes too long.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
         let end = self.world.now() + PATIENCE;
         while !is_so(self) {
@@ -480,7 +478,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lands something, or lets somebody do a turn.
+    /// Lands an event or runs a process.
     fn step(&mut self, asking: bool) -> Result<(), String> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
@@ -502,7 +500,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets one process, chosen at random, do a turn. Returns whether it found anything to do.
+    /// Runs one turn of a random process. Returns whether it found work.
     fn turn(&mut self, asking: bool) -> Result<bool, String> {
         self.move_slots(asking)?;
         let nodes = self.nodes.len();
@@ -519,7 +517,7 @@ impl Simulation {
         client.turn(tape).map_err(|error| format!("a client is cut off for good: {error}"))
     }
 
-    /// Tries to move a slot now and then, and takes what comes of it: it may hold keys.
+    /// Now and then attempts to move a slot. A slot that holds keys is refused.
     fn move_slots(&mut self, asking: bool) -> Result<(), String> {
         let Self { mover: Some((mover, moves)), rng, objects, world, tape, .. } = self else {
             return Ok(());
@@ -544,7 +542,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Nobody finds anything to do.
+    /// Advances the time while no process finds work.
     fn let_time_pass(&mut self) {
         if self.world.next_due().is_some() {
             self.world.step();

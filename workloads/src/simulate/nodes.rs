@@ -1,4 +1,4 @@
-//! The nodes of a run: engines with the store's own machines, which die, begin new lives, stand still.
+//! The nodes of a run: engines with the store's machines, which crash, restart and pause.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Identity, Role};
 use skein_protocol::ids::ReplicaId;
 
-/// Sessions that a node ends with one message.
+/// Maximum number of sessions that a node closes with one message.
 const EXPIRED_MAX: usize = 16;
 
-/// The process of a node: one engine.
+/// The process of a node, with one engine.
 struct Node {
     name: String,
-    /// While it lives.
+    /// `None` while the node is down.
     engine: Option<Engine<SimFabric, Machine>>,
     waiter: Waiter,
     stands_still: bool,
-    /// How often it was started before.
+    /// Number of restarts.
     incarnation: u32,
 }
 
-/// All of them.
+/// The nodes of a run.
 pub(super) struct Nodes {
     world: World,
     shape: Shape,
@@ -71,7 +71,7 @@ impl Nodes {
         node.engine = Some(engine);
     }
 
-    /// It dies with all it remembers.
+    /// Crashes a node, which loses its memory.
     pub(super) fn crash(&mut self, at: usize) {
         let node = &mut self.all[at];
         if let Some(engine) = node.engine.take() {
@@ -81,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// One that died begins its next incarnation.
+    /// Starts a crashed node in its next incarnation.
     pub(super) fn restart(&mut self, at: usize) {
         if self.all[at].engine.is_none() {
             self.all[at].incarnation += 1;
@@ -93,7 +93,7 @@ impl Nodes {
         self.all[at].stands_still = still;
     }
 
-    /// Lets it do a turn. Returns whether it found anything to do.
+    /// Runs one turn of a node. Returns whether it found work.
     pub(super) fn turn(&mut self, at: usize) -> bool {
         let node = &mut self.all[at];
         let Some(engine) = node.engine.as_mut().filter(|_| !node.stands_still) else {
@@ -117,13 +117,13 @@ impl Nodes {
         worked
     }
 
-    /// When the first of those that sleep wakes by itself.
+    /// The earliest end of a node's sleep.
     pub(super) fn first_alarm(&self) -> Option<Duration> {
         let awake = self.all.iter().filter(|node| node.engine.is_some() && !node.stands_still);
         awake.filter_map(|node| self.world.parked_until(&node.name)).min()
     }
 
-    /// Whether every node lives, and every replica of it counts.
+    /// Whether every node runs, and none of its replicas is a learner.
     pub(super) fn are_whole(&self) -> bool {
         let counts = |engine: &Engine<SimFabric, Machine>| {
             engine.status().iter().all(|replica| replica.role != Role::Learner)
@@ -131,7 +131,7 @@ impl Nodes {
         self.all.iter().all(|node| node.engine.as_ref().is_some_and(counts))
     }
 
-    /// The node that leads a group, if one thinks it does.
+    /// The node with a replica that considers itself the leader of the group.
     pub(super) fn leader(&self, group: u16) -> Option<usize> {
         let leads = |node: &Node| {
             let status = node.engine.as_ref().map(Engine::status).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Nodes {
         self.all.iter().position(leads)
     }
 
-    /// What a replica says of others, or itself, having diverged.
+    /// A replica's report that it or another one has diverged.
     pub(super) fn divergence(&self) -> Option<String> {
         let engines = self.all.iter().filter_map(|node| node.engine.as_ref());
         let mut replicas = engines.flat_map(Engine::status);
@@ -148,7 +148,7 @@ impl Nodes {
         Some(format!("g{}.{} reports {:?}", found.group, found.slot, found.divergence))
     }
 
-    /// Whether all replicas have one slot map.
+    /// Whether all replicas have the same slot map.
     pub(super) fn have_one_map(&self) -> bool {
         let engines = self.all.iter().filter_map(|node| node.engine.as_ref());
         let mut maps = engines.flat_map(|engine| {
@@ -158,7 +158,7 @@ impl Nodes {
         maps.all(|map| map == first)
     }
 
-    /// What every replica holds, once those of each group have all delivered the same.
+    /// Digests of all replicas, once the replicas of each group have delivered the same messages.
     pub(super) fn digests(&self, t: u64) -> Option<Vec<Digest>> {
         let engines = self
             .all

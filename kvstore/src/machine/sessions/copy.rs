@@ -1,9 +1,9 @@
-//! Copying the session table while it changes, and restoring it.
+//! Copies the session table while it changes, and restores it.
 //!
-//! **Invariant (nothing is missed).** A session is copied whole, then message by message: every
-//! message that changed something of a session already copied is among the `touched`, and is told
-//! again as it is by then. Bits and floors only grow, what falls below the floor goes
-//! everywhere alike, and sessions end in one order; so what is told is enough, however late.
+//! **Invariant (nothing is missed).** A session is copied whole, then message by message. Every message that
+//! changed a session already copied is in `touched`, and is sent again with its state at that time. This
+//! suffices, however late it is sent: bits and floors only grow, replies below the floor are dropped alike
+//! everywhere, and sessions end in one order.
 
 use std::collections::VecDeque;
 
@@ -14,40 +14,40 @@ use super::{Books, Delivered, ENDED_MAX, Kept, SESSIONS_MAX, Session, Sessions, 
 use crate::machine::part::{PartMaker, Record};
 use crate::wire::Bytes;
 
-/// So many messages that have touched sessions are remembered. When nobody takes them in time, it
-/// is cheaper to tell of all sessions anew.
+/// Maximum number of touched messages that are remembered. If no part takes them in time, it is cheaper to send
+/// all sessions again.
 const TOUCHED_MAX: usize = ENDED_MAX / 2;
 
 const DELIVERED_BYTES: usize = (WINDOW / 8) as usize;
 
-/// Replies that are still to be copied: those to messages from `next` up to `last`. Later ones have
-/// touched the session since.
+/// Replies that are still to be copied: those to messages from `next` up to `last`. Later messages have touched
+/// the session since.
 struct Replies {
     session: SessionId,
     next: u64,
     last: u64,
 }
 
-/// How far the table is copied.
+/// Progress of a copy of the table.
 pub(super) struct SessionsCopy {
-    /// Sessions that bear this number were copied, or began since.
+    /// Sessions with this generation were copied, or opened after the copy began.
     pub(super) generation: u32,
-    /// Those still to be copied.
+    /// Sessions still to be copied, in descending order.
     left: Vec<SessionId>,
-    /// The session whose replies are being copied.
+    /// The remaining replies of the session that is being copied.
     replies: Option<Replies>,
     touched: VecDeque<MessageId>,
-    /// So many were added since the last part.
+    /// Number of messages added to `touched` since the last part.
     changed: usize,
-    /// The number, counted from the first there ever was, of the next ended session to tell of.
+    /// Number of the next ended session to send, counted from the first that ever ended.
     ended: u64,
-    /// More was touched than could be remembered.
+    /// More messages were touched than can be remembered: the copy must begin again.
     overrun: bool,
 }
 
 impl SessionsCopy {
     pub(super) fn touch(&mut self, message: MessageId) {
-        // Admitted and then answered, most often at once.
+        // A message is admitted and then answered, usually at once.
         if self.overrun || self.touched.back() == Some(&message) {
             return;
         }
@@ -71,7 +71,7 @@ impl Sessions {
         self.copy = None;
     }
 
-    /// Goes on with a copy, or begins one. Returns whether nothing is left.
+    /// Continues a copy, or begins one. Returns whether nothing is left.
     pub(crate) fn copy(&mut self, part: &mut PartMaker<'_>) -> bool {
         let mut copy = match self.copy.take() {
             Some(copy) if !copy.overrun && copy.ended >= self.ended_first() => copy,
@@ -90,7 +90,7 @@ impl Sessions {
     fn begin_copy(&mut self) -> SessionsCopy {
         self.generation += 1;
         let mut left: Vec<_> = self.open.keys().copied().collect();
-        // In an order that is the same in every run.
+        // The order is the same in every run.
         left.sort_unstable_by(|a, b| b.cmp(a));
         SessionsCopy {
             generation: self.generation,
@@ -152,11 +152,10 @@ impl Sessions {
         }
     }
 
-    /// Tells what is now true of a message that was delivered. Returns whether there is room for
-    /// more.
+    /// Sends the present state of a delivered message. Returns whether there is room for more.
     fn tell(&self, message: MessageId, part: &mut PartMaker<'_>) -> bool {
         let MessageId { session: id, sequence } = message;
-        // That it has ended was told.
+        // If the session has ended, an earlier record says so.
         let Some(session) = self.open.get(&id) else { return true };
         let floor = session.floor;
         part.add_found(&Record::Delivered { session: id.0, sequence, floor });
@@ -166,12 +165,12 @@ impl Sessions {
         }
     }
 
-    /// The number of the oldest ended session that is remembered.
+    /// Number of the oldest ended session that is remembered, counted from the first that ever ended.
     fn ended_first(&self) -> u64 {
         self.ended_count - self.ended_order.len() as u64
     }
 
-    /// Takes what a record says of sessions.
+    /// Applies a record about sessions.
     pub(crate) fn restore(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
         match *record {
             Record::NoSessions => *self = Self::default(),
@@ -215,7 +214,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// An open session, which it is from now on if it was not.
+    /// The session, which is opened if it is not open.
     fn restored(&mut self, id: SessionId) -> Result<(&mut Session, Books<'_>), Malformed> {
         if self.ended.contains_key(&id)
             || (self.open.len() == SESSIONS_MAX && !self.open.contains_key(&id))
@@ -228,7 +227,7 @@ impl Sessions {
         Ok((session, books))
     }
 
-    /// A session that is open.
+    /// The session, which must be open.
     fn found(&mut self, id: SessionId) -> Result<(&mut Session, Books<'_>), Malformed> {
         let Self { open, owed_bytes, digest, .. } = self;
         Ok((open.get_mut(&id).ok_or(Malformed)?, Books { owed_bytes, digest }))

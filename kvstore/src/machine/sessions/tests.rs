@@ -11,7 +11,7 @@ fn m(session: u64, sequence: u64) -> MessageId {
     MessageId::new(SessionId(session), sequence)
 }
 
-/// A message is delivered, and has its turn at once.
+/// Delivers a message that has its turn at once.
 fn admit(sessions: &mut Sessions, message: MessageId, low_water: u64) -> Admission {
     let admission = sessions.note(message);
     sessions.free_for(message, low_water);
@@ -22,7 +22,7 @@ fn record(sessions: &mut Sessions, message: MessageId, reply: &[u8]) {
     sessions.record(message, reply, sum(message, reply));
 }
 
-/// The digest, of everything that there is.
+/// The digest, computed from the whole table.
 fn digest_of(sessions: &Sessions) -> u64 {
     let open = sessions.open.iter().map(|(id, session)| {
         let replies = session.replies.iter();
@@ -40,7 +40,7 @@ fn with_open(session: u64) -> Sessions {
 }
 
 proptest! {
-    /// Within the window, what was delivered is known exactly; below it, everything was.
+    /// Within the window, the set is exact. Below it, all numbers count as delivered.
     #[test]
     fn delivered_is_a_set_above_the_window(
         steps in vec(prop_oneof![6 => 0u64..200, 1 => 0u64..2 * WINDOW, 1 => any::<u64>()], 0..60),
@@ -61,7 +61,8 @@ proptest! {
         }
     }
 
-    /// The totals count each reply that is kept, and no other, whatever is admitted, recorded, forgotten and closed.
+    /// The totals count each retained reply, and no other, whatever is admitted, recorded, forgotten and
+    /// closed.
     #[test]
     fn bytes_are_counted(
         steps in vec((0u64..4, 1u64..60, 0u64..60, 0usize..400, 0u8..12), 0..200),
@@ -148,7 +149,7 @@ fn a_session_that_never_raises_its_mark_is_owed_a_window_at_most() {
     assert_eq!(sessions.owed(m(1, 3 * WINDOW)), Owed::Nothing, "not delivered yet");
 }
 
-/// Copies about so many bytes of one table to another. Returns whether nothing is left.
+/// Copies about `bytes` bytes of one table to another. Returns whether nothing is left.
 fn copy_some(from: &mut Sessions, to: &mut Sessions, bytes: usize) -> bool {
     let mut part = Vec::new();
     let mut maker = PartMaker::new(&mut part, GroupId(0), 0, bytes);
@@ -208,7 +209,7 @@ fn replies_of_one_session_go_into_many_parts() {
     let mut parts = 1;
     while !copy_some(&mut sessions, &mut copy, 4_000) {
         parts += 1;
-        // Some are owed no more, one comes to those that were copied, one to those that were not.
+        // Some replies are freed, one is added to the session that is being copied, and another session opens.
         admit(&mut sessions, m(1, 2_000 + parts), 2 * parts);
         record(&mut sessions, m(1, 2_000 + parts), b"late");
         sessions.open(m(2 + parts, 1)).expect("there is room");

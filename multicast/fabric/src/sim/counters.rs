@@ -1,21 +1,20 @@
-//! What a run has offered to the code under test.
+//! Counts of what a run exposed the code under test to.
 
 use std::fmt;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// How often each thing happened. A test that means to cover something checks that its
-        /// counter is not zero.
+        /// Numbers of events. A test that is meant to cover an event checks that its counter is not zero.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// Names and counts, for printing and for finding what never happened.
+            /// Names and counts, for output and to find events that never happened.
             pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            /// Adds those of another run.
+            /// Adds the counts of another run.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -24,47 +23,43 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Writes posted.
     writes,
-    /// Writes that landed in more than one piece.
     torn_writes,
     /// Looks at memory while a write to it had landed in part.
     torn_reads,
-    /// Looks at memory right before or in the middle of which something landed.
+    /// Looks at memory immediately before which, or in the middle of which, something landed.
     stirred_looks,
-    /// Writes that landed after one that was posted later on another connection to that process.
+    /// Writes that landed after a write to the same process that was posted later on another connection.
     reorders,
-    /// Writes that found their grant revoked or their region destroyed.
+    /// Writes whose grant was revoked or whose region was destroyed before they landed.
     denied,
-    /// Those of them that had landed in part before.
+    /// Denied writes that had landed in part.
     denied_half_way,
-    /// Operations whose end nobody knows.
+    /// Operations that ended with an unknown outcome.
     unknown,
-    /// Spans that had changed between posting and landing.
+    /// Writes whose source span changed between posting and landing.
     late_spans,
-    /// One-sided reads posted.
+    /// One-sided reads that were posted.
     reads,
-    /// Letters delivered.
+    /// Control messages delivered.
     mails,
-    /// Wake-ups that found their process parked.
+    /// Wake-ups of parked processes.
     wakes,
-    /// Times a process parked.
     parks,
-    /// Crashes.
     crashes,
-    /// Writes of a crashed process that stay landed in part for ever.
+    /// Writes of a crashed process, or on a lost connection, that remain landed in part forever.
     cut_writes,
-    /// Writes into the memory of a process that had crashed, which were done all the same.
+    /// Writes that landed in the memory of a crashed process.
     writes_to_the_dead,
     /// Steps held back by a partition.
     stalls,
-    /// Connections broken between processes that live.
+    /// Connections broken between live processes.
     flaps,
-    /// Operations that were under way then.
+    /// Operations in flight on a connection that was broken.
     flapped_operations,
-    /// Turns in the middle of which their process was stopped.
+    /// Turns in the middle of which the process was stopped.
     stopped_turns,
-    /// Regions that were neither created nor attached, for lack of memory.
+    /// Regions that were not created or not attached, for lack of memory.
     refused_regions,
 }
 

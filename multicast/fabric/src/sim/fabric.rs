@@ -1,4 +1,4 @@
-//! One process's end of the simulated fabric.
+//! The endpoint of one process on the simulated fabric.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::{
     check_mail, mailbox_is_full,
 };
 
-/// Events that may land while a revocation is under way, where they may.
+/// Bound on the number of events that land during a racing revocation.
 const RACING_MAX: u64 = 32;
 
-/// A simulated process's end. Once the process was crashed, everything it posts is refused.
-/// Dropping it ends the process in an orderly way.
+/// The endpoint of a simulated process. Everything that a crashed process posts is refused. Dropping the endpoint ends
+/// the process in an orderly way.
 pub struct SimFabric {
     state: Rc<RefCell<State>>,
     me: usize,
@@ -33,17 +33,17 @@ impl SimFabric {
         Self { state, me }
     }
 
-    /// The name it joined under.
+    /// The name under which the process joined.
     pub fn name(&self) -> String {
         self.state.borrow().processes[self.me].name.clone()
     }
 
-    /// Which incarnation of that name this is.
+    /// The incarnation of the process.
     pub fn incarnation(&self) -> u64 {
         self.state.borrow().processes[self.me].incarnation
     }
 
-    /// Whether the process still lives.
+    /// Whether the process is alive.
     pub fn is_alive(&self) -> bool {
         self.state.borrow().processes[self.me].alive
     }
@@ -59,8 +59,8 @@ impl SimFabric {
         act(&mut self.state.borrow_mut(), self.me)
     }
 
-    /// The same, of what others may notice, or of what they may have done meanwhile: if the process was
-    /// stopped in this turn, it has gone on.
+    /// As [`with`](Self::with), for calls with effects that other processes can see, and for calls that show effects of
+    /// other processes. If the process was stopped in this turn, it resumes first.
     fn acts<R>(&mut self, act: impl FnOnce(&mut State, usize) -> R) -> R {
         let state = &mut *self.state.borrow_mut();
         state.goes_on(self.me);
@@ -75,7 +75,7 @@ impl SimFabric {
     }
 }
 
-/// The peer that `process` is to `me`; met now if need be.
+/// The peer number of `process` at `me`. Makes a connection if there is none.
 fn meet(state: &mut State, me: usize, process: usize) -> Peer {
     let known = &state.processes[me].peers;
     let at = known.iter().position(|known| known.process == process && !known.is_over());
@@ -208,7 +208,7 @@ impl Fabric for SimFabric {
             let region = state.processes[me].region_mut(region);
             assert!(!matches!(region.lent, Lent::Shared(_)), "a shared region has no grant");
             region.lent = Lent::Nobody;
-            // What landed of unfinished writes stays as it is: nothing is landing any more.
+            // Words of unfinished writes that have landed remain; no others will land.
             region.landing.clear();
         });
         Ok(())
@@ -242,7 +242,7 @@ impl Fabric for SimFabric {
     }
 
     fn detach(&mut self, remote: Remote) {
-        // Nobody else notices.
+        // No other process can notice a detach.
         self.with(|state, me| _ = state.processes[me].remotes.remove(remote.0));
     }
 
@@ -367,7 +367,7 @@ impl Fabric for SimFabric {
                 let (sender, bytes) = state.processes[me].mail.pop_front()?;
                 let peers = &state.processes[me].peers;
                 let known = peers.iter().any(|it| it.process == sender && !it.is_over());
-                // A sender that is not known and not alive cannot be answered.
+                // A dead sender without a connection cannot be answered.
                 if known || state.processes[sender].alive {
                     *into = bytes;
                     return Some(meet(state, me, sender));
@@ -419,7 +419,7 @@ impl Fabric for SimFabric {
         if !state.stir(state.config.stirred_copies_one_in) {
             return look(state, at, into);
         }
-        // No look at more than a word is at one moment.
+        // A look at more than a word is not atomic.
         let words = into.len() / WORD;
         let (first, rest) = into.split_at_mut(WORD * state.rng.between(0, words as u64) as usize);
         look(state, at, first);
@@ -449,7 +449,7 @@ fn op(reached: &Reached, at: usize, bytes: state::Bytes, tag: Option<u64>) -> Op
 
 impl Drop for SimFabric {
     fn drop(&mut self) {
-        // Not while a panic unwinds out of the middle of the world.
+        // During a panic the state may still be borrowed, and is left alone.
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.end(self.me, false);
         }
@@ -462,7 +462,10 @@ impl fmt::Debug for SimFabric {
     }
 }
 
-/// A process of that name joins.
+/// Adds a process with this name.
+///
+/// # Errors
+/// [`FabricError::NameTaken`] if a live process has the name.
 pub(super) fn join(world: &Rc<RefCell<State>>, name: &str) -> Result<SimFabric, FabricError> {
     let mut state = world.borrow_mut();
     if state.names.get(name).is_some_and(|&it| state.processes[it].alive) {

@@ -5,8 +5,8 @@
 //! computes while its card sends, and sends while it receives. Processes of one host share its card and its cable.
 //! Requests within a host pass no cable.
 //!
-//! A turn is executed at one moment of virtual time, and its duration is added afterwards. Its requests therefore wait in
-//! an outbox until the harness calls [`World::post_all`](super::World::post_all) at the end of the turn.
+//! A turn is executed at one moment of virtual time, and its duration is added afterwards. Its requests therefore wait
+//! in an outbox until the harness calls [`World::post_all`](super::World::post_all) at the end of the turn.
 
 use std::time::Duration;
 

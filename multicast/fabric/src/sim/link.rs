@@ -1,15 +1,15 @@
-//! Connections: lanes of steps that land one after the other.
+//! Connections: lanes of steps, each of which lands after the one before.
 //!
-//! A connection has a lane for what is written and read, one for mail, and one for answers on their
-//! way back. Each lane is first in, first out, and nothing orders one lane against another, be it
-//! of the same connection or not: that is all the fabric promises, and so all that is given.
+//! A connection has a lane for writes and reads, one for control messages, and one for answers on their way back. Each
+//! lane is first in, first out. Steps of different lanes are not ordered, whether of one connection or of two: the
+//! fabric promises no more, so the simulator provides no more.
 
 use std::collections::VecDeque;
 
 use crate::Outcome;
 use crate::sim::rng::Rng;
 
-/// Which lane of a connection.
+/// A lane of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Way {
     Data,
@@ -24,25 +24,25 @@ pub(super) struct SimLink {
     pub(super) data: Lane,
     pub(super) mail: Lane,
     pub(super) back: Lane,
-    /// How an untagged write failed, until a tagged one reports it.
+    /// The failure of an untagged write, until a tagged operation reports it.
     pub(super) failed: Option<Outcome>,
-    /// How much slower than others this connection is now.
+    /// Current factor on the latency of this connection.
     pub(super) drag: u64,
-    /// It has broken: another takes its place when one side dials again.
+    /// A broken connection stays broken. Dialing again makes another.
     pub(super) broken: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Each with the earliest time at which it may happen.
+    /// Each step with the earliest time at which it may happen.
     pub(super) steps: VecDeque<(u64, Step)>,
-    /// The first step is in the calendar.
+    /// Whether the first step is in the calendar.
     pub(super) armed: bool,
-    /// Where operations have costs: the first step has passed the receiving cable and card.
+    /// With costs only: whether the first step has passed the receiving cable and card.
     pub(super) arrived: bool,
 }
 
-/// Something that happens at one moment, as far as anybody can see.
+/// An event that appears atomic to every process.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Some words of a write become visible.
@@ -51,17 +51,17 @@ pub(super) enum Step {
     Fetch { op: u32, piece: Piece, last: bool },
     /// The target is woken if it is parked.
     Wake,
-    /// It would have been woken here by a process that has died or a connection that has broken.
+    /// A wake-up of the target is lost, because its sender died or the connection broke.
     LostWake,
-    /// A letter arrives.
+    /// A control message arrives.
     Mail(Vec<u8>),
-    /// What a read fetched arrives at its reader.
+    /// Bytes that a read fetched arrive at the reader.
     Deposit { op: u32 },
-    /// The poster learns how an operation ended.
+    /// The poster receives the outcome of an operation.
     Complete { tag: Option<u64>, outcome: Outcome },
 }
 
-/// A part of an operation: bytes `at..at + len` of it.
+/// A part of an operation: its bytes `at..at + len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: usize,
@@ -95,7 +95,7 @@ impl SimLink {
 const PIECES_MAX: u64 = 6;
 const LINE: usize = 64;
 
-/// Cuts `len` bytes at words or cache lines, in any order.
+/// Cuts `len` bytes at boundaries of words or of cache lines. Returns the pieces in random order.
 pub(super) fn cut(rng: &mut Rng, len: usize) -> Vec<Piece> {
     let unit = if rng.one_in(2) { LINE } else { crate::memory::WORD };
     let cuts_max = (len.div_ceil(unit) as u64).saturating_sub(1).min(PIECES_MAX - 1);

@@ -1,17 +1,16 @@
 //! The fabric in one thread, in virtual time, from one seed.
 //!
-//! It keeps the promises of [`Fabric`](crate::Fabric) and nothing beyond them: connections are slow
-//! and fast as they like, so what is written on one overtakes what is written on another; a long
-//! write lands in pieces, in any order, with readers looking on; a completion comes some time after
-//! the bytes; a revocation catches writes half way; mail and writes overtake each other; and the
-//! span a write names is read when it lands, not when it is posted, as a network card would.
+//! It keeps the promises of [`Fabric`](crate::Fabric) and nothing beyond them. Connections have different and changing
+//! latencies, so writes on one connection overtake writes on another. A long write lands in pieces, in any order, while
+//! others read. A completion arrives some time after the bytes. A revocation finds writes half done. Control messages
+//! and writes overtake each other. The source span of a write is read when the write lands, not when it is posted, as a
+//! network card would.
 //!
-//! Nothing happens on its own. [`World::step`] lands the next event; between steps, the harness
-//! runs whichever processes it likes, in any order. [`Fabric::park`](crate::Fabric::park) only
-//! marks a process as parked: the harness leaves it alone until [`World::is_parked`] says no, so a
-//! lost wake-up is a run that stands still.
+//! Nothing happens without a call. [`World::step`] lands the next event. Between steps, the harness runs processes, in
+//! any order. [`Fabric::park`](crate::Fabric::park) only marks a process as parked: the harness does not run it until
+//! [`World::is_parked`] returns false, so a lost wake-up shows as a run without progress.
 //!
-//! The same seed and the same calls make the same run, which [`World::fingerprint`] compares.
+//! The same seed and the same calls give the same run, which [`World::fingerprint`] verifies.
 
 mod counters;
 mod fabric;
@@ -40,46 +39,44 @@ use self::past::Past;
 use self::state::State;
 use crate::{FabricError, Region};
 
-/// How rough the simulated world is.
+/// Parameters of a simulated world.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// The shortest and the longest that something is usually under way.
+    /// The usual latency of a step: minimum and maximum.
     pub latency: (Duration, Duration),
-    /// One in so many is delayed further, by up to `hiccup_max`; none if zero.
+    /// One in this many steps is delayed further, by up to `hiccup_max`; 0 means none.
     pub hiccup_one_in: u64,
-    /// The longest such delay.
     pub hiccup_max: Duration,
-    /// One in so many changes how slow its whole connection is; none if zero.
+    /// One in this many steps changes the factor on the latency of its connection; 0 means none.
     pub drag_one_in: u64,
-    /// How many times slower a connection can get.
+    /// Maximum of that factor.
     pub drag_max: u64,
-    /// One in so many operations of more than a word happens in pieces; none if zero.
+    /// One in this many operations of more than a word lands in pieces; 0 means none.
     pub tear_one_in: u64,
-    /// How long it takes at most until everybody may know that a process has crashed.
+    /// Longest time after a crash until every process may observe it.
     pub gone_lag: Duration,
-    /// Each process learns of a crash by itself, up to another `gone_lag` later than the first may. What it writes into the
-    /// memory of the dead before is done, as in memory that both map.
+    /// Each process observes a crash independently, up to another `gone_lag` later than the first may. Until then its
+    /// writes into the memory of the dead process succeed, as in memory that both have mapped.
     pub memory_outlives: bool,
-    /// Read the spans that writes name when they land. Without it, when they are posted.
+    /// Read the source span of a write when the write lands, and not when it is posted.
     pub late_spans: bool,
-    /// Land writes while a revocation is under way: what was looked at right before is not all.
+    /// Land steps during a revocation, so that a look immediately before it may miss some writes.
     pub racing_revocations: bool,
-    /// Where memory is [stirred](World::stir), one in so many looks at it finds that something has
-    /// landed since the last one; none if zero.
+    /// While memory is [stirred](World::stir), something lands immediately before one in this many looks; 0 means none.
     pub stirred_looks_one_in: u64,
-    /// One in so many looks that copy more than a word.
+    /// The same for looks that copy bytes. Another step then lands in the middle of the copy.
     pub stirred_copies_one_in: u64,
-    /// So many things at most, and what is due so soon: for so long whoever looks may be held up.
+    /// Maximum number of steps that land before such a look. All of them are due within `stirred_for`, the longest time
+    /// for which the process may be delayed.
     pub stirred_events_max: u64,
-    /// See there.
     pub stirred_for: Duration,
-    /// Now and then, what was posted on a connection is known to be over so much later at most.
+    /// Some answers on their way back arrive up to this much later than usual.
     pub late_completions_max: Duration,
-    /// One in so many then is.
+    /// One in this many answers does.
     pub late_completions_one_in: u64,
-    /// How many letters may wait for a process.
+    /// Maximum number of control messages that wait for a process.
     pub mail_waiting_max: usize,
-    /// That a connection has ended says nothing of the process behind it, as over a network.
+    /// The end of a connection does not show that the process behind it has died, as over a network.
     pub peers_may_return: bool,
     /// Costs of operations, for performance figures and not for finding faults. Requests leave only at
     /// [`World::post_all`].
@@ -87,7 +84,7 @@ pub struct SimConfig {
 }
 
 impl SimConfig {
-    /// A world in which nothing happens but what was posted, and each takes what it costs.
+    /// A world without random delays and torn writes, in which each operation takes what it costs.
     pub fn of_costs(costs: Costs) -> Self {
         Self {
             latency: (Duration::from_nanos(1), Duration::from_nanos(1)),
@@ -127,7 +124,7 @@ impl Default for SimConfig {
     }
 }
 
-/// A simulated world. Clones are the same world.
+/// A simulated world. Clones share it.
 #[derive(Clone, Debug)]
 pub struct World(Rc<RefCell<State>>);
 
@@ -140,24 +137,26 @@ impl World {
     /// Starts a process, or a new incarnation of one that was crashed or dropped.
     ///
     /// # Panics
-    /// If a process of that name lives.
+    /// If a process with that name is alive.
     pub fn join(&self, name: &str) -> SimFabric {
         self.try_join(name).expect("the name is taken")
     }
 
-    /// Starts a process, if none of that name lives.
+    /// Starts a process.
+    ///
+    /// # Errors
+    /// [`FabricError::NameTaken`] if a process with that name is alive.
     pub fn try_join(&self, name: &str) -> Result<SimFabric, FabricError> {
         fabric::join(&self.0, name)
     }
 
-    /// Lands the next event and moves the time to it. False if nothing is under way.
+    /// Lands the next event and advances the time to it. Returns false if nothing is in flight.
     pub fn step(&self) -> bool {
         self.0.borrow_mut().step()
     }
 
-    /// Whether memory changes, from here on, while somebody looks at it: between two looks, and in the
-    /// middle of one that takes more than a word. It does for a process, as real memory; a harness
-    /// that looks for itself wants to see it stand still.
+    /// Whether, from now on, memory changes while it is looked at: between two looks, and in the middle of one at more
+    /// than a word. To be on during the turn of a process, as for real memory, and off while the harness looks itself.
     pub fn stir(&self, on: bool) {
         let mut state = self.0.borrow_mut();
         state.stirred = on;
@@ -166,18 +165,18 @@ impl World {
         }
     }
 
-    /// When the next event is due.
+    /// The time at which the next event is due.
     pub fn next_due(&self) -> Option<Duration> {
         self.0.borrow().next_due().map(Duration::from_nanos)
     }
 
-    /// The time, as [`Fabric::now`](crate::Fabric::now) tells it to everybody whose clock is true.
+    /// The time, as [`Fabric::now`](crate::Fabric::now) returns it to processes whose clocks are correct.
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.0.borrow().now)
     }
 
-    /// Ends a turn of a process where operations have [costs](SimConfig::costs): its core posts the requests of the turn.
-    /// Returns when it has.
+    /// Ends a turn of a process where operations have [costs](SimConfig::costs): its core posts the requests of the
+    /// turn. Returns when it has.
     ///
     /// # Panics
     /// If operations have no costs.
@@ -193,8 +192,8 @@ impl World {
         self.with(name, |state, it| !state.processes[it].outbox.is_empty())
     }
 
-    /// Moves a process to the host of another, whose card and cable they share. By default each process has a host of its
-    /// own.
+    /// Moves a process to the host of another, whose card and cable they share. By default each process has a host of
+    /// its own.
     pub fn share_host(&self, name: &str, with: &str) {
         let host = self.with(with, |state, it| state.processes[it].host);
         self.with(name, |state, it| state.processes[it].host = host);
@@ -205,7 +204,7 @@ impl World {
         self.with(name, |state, it| state.busy(it))
     }
 
-    /// Lets time pass, landing what falls due.
+    /// Advances the time, and lands everything that is due by then.
     pub fn advance(&self, by: Duration) {
         let mut state = self.0.borrow_mut();
         let end = state.now.saturating_add(nanos(by));
@@ -215,39 +214,40 @@ impl World {
         state.now = state.now.max(end);
     }
 
-    /// Whether the process sleeps: it parked, nobody woke it, and its time is not up.
+    /// Whether the process sleeps: it parked, was not woken, and its timeout has not expired.
     pub fn is_parked(&self, name: &str) -> bool {
         self.parked_until(name).is_some_and(|end| end > self.now())
     }
 
-    /// When a process that parked and was not woken will wake by itself.
+    /// The time at which the timeout of a parked process expires.
     pub fn parked_until(&self, name: &str) -> Option<Duration> {
         self.with(name, |state, it| state.processes[it].parked.map(Duration::from_nanos))
     }
 
-    /// Whoever would have woken the process later dies now.
+    /// Records that a wake-up of the process is lost, because the harness ends the process that would have sent it.
     pub fn leave_asleep(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].unwoken = true);
     }
 
-    /// Whether whoever would have woken the process since it parked has died before it could, or lost its
-    /// connection: it will see what that one had written when its time is up.
+    /// Whether a wake-up was lost since the process parked, because the sender died or lost its connection. The process
+    /// sees what the sender had written when its timeout expires.
     pub fn is_left_asleep(&self, name: &str) -> bool {
         self.with(name, |state, it| state.processes[it].unwoken)
     }
 
-    /// Wakes a process from outside of the world, if it sleeps.
+    /// Wakes a process from outside the world, if it sleeps.
     pub fn wake(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].parked = None);
     }
 
-    /// Kills a process: any number of the words it has posted still land, and nothing else of it.
+    /// Crashes a process. A random prefix of the steps in each of its outgoing lanes still lands, and nothing else of
+    /// it.
     pub fn crash(&self, name: &str) {
         self.with(name, |state, it| state.end(it, true));
     }
 
-    /// Breaks the connection between two processes that live, both ways: what is under way on it ends,
-    /// nobody knows how, and each side finds out some time later. Either can dial the other again.
+    /// Breaks the connection between two live processes in both directions. Operations in flight end with an unknown
+    /// outcome, and each side observes the break some time later. Either can dial the other again.
     pub fn flap(&self, one: &str, other: &str) {
         let mut state = self.0.borrow_mut();
         let find = |name: &str| state.names.get(name).copied();
@@ -256,20 +256,19 @@ impl World {
         }
     }
 
-    /// Lets the clock of a process run at another rate: so many thousandths of the world's. It stands still
-    /// at none.
+    /// Sets the rate of a process's clock, in thousandths of the world's. At 0 the clock stands still.
     pub fn skew(&self, name: &str, per_mille: u64) {
         self.with(name, |state, it| {
             let now = state.now;
             let process = &mut state.processes[it];
             if process.clock.stands_still() {
-                process.parked = None; // It cannot have known when its time would be up.
+                process.parked = None; // Its timeout was computed for a clock that stood still.
             }
             process.clock.skew(now, per_mille);
         });
     }
 
-    /// Puts the clock of a process forward. One that sleeps wakes, as its time may be up.
+    /// Advances the clock of a process. A parked process wakes, since its timeout may have expired.
     pub fn jump(&self, name: &str, by: Duration) {
         self.with(name, |state, it| {
             let now = state.now;
@@ -278,14 +277,14 @@ impl World {
         });
     }
 
-    /// Whether a process that lives can neither create a region nor attach one.
+    /// Sets whether creating and attaching regions fails at a process, for lack of memory.
     pub fn scarce(&self, name: &str, on: bool) {
         self.with(name, |state, it| state.processes[it].scarce = on);
     }
 
-    /// Stops a process in the middle of its next turn, after so many looks, or so many at its clock. The harness is to leave it alone
-    /// for as long as it stands still; its turn then finds what was there before, and goes on with
-    /// what is there by then.
+    /// Stops a process in the middle of its next turn, after `looks` looks or `clock_looks` looks at its clock. The
+    /// harness must not run it for as long as it is to stand still. The looks of its next turn before the stop then
+    /// show the memory of now, and the looks after it the memory of then.
     pub fn stop_inside(&self, name: &str, looks: u64, clock_looks: u64) {
         self.with(name, |state, it| {
             let past = Past::of(&state.processes[it], state.now, (looks, clock_looks));
@@ -294,48 +293,45 @@ impl World {
         });
     }
 
-    /// Whether a process of that name lives.
+    /// Whether a process with that name is alive.
     pub fn is_alive(&self, name: &str) -> bool {
         let state = self.0.borrow();
         state.names.get(name).is_some_and(|&it| state.processes[it].alive)
     }
 
-    /// Marks a process as stopped. What it posted goes on, as hardware does; the harness is to
-    /// leave it alone until it is resumed.
+    /// Marks a process as paused. What it posted continues, as in hardware. The harness must not run it until it is
+    /// resumed.
     pub fn pause(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].paused = true);
     }
 
-    /// Ends a pause.
     pub fn resume(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].paused = false);
     }
 
-    /// Whether a process is paused.
     pub fn is_paused(&self, name: &str) -> bool {
         self.with(name, |state, it| state.processes[it].paused)
     }
 
-    /// Makes everything from and to that name so many times slower, in all its incarnations; 1 is
-    /// as usual.
+    /// Multiplies the latency of everything from and to that name, in all incarnations, by `factor`; 1 is normal.
     pub fn slow(&self, name: &str, factor: u64) {
         self.0.borrow_mut().slow.insert(name.to_owned(), factor.max(1));
     }
 
-    /// Holds back everything that travels from one name to another: writes and mail, and answers to
-    /// what the other has posted. The other direction is not affected.
+    /// Holds back everything that travels from one name to another: writes, control messages, and answers to operations
+    /// of the other. The other direction is not affected.
     pub fn partition(&self, from: &str, to: &str) {
         self.0.borrow_mut().stalled.insert((from.to_owned(), to.to_owned()));
     }
 
-    /// Lets what was held back from one name to another go on.
+    /// Releases what was held back from one name to another.
     pub fn heal(&self, from: &str, to: &str) {
         let mut state = self.0.borrow_mut();
         state.stalled.remove(&(from.to_owned(), to.to_owned()));
         state.release();
     }
 
-    /// Ends all partitions, pauses and slowness.
+    /// Ends all partitions, pauses and slowdowns.
     pub fn heal_all(&self) {
         let mut state = self.0.borrow_mut();
         state.stalled.clear();
@@ -346,37 +342,38 @@ impl World {
         state.release();
     }
 
-    /// From here on, nothing is known to be over [late](SimConfig::late_completions_max).
+    /// From now on, no answer is [late](SimConfig::late_completions_max).
     pub fn complete_in_time(&self) {
         self.0.borrow_mut().config.late_completions_max = Duration::ZERO;
     }
 
-    /// Looks at anybody's memory, that of the dead included.
+    /// Copies memory of any process, including a dead one.
     pub fn peek(&self, name: &str, region: Region, at: usize, into: &mut [u8]) {
         self.with(name, |state, it| state.processes[it].region(region).get(at, into));
     }
 
-    /// A hash of everything that has landed so far, and when.
+    /// A hash of everything that has landed so far, and of the times.
     pub fn fingerprint(&self) -> u64 {
         self.0.borrow().fingerprint
     }
 
-    /// What has been offered so far.
+    /// Counts of the events so far.
     pub fn counters(&self) -> Counters {
         self.0.borrow().counters
     }
 
-    /// Starts to keep a readable line for everything that lands.
+    /// Starts to record a readable line for everything that lands.
     pub fn start_trace(&self) {
         self.0.borrow_mut().trace.get_or_insert_default();
     }
 
-    /// Takes the lines kept so far.
+    /// Returns the lines recorded since the last call.
     pub fn take_trace(&self) -> Vec<String> {
         self.0.borrow_mut().trace.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// A generator of the world's, for the harness: what the harness draws changes nothing else.
+    /// A generator for the harness, derived from the world's. What the harness draws from it does not change the
+    /// world's choices.
     pub fn fork_rng(&self) -> Rng {
         self.0.borrow_mut().rng.fork()
     }

@@ -1,32 +1,32 @@
 //! A process that is stopped in the middle of a turn.
 //!
-//! A real process can stand still between any two of its instructions. When it goes on, what it has looked
-//! at before is old, and nobody has told it so.
+//! A real process can be paused between any two of its instructions. When it resumes, everything that it has looked at
+//! is out of date, and nothing shows that to it. A *look* is a read by a process of its own memory, its control
+//! messages, its completions or its clock.
 //!
-//! A turn here happens at once, so the order is turned round. When a process is stopped, a copy is kept of
-//! all that it could look at. In the turn in which it goes on, its first looks find that copy, and the rest
-//! what is there by then. What it posts in between leaves late, as on a slow connection. The copy ends with
-//! the first thing that the process does to its own memory, to its grants or to its connections: others may
-//! have noticed, and would have to have noticed before.
+//! In the simulator a turn happens at one moment, so the order is reversed. When a process is stopped, a copy is made
+//! of everything that it can look at. In the turn in which it resumes, its first looks are served from that copy, and
+//! later looks from the present state. What it posts in between leaves late, as on a slow connection. The copy ends
+//! with the first change that the process makes to its own memory, its grants or its connections: other processes can
+//! observe these changes, and would have had to observe them earlier.
 
 use std::collections::BTreeMap;
 
 use super::process::Process;
 
-/// What a process could look at when it was stopped.
+/// A copy of everything that a process can look at, from the time when it was stopped.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// What its clock showed.
+    /// Time of its clock.
     pub(super) now: u64,
-    /// Its regions, by handle.
     regions: BTreeMap<u32, Vec<u64>>,
-    /// Letters and completions that were there and that it has not taken yet.
+    /// Control messages and completions that were present and that the process has not taken yet.
     pub(super) letters: usize,
     pub(super) completions: usize,
-    /// So many looks it has before it is stopped, and so many at its clock.
+    /// Remaining looks before the stop, and remaining looks at the clock.
     looks: u64,
     clock_looks: u64,
-    /// It has looked at something.
+    /// Whether the process has looked at something.
     pub(super) begun: bool,
 }
 
@@ -43,12 +43,12 @@ impl Past {
         }
     }
 
-    /// The words of a region.
+    /// The words of a region when the process was stopped.
     pub(super) fn words(&self, region: u32) -> &[u64] {
         self.regions.get(&region).expect("what is created or destroyed ends the copy")
     }
 
-    /// Takes note of a look, perhaps at the clock. False if it comes after the stop.
+    /// Counts a look. Returns false if it comes after the stop.
     pub(super) fn looks(&mut self, at_clock: bool) -> bool {
         self.begun = true;
         let before = self.looks > 0 && self.clock_looks > 0;

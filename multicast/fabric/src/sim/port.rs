@@ -19,7 +19,7 @@ pub struct LinkCosts {
 }
 
 impl LinkCosts {
-    /// Nanoseconds on the cable of a request with so many bytes.
+    /// Time on the cable for a request of `bytes` bytes, in nanoseconds.
     pub(super) fn carries(&self, bytes: usize) -> u64 {
         let packets = bytes.div_ceil(self.mtu).max(1);
         let all = (bytes + packets * self.packet) as u64;

@@ -1,4 +1,4 @@
-//! A simulated process: its memory, and what it knows of others.
+//! A simulated process: its memory, its connections and its clock.
 
 use std::collections::VecDeque;
 
@@ -13,58 +13,57 @@ pub(super) struct Process {
     pub(super) name: String,
     pub(super) incarnation: u64,
     pub(super) alive: bool,
-    /// When everybody may know that it is dead; when the first may, where each learns it by itself.
+    /// Earliest time at which other processes may observe its death. With `memory_outlives` each observes it with a
+    /// delay of its own.
     pub(super) gone_at: u64,
     pub(super) paused: bool,
-    /// Until when it sleeps, if it does.
+    /// End of its sleep in the world's time; `None` while it is awake.
     pub(super) parked: Option<u64>,
-    /// Whoever would have woken it has died in between, or cannot reach it any more.
+    /// A wake-up was lost since the process parked: the sender died or lost its connection.
     pub(super) unwoken: bool,
     pub(super) regions: Slab<Region>,
-    /// By [`Peer`](crate::Peer).
+    /// Indexed by [`Peer`](crate::Peer).
     pub(super) peers: Vec<Known>,
     pub(super) remotes: Slab<Reached>,
     pub(super) completions: Vec<Completion>,
     pub(super) mail: VecDeque<(usize, Vec<u8>)>,
     pub(super) generations: u32,
-    /// The latest posting time of what has landed here, to notice reordering.
+    /// The highest posting number of the writes that have landed here, to detect reordering.
     pub(super) landed: u64,
     /// Index of its host.
     pub(super) host: usize,
-    /// Where operations have costs: the requests of this turn.
+    /// With costs only: the requests of this turn.
     pub(super) outbox: Outbox,
     pub(super) clock: Clock,
-    /// It was stopped in the middle of a turn: what it had looked at before.
+    /// Set while the process is stopped in the middle of a turn.
     pub(super) past: Option<Past>,
-    /// No memory is to be had: it can neither create a region nor attach one.
+    /// Creating and attaching regions fails for lack of memory.
     pub(super) scarce: bool,
 }
 
-/// What a process takes for the time: it has met the world's time at some moment, and goes by a rate
-/// of its own since.
+/// The clock of a process. It showed `own` at the world's time `world`, and has run at a constant rate since.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     world: u64,
     own: u64,
-    /// Of its own time, in so much of the world's, in thousandths.
+    /// Rate, in thousandths of the world's.
     per_mille: u64,
 }
 
 impl Clock {
     const TRUE: Self = Self { world: 0, own: 0, per_mille: 1000 };
 
-    /// What it shows at that time of the world's.
+    /// The time that it shows at a time of the world's.
     pub(super) fn at(&self, world: u64) -> u64 {
         let passed = u128::from(world - self.world) * u128::from(self.per_mille) / 1000;
         self.own.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// Whether no time passes for it.
     pub(super) fn stands_still(&self) -> bool {
         self.per_mille == 0
     }
 
-    /// How much of the world's time passes in so much of its own, at least.
+    /// The least time of the world's in which `own` passes on this clock, rounded up.
     pub(super) fn of_world(&self, own: u64) -> u64 {
         if self.stands_still() {
             return u64::MAX;
@@ -73,28 +72,28 @@ impl Clock {
         u64::try_from(passed).unwrap_or(u64::MAX)
     }
 
-    /// Goes by another rate from here on.
+    /// Changes the rate from now on.
     pub(super) fn skew(&mut self, world: u64, per_mille: u64) {
         *self = Self { world, own: self.at(world), per_mille };
     }
 
-    /// Is so much ahead of what it showed, from here on.
+    /// Advances the clock by `by` from now on.
     pub(super) fn jump(&mut self, world: u64, by: u64) {
         *self = Self { world, own: self.at(world).saturating_add(by), ..*self };
     }
 }
 
-/// A peer.
+/// A connection to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) process: usize,
     pub(super) link: usize,
     pub(super) hung_up: bool,
-    /// When we can know that the connection has broken, if it has.
+    /// Time from which we may observe that the connection has broken.
     pub(super) broken_at: Option<u64>,
 }
 
-/// A peer's region that we have attached.
+/// A region of a peer that we have attached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reached {
     pub(super) peer: u32,
@@ -110,11 +109,11 @@ pub(super) struct Reached {
 pub(super) struct Region {
     pub(super) words: Vec<u64>,
     pub(super) lent: Lent,
-    /// What has landed of writes that are still landing.
+    /// Writes that have landed in part.
     pub(super) landing: Vec<Landing>,
 }
 
-/// Who may reach a region, and under which generation of its key.
+/// Processes with access to a region, and the generation of their key.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lent {
     Shared(u32),
@@ -130,7 +129,7 @@ pub(super) struct Landing {
 }
 
 impl Known {
-    /// Whether nothing more goes this way.
+    /// Whether nothing more can be sent on this connection.
     pub(super) fn is_over(&self) -> bool {
         self.hung_up || self.broken_at.is_some()
     }
@@ -180,7 +179,7 @@ impl Region {
         self.words.len() * WORD
     }
 
-    /// Whether that key opens it, for reading at least.
+    /// Whether the key opens the region, at least for reading.
     pub(super) fn is_open(&self, key: u32) -> bool {
         match self.lent {
             Lent::Shared(generation) | Lent::To { generation, .. } => generation == key,
@@ -192,7 +191,7 @@ impl Region {
         self.is_open(key) && !matches!(self.lent, Lent::To { writer, .. } if writer != process)
     }
 
-    /// Whether a write to any of these bytes is landing.
+    /// Whether a write to any of these bytes has landed in part.
     pub(super) fn is_torn(&self, at: usize, len: usize) -> bool {
         self.landing.iter().any(|write| at < write.at + write.len && write.at < at + len)
     }

@@ -1,30 +1,30 @@
-//! The one source of chance of a run.
+//! The only source of randomness of a run.
 
-/// A small generator (splitmix64) whose whole state is its seed: the same seed is the same run, on
-/// every machine and in every later version.
+/// A small generator (splitmix64) whose whole state is its seed. The same seed gives the same numbers, on every machine
+/// and in every later version.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator of its own for every seed.
+    /// The generator for a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any word.
+    /// A uniformly distributed word.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// A number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing is below zero");
         // The bias of one in 2^64 / bound does not matter to a simulation.
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// An index of something that has `len` elements.
+    /// An index of a slice of `len` elements.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -39,27 +39,26 @@ impl Rng {
         n > 0 && self.below(n) == 0
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.index(from.len())]
     }
 
-    /// Puts them into any order.
+    /// Puts the elements into random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.index(last + 1));
         }
     }
 
-    /// A generator that goes its own way from here, so that what one part draws does not change
-    /// what another does.
+    /// An independent generator: what one of the two draws does not change what the other draws.
     #[must_use = "it has drawn from this one"]
     pub fn fork(&mut self) -> Self {
         Self(self.word())
     }
 }
 
-/// Spreads a word over all bits.
+/// Mixes the bits of a word, so that each depends on all.
 pub fn mix(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! Everything there is in a simulated world, and how its next event lands.
+//! The state of a simulated world, and how its next event lands.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) now: u64,
     pub(super) config: SimConfig,
     pub(super) rng: Rng,
-    /// The first steps of all lanes: when, in which order if at once, and where.
+    /// The first step of each lane: due time, a number that orders steps with equal times, and the lane.
     calendar: BinaryHeap<Reverse<(u64, u64, usize, Way)>>,
     entries: u64,
     pub(super) processes: Vec<Process>,
@@ -29,19 +29,19 @@ pub(super) struct State {
     pub(super) hosts: Vec<Host>,
     pub(super) ops: Slab<Op>,
     posted: u64,
-    /// Pairs of names, from and to, between which nothing moves.
+    /// Pairs of names, from and to, between which a partition holds everything back.
     pub(super) stalled: BTreeSet<(String, String)>,
-    /// Lanes whose first step came due while stalled.
+    /// Lanes whose first step came due while they were stalled.
     held: Vec<(usize, Way)>,
     pub(super) slow: BTreeMap<String, u64>,
-    /// Whether memory changes while somebody looks at it.
+    /// Whether memory changes while it is looked at.
     pub(super) stirred: bool,
     pub(super) fingerprint: u64,
     pub(super) counters: Counters,
     pub(super) trace: Option<Vec<String>>,
 }
 
-/// An operation under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct Op {
     pub(super) process: usize,
@@ -50,7 +50,7 @@ pub(super) struct Op {
     pub(super) at: usize,
     pub(super) bytes: Bytes,
     pub(super) tag: Option<u64>,
-    /// Where it stands in the order of all postings.
+    /// Position in the order of all postings.
     pub(super) posted: u64,
     pub(super) torn: bool,
     pub(super) landed: usize,
@@ -59,11 +59,11 @@ pub(super) struct Op {
 
 #[derive(Debug)]
 pub(super) enum Bytes {
-    /// Taken at posting.
+    /// Copied at posting.
     Inline(Vec<u8>),
-    /// To be taken when it lands, as hardware does; `posted` is what was there at posting.
+    /// Copied when the write lands, as hardware does; `posted` is a copy from the time of posting.
     Span { process: usize, region: u32, at: usize, posted: Vec<u8> },
-    /// Fetched so far, for a region of the reader.
+    /// The bytes fetched so far, for a region and an offset of the reader.
     Fetched { bytes: Vec<u8>, into: (u32, usize) },
 }
 
@@ -186,8 +186,8 @@ impl State {
 
     // Landing.
 
-    /// Somebody is about to look at memory: one in so many times something lands first. Returns whether
-    /// it did.
+    /// Called before a look at memory. While memory is stirred, with a probability of one in `one_in`, lands some steps
+    /// first. Returns whether it did.
     pub(super) fn stir(&mut self, one_in: u64) -> bool {
         let stirs = self.stirred && self.rng.one_in(one_in);
         if stirs {
@@ -203,8 +203,8 @@ impl State {
         stirs
     }
 
-    /// A process looks at something: at what was there when it was stopped in this turn, if it was and has
-    /// not gone on yet.
+    /// Called for each look of a process. If the process was stopped in this turn and has not resumed, returns what was
+    /// there when it was stopped.
     pub(super) fn past(&mut self, process: usize, at_clock: bool) -> Option<&mut Past> {
         let past = self.processes[process].past.as_mut().filter(|_| self.stirred)?;
         if past.looks(at_clock) {
@@ -214,14 +214,14 @@ impl State {
         None
     }
 
-    /// A process that was stopped in the middle of this turn goes on.
+    /// Resumes a process that was stopped in the middle of this turn.
     pub(super) fn goes_on(&mut self, process: usize) {
         if self.stirred && self.processes[process].past.take().is_some() {
             self.counters.stopped_turns += 1;
         }
     }
 
-    /// Nobody is in a turn any more: who has begun one with what was there before has gone on.
+    /// At the end of a turn: resumes each stopped process that has begun its turn.
     pub(super) fn end_pasts(&mut self) {
         for process in &mut self.processes {
             process.past.take_if(|past| past.begun);
@@ -287,7 +287,7 @@ impl State {
         self.stalled.contains(&(name(from), name(to)))
     }
 
-    /// Lets go of what was held back, where nothing holds it any more.
+    /// Releases the held lanes that are not stalled any more.
     pub(super) fn release(&mut self) {
         for (link, way) in std::mem::take(&mut self.held) {
             if self.is_stalled(link, way) {
@@ -346,7 +346,7 @@ impl State {
         };
         let bytes = if verdict == Outcome::Done { self.bytes_of(handle, piece) } else { None };
         let verdict = if bytes.is_none() && verdict == Outcome::Done {
-            Outcome::Unknown // The source is gone, as when its memory were no longer registered.
+            Outcome::Unknown // The source region was destroyed, as if deregistered.
         } else {
             verdict
         };
@@ -382,7 +382,7 @@ impl State {
         }
     }
 
-    /// Nothing of that write is landing any more.
+    /// Nothing more of this write will land.
     fn landed(&mut self, process: usize, region: u32, op: u32) {
         if let Some(region) = self.processes[process].regions.get_mut(region) {
             region.landing.retain(|landing| landing.op != op);
@@ -444,7 +444,7 @@ impl State {
         self.complete(link, op.tag, op.outcome);
     }
 
-    /// Sends an answer back, unless nobody is there to hear it.
+    /// Sends an answer back if the poster is alive. Returns whether it is.
     fn answer(&mut self, link: usize, step: Step) -> bool {
         let heard = self.processes[self.links[link].from].alive;
         if heard {
@@ -469,8 +469,8 @@ impl State {
 
     // Faults.
 
-    /// Ends a process. If it crashes, any number of the steps it has posted still happen; if it
-    /// leaves in an orderly way, all of them do.
+    /// Ends a process. After a crash, a random number of the steps that it has posted still happen; after an orderly
+    /// end, all of them do.
     pub(super) fn end(&mut self, process: usize, crash: bool) {
         let lag = nanos(self.config.gone_lag);
         let dead = &mut self.processes[process];
@@ -502,8 +502,8 @@ impl State {
         }
     }
 
-    /// Breaks every connection between two processes. What was posted and has not landed never does;
-    /// of what has, some is never heard.
+    /// Breaks every connection between two processes. Operations that have not landed never will. Of those that have,
+    /// some completions are lost.
     pub(super) fn flap(&mut self, one: usize, other: usize) {
         if !(self.processes[one].alive && self.processes[other].alive) || one == other {
             return;
@@ -524,7 +524,7 @@ impl State {
             }
             let heard = self.rng.between(0, self.links[link].back.steps.len() as u64) as usize;
             let unheard = self.links[link].back.steps.split_off(heard);
-            // What was read must not arrive once the connection has a successor.
+            // The bytes of a read must not arrive after a new connection was made.
             let heard = std::mem::take(&mut self.links[link].back.steps);
             for (_, step) in heard {
                 self.land(link, step);
@@ -550,17 +550,17 @@ impl State {
         }
     }
 
-    /// Drops what a connection still had to write and read.
+    /// Drops the reads and writes of a connection that have not landed.
     pub(super) fn cut_off(&mut self, link: usize) {
         let lost = std::mem::take(&mut self.links[link].data.steps);
         self.forget(link, lost, true);
     }
 
-    /// Drops what a process still had to write to another, and to say to it.
+    /// Drops the reads, writes and control messages from one process to another that have not landed.
     pub(super) fn cut_off_between(&mut self, from: usize, to: usize, only_broken: bool) {
         for link in 0..self.links.len() {
             let between = (self.links[link].from, self.links[link].to) == (from, to);
-            // The successor of a connection that broke is not hung up with it.
+            // Hanging up a broken connection does not end the connection that replaced it.
             if between && (self.links[link].broken || !only_broken) {
                 self.cut_off(link);
                 let mail = std::mem::take(&mut self.links[link].mail.steps);
@@ -574,7 +574,7 @@ impl State {
             let (op, last) = match step {
                 Step::Land { op, last, .. } | Step::Fetch { op, last, .. } => (op, last),
                 Step::Deposit { op } => (op, true),
-                // What has landed, or will all the same, may find its reader asleep.
+                // The target of a dropped wake-up may be asleep although writes have landed, or still will.
                 Step::Wake => {
                     self.push(link, Way::Data, Step::LostWake);
                     continue;
@@ -586,7 +586,7 @@ impl State {
             }
             let state = self.ops.get(op).expect("an operation has steps as long as it lives");
             let (process, region, tag) = (state.process, state.region, state.tag);
-            // What a crash leaves in the lane still lands, in part for ever.
+            // Steps that a crash leaves in the lane still land; the write stays in part forever.
             let lane = &self.links[link].data.steps;
             let lands =
                 lane.iter().any(|(_, step)| matches!(step, Step::Land { op: o, .. } if *o == op));
@@ -603,12 +603,12 @@ impl State {
         }
     }
 
-    /// Whether the memory of a process can be written and read by another.
+    /// Whether `by` can still read and write the memory of a process.
     fn is_within_reach(&self, process: usize, by: usize) -> bool {
         self.processes[process].alive || self.config.memory_outlives && !self.is_gone(process, by)
     }
 
-    /// Whether that process may know that the other is dead.
+    /// Whether `to` may observe that a process is dead.
     pub(super) fn is_gone(&self, process: usize, to: usize) -> bool {
         let Process { alive, gone_at, .. } = self.processes[process];
         let later = if self.config.memory_outlives {
