@@ -53,7 +53,7 @@ impl Shape {
 
 /// Time that a client waits for a node that it connects to for the first time: otherwise the whole cluster would seem
 /// to be gone.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Joins `ground` under a unique name.
 pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
@@ -62,14 +62,14 @@ pub(crate) fn join(ground: &Ground) -> Result<AnyFabric, FabricError> {
         Ground::Host(host) => Ok(host.join(&name)?.into()),
         Ground::Net(net) => {
             let mut fabric = net.visit(&name)?;
-            fabric.set_patience(PATIENCE);
+            fabric.set_dial_timeout(TIMEOUT);
             Ok(fabric.into())
         }
         #[cfg(feature = "verbs")]
         Ground::Cards(net, cards) => {
             match skein_fabric::verbs::VerbsFabric::visit(net, &name, cards) {
                 Ok(mut fabric) => {
-                    fabric.set_patience(PATIENCE);
+                    fabric.set_dial_timeout(TIMEOUT);
                     Ok(fabric.into())
                 }
                 // The nodes also serve clients without a usable card, over TCP.

@@ -26,12 +26,12 @@ use crate::reads::{Next, ReadMode, Reads};
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Interval between checks which nodes run, while an operation waits.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// Interval at which a message without all its replies is sent again, under the same sequence number. Replicas that
 /// come back receive it at once; this covers every other case.
 const SEND_AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// Time that the close of a session may take to reach the replicas. If it does not, they detect the end of the process.
-const FAREWELL_MAX: Duration = Duration::from_millis(250);
+const CLOSE_SESSIONS_MAX: Duration = Duration::from_millis(250);
 
 /// An operation under way. [`Driver::poll`] returns its ticket when it has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -368,7 +368,7 @@ impl<F: Fabric> Driver<F> {
             self.reads.expire(now, self.presence.without_quorum, finished, &mut |query| {
                 access.forget_query(query);
             });
-            busy |= self.say_farewell(now);
+            busy |= self.close_sessions(now);
         }
         Ok(busy)
     }
@@ -402,7 +402,7 @@ impl<F: Fabric> Driver<F> {
     /// Closes a session. Operations that were sent still finish with their results; those that were not finish with
     /// [`Error::Closed`]. [`poll`](Self::poll) completes the close.
     pub fn close(&mut self, session: SessionKey) {
-        let longest = self.timeout.saturating_add(FAREWELL_MAX);
+        let longest = self.timeout.saturating_add(CLOSE_SESSIONS_MAX);
         let deadline = self.transport.fabric().now().saturating_add(longest);
         self.operations.close(session, deadline, &mut self.dropped);
         let mut dropped = std::mem::take(&mut self.dropped);
@@ -427,7 +427,7 @@ impl<F: Fabric> Driver<F> {
         if self.broken.is_some() || !self.process.is_current() {
             return;
         }
-        let deadline = self.transport.fabric().now().saturating_add(FAREWELL_MAX);
+        let deadline = self.transport.fabric().now().saturating_add(CLOSE_SESSIONS_MAX);
         self.operations.fail(&Unavailability::Stopped, &mut |_, _| ());
         self.fail_reads(None, &Error::Closed, &mut |_, _| ());
         for session in self.operations.sessions().collect::<Vec<_>>() {
@@ -436,11 +436,11 @@ impl<F: Fabric> Driver<F> {
         let mut refresh_next = self.refresh_next;
         while self.closing() > 0 && self.broken.is_none() {
             if !self.poll(&mut |_, _| ()).is_ok_and(|busy| busy) {
-                self.wait(LOOK_EVERY);
+                self.wait(CHECK_EVERY);
             }
             let now = self.transport.fabric().now();
             if now >= refresh_next {
-                refresh_next = now + LOOK_EVERY;
+                refresh_next = now + CHECK_EVERY;
                 if !self.transport.presence().without_quorum.is_empty() {
                     break;
                 }
@@ -524,7 +524,7 @@ impl<F: Fabric> Driver<F> {
         if now < self.refresh_next && !self.operations.is_due(now) {
             return;
         }
-        self.refresh_next = now + LOOK_EVERY;
+        self.refresh_next = now + CHECK_EVERY;
         self.presence = self.transport.presence();
         if now >= self.send_again_next {
             self.send_again_next = now + SEND_AGAIN_EVERY;
@@ -536,7 +536,7 @@ impl<F: Fabric> Driver<F> {
     }
 
     /// Sends the last messages of closing sessions, and forgets the sessions that are over.
-    fn say_farewell(&mut self, now: Duration) -> bool {
+    fn close_sessions(&mut self, now: Duration) -> bool {
         if self.operations.counts().closing == 0 {
             return false;
         }

@@ -62,7 +62,7 @@ use crate::driver::{Driver, Shape};
 /// Time that all engines may take to connect and to elect leaders.
 const START_MAX: Duration = Duration::from_secs(10);
 /// Interval between checks of an awaited condition.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
+const CHECK_EVERY: Duration = Duration::from_micros(200);
 
 /// A cluster in this process. Dropping it stops it and waits for its threads to end. The drop panics if replicas were
 /// found to hold different states, because no observation of such a cluster is valid.
@@ -293,7 +293,7 @@ impl Cluster {
             if started.elapsed() > longest {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
         }
         true
     }

@@ -264,7 +264,7 @@ impl Read {
     /// Whether the answers, `last` included, show one moment: of one group, or equal in two rounds. Stale reads need
     /// not.
     fn is_seen(&self, group: GroupId, last: &[u8]) -> bool {
-        let once = self.answers.is_empty() || planted(Mutant::LookedAtOnce);
+        let once = self.answers.is_empty() || planted(Mutant::ReadInOneRound);
         if once || self.of == Of::Anybody {
             return true;
         }

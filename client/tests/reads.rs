@@ -12,7 +12,7 @@ use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchrono
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
 /// Timeout for steps that take milliseconds, on a machine with other load.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Modes in which a leader answers alone.
 const OF_LEADERS: [ReadMode; 2] = [ReadMode::Confirmed, ReadMode::Lease];
 
@@ -34,7 +34,7 @@ fn number(outcome: &Outcome) -> i64 {
 
 fn reader(cluster: &Cluster, mode: ReadMode) -> Client {
     let mut client = cluster.client().unwrap();
-    client.set_timeout(PATIENCE);
+    client.set_timeout(TIMEOUT);
     client.set_read_mode(mode);
     client
 }
@@ -77,7 +77,7 @@ fn answers_nothing_old(mode: ReadMode) {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = cluster.client().unwrap();
-            client.set_timeout(PATIENCE);
+            client.set_timeout(TIMEOUT);
             while !stop.load(Ordering::Relaxed) {
                 let count = client.increment(IN_G1, 1).unwrap();
                 acknowledged.store(count, Ordering::SeqCst);
@@ -96,11 +96,11 @@ fn answers_nothing_old(mode: ReadMode) {
         }
         // While the leader is paused, another one is elected and answers; the pause lasts as long as that takes.
         let more_is_written = || {
-            let (from, deadline) = (acknowledged.load(Ordering::SeqCst), Instant::now() + PATIENCE);
+            let (from, deadline) = (acknowledged.load(Ordering::SeqCst), Instant::now() + TIMEOUT);
             while acknowledged.load(Ordering::SeqCst) < from + 20 {
                 if Instant::now() > deadline {
                     stop.store(true, Ordering::Relaxed);
-                    panic!("nothing was written for {PATIENCE:?}");
+                    panic!("nothing was written for {TIMEOUT:?}");
                 }
                 thread::yield_now();
             }

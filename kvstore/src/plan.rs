@@ -222,11 +222,11 @@ impl Plan {
     ) -> Result<Reply, Refusal> {
         let missing = done.iter().fold(self.destinations, |left, part| left.without(part.0));
         if let Some(group) = missing.iter().next() {
-            return Err(disagree(group, "it has not answered"));
+            return Err(disagree(group, "its reply is missing"));
         }
         let held = done[0].1;
         if let Some((group, ..)) = done.iter().find(|part| part.1 != held) {
-            return Err(disagree(*group, "it took another branch than the others"));
+            return Err(disagree(*group, "it executed another branch than the other groups"));
         }
         let branch = if held { &self.then } else { &self.otherwise };
         let mut outcomes = Vec::with_capacity(branch.len());
@@ -262,10 +262,10 @@ pub(crate) fn pairs_max(limit: u32, limits: &Limits) -> usize {
     (limit as usize).min(limits.scan_pairs_max)
 }
 
-const TOO_LITTLE: &str = "it answered too little";
-const TOO_MUCH: &str = "it answered too much";
-const NO_PAGE: &str = "it answered a scan with no page";
-const NO_GROUP_SAYS_WHY: &str = "it was refused, and no group says why";
+const TOO_LITTLE: &str = "its reply has too few outcomes";
+const TOO_MUCH: &str = "its reply has too many outcomes";
+const NO_PAGE: &str = "its outcome of a scan is not a page";
+const NO_GROUP_SAYS_WHY: &str = "refused, but no group gave a reason";
 
 fn decode(group: GroupId, bytes: &[u8]) -> Result<Part<'_>, Refusal> {
     let unreadable = |why: Unreadable| Refusal::Unreadable { group: group.0, why: why.to_string() };

@@ -119,7 +119,7 @@ pub enum Refusal {
     },
     /// Append and patch write whole values, which together are too long for one transaction.
     #[error(
-        "the values that it appends to and patches have {len} bytes together; limits.transaction_bytes_max is {max}: send several transactions"
+        "its appends and patches write values of {len} bytes together; limits.transaction_bytes_max is {max}: send several transactions"
     )]
     WritesTooLarge {
         /// Total length of the values to write, as far as they were counted.
@@ -129,7 +129,7 @@ pub enum Refusal {
     },
     /// The guarded ranges hold too much to be compared in one transaction.
     #[error(
-        "the ranges that it guards held {pairs} pairs of {bytes} bytes; limits.scan_pairs_max is {pairs_max} and limits.reply_bytes_max is {bytes_max}: scan less in one transaction"
+        "the guarded ranges held {pairs} pairs of {bytes} bytes; limits.scan_pairs_max is {pairs_max} and limits.reply_bytes_max is {bytes_max}: scan less in one transaction"
     )]
     RangesTooLarge {
         /// Pairs in all ranges together.
@@ -178,7 +178,7 @@ pub enum Refusal {
     Forgotten,
     /// The command was sent by a slot map of another epoch. The client library sends it again by the map in the
     /// refusal, unless the command depends on an earlier scan, which must then be repeated.
-    #[error("the slot map has changed, and is of epoch {} now: ask again by it", .slots.epoch)]
+    #[error("the slot map has changed to epoch {}: send the request again by that map", .slots.epoch)]
     WrongEpoch {
         /// The current map of the group.
         slots: Box<SlotMap>,

@@ -122,7 +122,7 @@ fn check_operation(operation: &Operation<Bytes<'_>>, limits: &Limits) -> Result<
         }
         Operation::Scan { start, end, limit } => {
             if *limit == 0 {
-                return Err(Refusal::Malformed("a scan of at most 0 pairs".to_owned()));
+                return Err(Refusal::Malformed("a scan with limit 0".to_owned()));
             }
             check_key(*start, limits)?;
             end.map_or(Ok(()), |end| check_key(end, limits))

@@ -74,7 +74,8 @@ pub enum Cause {
     /// The leader's heartbeats had stopped, or a member had promised a higher ballot than this replica's.
     Silence,
     /// An operator asked for it.
-    Transfer,
+    #[serde(alias = "transfer")]
+    Operator,
     /// The leader handed over, to spread leaders or because the new leader has what it lacked.
     HandedOver,
 }
@@ -91,7 +92,7 @@ pub struct FailoverStatus {
 
 /// The oldest multi-group message that a replica has logged and not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StuckStatus {
+pub struct BlockedStatus {
     /// The message's name, as printed.
     pub message: String,
     /// Time that it has waited, in milliseconds.
@@ -227,7 +228,10 @@ pub struct ReplicaStatus {
     /// Time that the oldest pending message has waited, in milliseconds.
     pub oldest_pending_ms: u64,
     /// The oldest pending multi-group message.
-    pub stuck: Option<StuckStatus>,
+    #[serde(default)]
+    pub blocked: Option<BlockedStatus>,
+    /// The former name of `blocked`, for one version.
+    pub stuck: Option<BlockedStatus>,
     /// At a leader: replies held back until all groups that share their dependencies have passed them.
     pub held: HeldStatus,
     /// How long its state machine has waited for other groups' results.

@@ -57,7 +57,7 @@ impl Ground {
             Self::Host(host) => host.join(name).unwrap().into(),
             Self::Net(net) => {
                 let mut fabric = net.visit(name).unwrap();
-                fabric.set_patience(Duration::from_secs(1));
+                fabric.set_dial_timeout(Duration::from_secs(1));
                 fabric.into()
             }
         }

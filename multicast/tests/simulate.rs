@@ -25,7 +25,7 @@ const AGAIN_ONE_IN: u64 = 100;
 /// Number of failures at which a campaign stops.
 const FAILURES_MAX: usize = 100;
 /// Time limit for minimising a failure before it is shown.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn campaign(profile: Profile, seeds: Range<u64>, kept: Vec<Kept>) -> Tally {
     let campaign = Campaign {
@@ -55,7 +55,7 @@ fn check(tallies: &[Tally]) {
         let _ = writeln!(text, "{} {} {what:.160}", scenario.seed, scenario.profile);
     }
     if let Some(first) = failures().next() {
-        panic!("{}\n\n{text}", first.clone().minimised(PATIENCE));
+        panic!("{}\n\n{text}", first.clone().minimised(TIMEOUT));
     }
 }
 

@@ -69,7 +69,7 @@ impl Ground {
             Self::Host(host) => host.join(name).unwrap().into(),
             Self::Net(net) => {
                 let mut fabric = net.visit(name).unwrap();
-                fabric.set_patience(Duration::from_secs(1));
+                fabric.set_dial_timeout(Duration::from_secs(1));
                 fabric.into()
             }
             #[cfg(feature = "verbs")]
@@ -77,7 +77,7 @@ impl Ground {
                 let config = skein_fabric::verbs::Config::default();
                 let mut fabric =
                     skein_fabric::verbs::VerbsFabric::visit(net, name, &config).unwrap();
-                fabric.set_patience(Duration::from_secs(1));
+                fabric.set_dial_timeout(Duration::from_secs(1));
                 fabric.into()
             }
         }

@@ -13,7 +13,7 @@ use skein_multicast::config::Topology;
 use skein_node::nodes::SignalError;
 
 use crate::bench::{Phase, Watch};
-use crate::chaos::patient::Patient;
+use crate::chaos::processes::Processes;
 use crate::generator::Progress;
 use crate::report::Event;
 
@@ -45,7 +45,7 @@ pub struct Drill<'a, W> {
 }
 
 struct Plan {
-    patient: Patient,
+    processes: Processes,
     topology: Topology,
     /// Since the load began to run.
     times: Vec<Duration>,
@@ -73,8 +73,8 @@ impl<'a, W: Watch> Drill<'a, W> {
     ) -> Result<Self, DirectoryError> {
         let mut times: Vec<_> = kills.iter().map(|kill| warm_up + *kill).collect();
         times.sort_unstable();
-        let patient = Patient::new(Directory::at(dir)?, topology);
-        let plan = (!times.is_empty()).then_some(Plan { patient, topology, times });
+        let processes = Processes::new(Directory::at(dir)?, topology);
+        let plan = (!times.is_empty()).then_some(Plan { processes, topology, times });
         let over = Arc::default();
         Ok(Self { watch, plan, killer: None, warm_up, began: None, over })
     }
@@ -126,7 +126,7 @@ impl Plan {
                 }
                 thread::sleep(left.min(POLL));
             }
-            let seen = self.patient.look();
+            let seen = self.processes.look();
             let leaders = seen.view(self.topology, &BTreeSet::new()).leaders;
             let leads =
                 |node: &u16| leaders.iter().filter(|leader| **leader == Some(*node)).count();
@@ -135,7 +135,7 @@ impl Plan {
                 return Err(DrillError::NoLeader);
             };
             let at = Instant::now();
-            self.patient.signal(&[node], Signal::KILL)?;
+            self.processes.signal(&[node], Signal::KILL)?;
             killed.push(Killed { at, node, led: seen.led_by(node) });
         }
         Ok(killed)

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_finds_what_belongs_there() {
+    fn everyone_finds_what_belongs_there() {
         let measured = measure(&mut Model::default(), None);
         assert_eq!((measured.errors.total(), measured.ended_early), (0, None));
         let counts: Vec<u64> = measured.latency_ns.iter().map(Histogram::len).collect();

@@ -12,7 +12,7 @@ use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::{Directory, DirectoryError, Supervisor};
 use skein_cluster::network::elsewhere;
 use skein_multicast::operate::{
-    FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role, StuckStatus,
+    BlockedStatus, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
 };
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::CallError;
@@ -120,8 +120,9 @@ pub(super) struct GroupView {
     /// The replicas that receive the state.
     pub(super) learners: Vec<LearnerStatus>,
     pub(super) last_failover: Option<FailoverStatus>,
-    /// The multi-group message that has waited longest.
-    pub(super) stuck: Option<StuckStatus>,
+    pub(super) blocked: Option<BlockedStatus>,
+    /// The former name of `blocked`, for one version.
+    pub(super) stuck: Option<BlockedStatus>,
     pub(super) keys: u64,
     pub(super) replicas: Vec<Replica>,
 }
@@ -314,7 +315,8 @@ fn groups<'a>(
             view: view.unwrap_or_default(),
             learners: learners(leader, all()),
             last_failover: all().filter_map(|o| o.last_failover).min_by_key(|last| last.ago_ms),
-            stuck: all().filter_map(|o| o.stuck.clone()).max_by_key(|stuck| stuck.age_ms),
+            stuck: blocked(all()),
+            blocked: blocked(all()),
             keys,
             replicas,
         }
@@ -329,6 +331,11 @@ fn most_followed<'a>(replicas: impl Iterator<Item = &'a ReplicaStatus>) -> Optio
         *votes.entry(leader).or_default() += 1;
     }
     votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(slot, _)| slot)
+}
+
+/// The multi-group message that has waited longest.
+fn blocked<'a>(all: impl Iterator<Item = &'a ReplicaStatus>) -> Option<BlockedStatus> {
+    all.filter_map(|order| order.blocked.clone()).max_by_key(|blocked| blocked.age_ms)
 }
 
 /// All learners: as the leader reports those that receive the state from it, and as the others

@@ -143,7 +143,7 @@ fn failover(last: &FailoverStatus, wide: bool) -> String {
         Cause::Start => return "-".to_owned(),
         Cause::Death => ("the leader died", "died"),
         Cause::Silence => ("the leader fell silent", "silent"),
-        Cause::Transfer => ("asked for", "asked for"),
+        Cause::Operator => ("asked for", "asked for"),
         Cause::HandedOver => ("handed over", "handed over"),
     };
     let (took, ago) = (last.took_us as f64 / 1e3, time(last.ago_ms));
@@ -261,10 +261,10 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 _ => {}
             }
         }
-        if let Some(stuck) = &view.stuck {
-            let by: Vec<_> = stuck.held_up_by.iter().map(|group| format!("g{group}")).collect();
+        if let Some(blocked) = &view.blocked {
+            let by: Vec<_> = blocked.held_up_by.iter().map(|group| format!("g{group}")).collect();
             let by = if by.is_empty() { "its own order".to_owned() } else { by.join(", ") };
-            let (message, age) = (&stuck.message, time(stuck.age_ms));
+            let (message, age) = (&blocked.message, time(blocked.age_ms));
             notes.push(format!("g{group}: message {message} has waited {age}, blocked by {by}"));
         }
     }

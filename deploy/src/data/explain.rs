@@ -108,7 +108,7 @@ impl Seen {
             return Some(format!("g{number} is choosing a leader: try again"));
         }
         let holds_up = |replica: &ReplicaReport| {
-            let others = replica.order.stuck.as_ref()?.held_up_by.iter();
+            let others = replica.order.blocked.as_ref()?.held_up_by.iter();
             others.copied().find(|other| *other != number)
         };
         replicas()
@@ -149,6 +149,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
         delivered: 0,
         pending: 0,
         oldest_pending_ms: 0,
+        blocked: None,
         stuck: None,
         sessions: 0,
         held: HeldStatus::default(),
@@ -161,7 +162,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
 #[cfg(test)]
 mod tests {
     use skein_multicast::config::Topology;
-    use skein_multicast::operate::StuckStatus;
+    use skein_multicast::operate::BlockedStatus;
 
     use super::example_replica as replica;
     use super::*;
@@ -181,8 +182,8 @@ mod tests {
         whole.replicas[3].order.role = Role::Candidate;
         assert_eq!(whole.lines(both), ["g1 is choosing a leader: try again"]);
 
-        let stuck = StuckStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
-        whole.replicas[1].order.stuck = Some(stuck);
+        let blocked = BlockedStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
+        whole.replicas[1].order.blocked = Some(blocked);
         assert!(whole.lines(both)[0].contains("g0 waits for g1"));
 
         // Group 1 has lost node 1 and node 2, which run its first two slots.

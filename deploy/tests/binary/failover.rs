@@ -178,7 +178,7 @@ fn leadership_is_transferred_there_and_back() {
         sandbox.expect(0, &["admin", "transfer-leader", "g1"]);
     });
     let group = group(&sandbox.status(), 1);
-    assert_eq!(group["last_failover"]["cause"], "transfer", "{group}");
+    assert_eq!(group["last_failover"]["cause"], "operator", "{group}");
     assert!(
         group["last_failover"]["took_us"].is_u64() && group["last_failover"]["ago_ms"].is_u64()
     );

@@ -152,7 +152,7 @@ impl Directory {
     }
 
     /// The processes of the cluster, found by existing files or by removed ones.
-    fn everybody(&self) -> Vec<lock::Holder> {
+    fn all_holders(&self) -> Vec<lock::Holder> {
         let mut all = self.strays();
         // A process that creates its file again between the two searches is found by both.
         let found: BTreeSet<u32> = all.iter().map(|holder| holder.pid).collect();
@@ -261,7 +261,7 @@ impl Claim {
     fn sweep(&mut self) -> Result<(), DirectoryError> {
         match self.directory.manifest() {
             Ok(manifest) => {
-                let holders = await_none(|| self.directory.everybody());
+                let holders = await_none(|| self.directory.all_holders());
                 if !holders.is_empty() {
                     let dir = self.directory.path().to_owned();
                     return Err(DirectoryError::InUse { dir, holders });
@@ -275,7 +275,7 @@ impl Claim {
             Err(DirectoryError::NoCluster { .. }) => {
                 if !self.directory.strays().is_empty() {
                     // These processes either end or create the directory again.
-                    let holders = await_none(|| self.directory.everybody());
+                    let holders = await_none(|| self.directory.all_holders());
                     if holders.is_empty() {
                         return self.sweep();
                     }

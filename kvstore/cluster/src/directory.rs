@@ -448,7 +448,7 @@ impl Directory {
     /// Whether `node` does not run because an operator has stopped it.
     pub fn was_stopped(&self, node: u16) -> bool {
         self.node(node).is_none()
-            && lock::last_words(&self.node_lock(node)).is_some_and(|role| role == "stopped")
+            && lock::last_role(&self.node_lock(node)).is_some_and(|role| role == "stopped")
     }
 
     /// Path of the admin socket of `node`.

@@ -178,7 +178,7 @@ fn says_dying(status: &str) -> bool {
 }
 
 /// Role that the last holder has left in the file.
-pub(crate) fn last_words(path: &Path) -> Option<String> {
+pub(crate) fn last_role(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.trim().split_once(' ').map(|(role, _)| role.to_owned())
 }

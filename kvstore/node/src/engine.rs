@@ -20,7 +20,7 @@ use crate::digests::{Digests, Taking};
 use crate::status::{RefusedNode, ReplicaReport};
 
 /// Queries that may wait for one engine.
-const QUESTIONS_MAX: usize = 8;
+const QUERIES_MAX: usize = 8;
 
 /// Sessions that one message expires: few enough for the message to be inline in the log, where a node that needs it
 /// finds it at once.
@@ -72,7 +72,7 @@ struct Shared {
 /// Creates the two ends between an engine and other threads. `wake` must wake the engine if it is parked; see
 /// [`Waker`](skein_fabric::shm::Waker).
 pub fn control(wake: impl FnMut() + Send + 'static) -> (Control, Requests) {
-    let (sender, receiver) = sync_channel(QUESTIONS_MAX);
+    let (sender, receiver) = sync_channel(QUERIES_MAX);
     let shared = Arc::<Shared>::default();
     let control = Control { queries: sender, shared: shared.clone(), wake: Box::new(wake) };
     (control, Requests { queries: receiver, shared })

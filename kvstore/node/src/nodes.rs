@@ -43,7 +43,7 @@ pub enum StopError {
     Signal(#[from] SignalError),
     /// A node was killed, and the kernel has not ended it in time.
     #[error("a node in {} has been killed and does not end", dir.display())]
-    Stuck {
+    StillRuns {
         /// The cluster's directory.
         dir: PathBuf,
     },
@@ -146,7 +146,7 @@ pub fn stop(
             ending.extend(signal_nodes(directory, nodes, Signal::KILL)?);
             (killed, deadline) = (true, Instant::now() + KILL_WITHIN);
         } else if killed && Instant::now() >= deadline {
-            return Err(StopError::Stuck { dir: directory.path().to_owned() });
+            return Err(StopError::StillRuns { dir: directory.path().to_owned() });
         }
         thread::sleep(POLL);
     }

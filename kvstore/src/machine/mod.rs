@@ -228,13 +228,13 @@ impl<S: Store> Machine<S> {
         // Decided by the destinations alone, so all groups of the message decide alike.
         let result = match request {
             _ if place.destinations != self.groups => {
-                let why = "sessions open, close and expire in all groups";
+                let why = "a request to open, close or expire sessions must go to all groups";
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Open => self.sessions.open(message),
             Request::Close => self.sessions.close(message),
             Request::Expire(_) if !message.session.is_own() => {
-                let why = "only nodes end sessions of others";
+                let why = "only a node may end sessions of others";
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Expire(sessions) => {
@@ -323,7 +323,7 @@ impl<S: Store> Machine<S> {
         rules::check(&command.transaction, &self.limits)?;
         let (share, owners) = Share::of(command.transaction, &self.slots, self.group);
         if owners != to {
-            let why = "it was sent to other groups than those that own its keys";
+            let why = "the command was not sent to exactly the groups that own its keys";
             return Err(Refusal::Malformed(why.to_owned()));
         }
         Ok(share)
@@ -737,9 +737,9 @@ impl<S: Store> Application for Machine<S> {
                 Ok(Asked::Command(command))
             }
             Ok(Request::Move(it)) => Ok(Asked::Move(it)),
-            Ok(Request::Read(_)) => {
-                Err(Refusal::Malformed("it says that it only reads, and does not".to_owned()))
-            }
+            Ok(Request::Read(_)) => Err(Refusal::Malformed(
+                "the request is marked as read-only but has a guard or a write".to_owned(),
+            )),
             Ok(control) => {
                 self.end_sessions(place, &control, out);
                 if is_first {

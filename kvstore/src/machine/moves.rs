@@ -123,7 +123,7 @@ impl<S: Store> Machine<S> {
     fn owner_before(&self, place: CommandPosition, it: Move) -> Result<GroupId, Refusal> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         if place.destinations != self.groups {
-            return Err(malformed("slots are moved in all groups"));
+            return Err(malformed("a request to move a slot must go to all groups"));
         }
         if it.epoch != self.slots.epoch {
             return Err(self.wrong_epoch());

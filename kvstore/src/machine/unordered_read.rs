@@ -42,7 +42,9 @@ impl<S: Store> Machine<S> {
         let malformed = |why: &str| Refusal::Malformed(why.to_owned());
         let command = match Request::decode(query) {
             Ok(Request::Read(command)) => command,
-            Ok(_) => return Err(malformed("only what reads need not be ordered")),
+            Ok(_) => {
+                return Err(malformed("a query must be a read-only transaction without guards"));
+            }
             Err(unreadable) => return Err(malformed(&unreadable.to_string())),
         };
         let Command { epoch, transaction } = command;
@@ -50,7 +52,7 @@ impl<S: Store> Machine<S> {
             return Err(self.wrong_epoch());
         }
         if !transaction.only_reads() {
-            return Err(malformed("only what reads need not be ordered"));
+            return Err(malformed("a query must be a read-only transaction without guards"));
         }
         rules::check(&transaction, &self.limits)?;
         let (share, groups) = Share::of(transaction, &self.slots, self.group);

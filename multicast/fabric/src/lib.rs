@@ -163,7 +163,7 @@ pub trait Fabric {
     /// Makes `len` zeroed bytes of memory that peers can reach. `len` is a multiple of 8.
     fn create(&mut self, len: usize, permission: Permission) -> Result<Region, FabricError>;
 
-    /// Revokes everybody's access to a region and frees its memory.
+    /// Revokes all access to a region and frees its memory.
     fn destroy(&mut self, region: Region);
 
     /// The key with which peers [`attach`](Self::attach) a [`Permission::Shared`] region.

@@ -1,7 +1,7 @@
 //! How to wait for the writes of others: spin, yield, park.
 //!
 //! Parking across cores costs more than any step of a protocol (some 30 µs), spinning costs a core, and with more
-//! spinning processes than cores everybody waits for a process that is not running. So the waiter polls a few times in
+//! spinning processes than cores all wait for a process that is not running. So the waiter polls a few times in
 //! a row only while it seems to have the core to itself, which it measures by the duration of a yield; otherwise it
 //! yields after every poll; and it parks when it has been idle for longer than work usually stays away.
 //!
@@ -73,9 +73,9 @@ const YIELD_ALONE_MAX: Duration = Duration::from_micros(2);
 const SPINS_MAX: u32 = 32;
 
 /// Idle time before parking: initial, least, most.
-const PATIENCE_FIRST: Duration = Duration::from_micros(200);
-const PATIENCE_MIN: Duration = Duration::from_micros(10);
-const PATIENCE_MAX: Duration = Duration::from_millis(1);
+const POLL_FOR_FIRST: Duration = Duration::from_micros(200);
+const POLL_FOR_MIN: Duration = Duration::from_micros(10);
+const POLL_FOR_MAX: Duration = Duration::from_millis(1);
 
 /// The waiting state of one poll loop.
 #[derive(Clone, Debug)]
@@ -86,9 +86,9 @@ pub struct Waiter {
     spun: u32,
     /// Start of the present idle time, as of the last look at the clock.
     idle_since: Option<Duration>,
-    /// Whether the waiter has parked in the present idle time because `patience` was over.
+    /// Whether the waiter has parked in the present idle time because `poll_for` was over.
     parked: bool,
-    patience: Duration,
+    poll_for: Duration,
     yields: Yields,
 }
 
@@ -106,7 +106,7 @@ impl Waiter {
             spun: 0,
             idle_since: None,
             parked: false,
-            patience: PATIENCE_FIRST,
+            poll_for: POLL_FOR_FIRST,
             yields,
         }
     }
@@ -129,10 +129,10 @@ impl Waiter {
             return;
         }
         self.parked = false;
-        self.patience = if now().saturating_sub(since) <= PATIENCE_MAX {
-            (self.patience * 2).min(PATIENCE_MAX)
+        self.poll_for = if now().saturating_sub(since) <= POLL_FOR_MAX {
+            (self.poll_for * 2).min(POLL_FOR_MAX)
         } else {
-            (self.patience / 2).max(PATIENCE_MIN)
+            (self.poll_for / 2).max(POLL_FOR_MIN)
         };
     }
 
@@ -176,8 +176,8 @@ impl Waiter {
                 self.spins = 1;
                 Next::Park
             }
-            Waiting::Adaptive if idle < self.patience => Next::Yield,
-            Waiting::Park if idle < PATIENCE_MIN => {
+            Waiting::Adaptive if idle < self.poll_for => Next::Yield,
+            Waiting::Park if idle < POLL_FOR_MIN => {
                 self.spins = (self.spins * 2).min(SPINS_MAX);
                 Next::Poll
             }
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn who_yields_in_time_goes_on_yielding_and_parks_out_of_patience() {
+    fn a_waiter_that_yields_in_time_goes_on_yielding_and_parks_at_its_limit() {
         let mut waiter = Waiter::new(Waiting::Adaptive);
-        for micros in 0..PATIENCE_FIRST.as_micros() as u64 {
+        for micros in 0..POLL_FOR_FIRST.as_micros() as u64 {
             let now = NOW + Duration::from_micros(micros);
             assert_eq!(waiter.next(now), Next::Yield, "after {micros} µs");
             waiter.yielded(now, now + Duration::from_nanos(500));
         }
-        assert_eq!(waiter.next(NOW + PATIENCE_FIRST), Next::Park);
+        assert_eq!(waiter.next(NOW + POLL_FOR_FIRST), Next::Park);
         assert!(waiter.parked);
     }
 
@@ -254,7 +254,7 @@ mod tests {
                 now.saturating_sub(late)
             );
             assert_eq!(waiter.spins, 1, "each poll that finds nothing is followed by a nap");
-            waiter.worked_at(|| unreachable!("patience was not at its end"));
+            waiter.worked_at(|| unreachable!("poll_for was not at its end"));
             now += Duration::from_micros(100);
         }
         assert_eq!(
@@ -263,15 +263,15 @@ mod tests {
             "{:?} after a late yield",
             now.saturating_sub(late)
         );
-        assert_eq!(waiter.patience, PATIENCE_FIRST);
+        assert_eq!(waiter.poll_for, POLL_FOR_FIRST);
     }
 
     #[test]
     fn who_parks_never_yields() {
         let mut waiter = Waiter::new(Waiting::Park);
         assert_eq!(after_polls(&mut waiter, NOW), Next::Poll);
-        assert_eq!(after_polls(&mut waiter, NOW + PATIENCE_MIN / 2), Next::Poll);
-        assert_eq!(after_polls(&mut waiter, NOW + PATIENCE_MIN), Next::Park);
+        assert_eq!(after_polls(&mut waiter, NOW + POLL_FOR_MIN / 2), Next::Poll);
+        assert_eq!(after_polls(&mut waiter, NOW + POLL_FOR_MIN), Next::Park);
         assert_eq!(waiter.spins, SPINS_MAX);
     }
 
@@ -286,23 +286,23 @@ mod tests {
     }
 
     #[test]
-    fn patience_follows_how_long_work_stays_away() {
+    fn the_polling_time_follows_how_long_work_stays_away() {
         let mut waiter = Waiter::new(Waiting::Adaptive);
         let mut after = |idle: Duration| {
             waiter.idle_since = Some(Duration::ZERO);
             waiter.parked = true;
             waiter.worked_at(|| idle);
-            waiter.patience
+            waiter.poll_for
         };
-        assert_eq!(after(Duration::from_micros(300)), PATIENCE_FIRST * 2);
-        assert_eq!(after(Duration::from_millis(50)), PATIENCE_FIRST);
+        assert_eq!(after(Duration::from_micros(300)), POLL_FOR_FIRST * 2);
+        assert_eq!(after(Duration::from_millis(50)), POLL_FOR_FIRST);
         for _ in 0..10 {
             after(Duration::from_millis(50));
         }
-        assert_eq!(after(Duration::from_millis(50)), PATIENCE_MIN);
+        assert_eq!(after(Duration::from_millis(50)), POLL_FOR_MIN);
         for _ in 0..10 {
             after(Duration::from_micros(20));
         }
-        assert_eq!(after(Duration::from_micros(20)), PATIENCE_MAX);
+        assert_eq!(after(Duration::from_micros(20)), POLL_FOR_MAX);
     }
 }

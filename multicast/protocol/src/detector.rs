@@ -35,7 +35,7 @@ pub enum Pulse {
 /// late.
 const BEAT: u32 = 15;
 /// Factor on the first timeout of a replica that was never seen: the cluster is starting.
-const UNSEEN_PATIENCE: u32 = 10;
+const UNSEEN_FACTOR: u32 = 10;
 /// Bound on the factor by which mistakes raise the timeout: with 20 looks of 5 ms, from 0.1 s to 1.6 s.
 const TIMEOUT_FACTOR_MAX: u32 = 16;
 /// Time without a long silence that halves a raised timeout.
@@ -73,7 +73,7 @@ impl Detector {
     /// No slot is suspected. A healthy replica is suspected after `score_max` consecutive misses. The observer looks
     /// every `look_ms`, or less often while it is idle.
     pub fn new(replicas: u8, score_max: u32, look_ms: u64) -> Self {
-        let score = score_max * UNSEEN_PATIENCE;
+        let score = score_max * UNSEEN_FACTOR;
         let timeout = score_max;
         let unseen = Health { score, timeout, over: 0, dead: false, since_ms: 0, troubled_ms: 0 };
         Self {

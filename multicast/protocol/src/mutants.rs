@@ -26,7 +26,7 @@ macro_rules! mutants {
             pub const OF_THE_STORE: &'static [Self] = &[
                 Self::VerdictsNotExchanged,
                 Self::MeetingPasses,
-                Self::LookedAtOnce,
+                Self::ReadInOneRound,
                 Self::EpochNotChecked,
                 Self::SlotMovedWithKeys,
                 Self::VersionsNotRaised,
@@ -297,7 +297,7 @@ mutants! {
     /// A command executes while a conflicting command before it waits for verdicts.
     MeetingPasses,
     /// Values read from several groups under leases are taken from one round of reads.
-    LookedAtOnce,
+    ReadInOneRound,
     /// A command is done by another slot map than that by which it was sent.
     EpochNotChecked,
     /// A slot is given away though it holds keys.

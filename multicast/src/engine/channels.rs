@@ -87,7 +87,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             return Ok(false);
         };
         let (purpose, dying) = (channel.purpose, channel.dying);
-        if dying && !self.reads_last_words(purpose) {
+        if dying && !self.reads_after_death(purpose) {
             self.remove_channel(id, purpose);
             return Ok(true);
         }
@@ -188,7 +188,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Returns whether the last writes of a dead process are of use. A session's messages are of use to a
     /// leader, which proposes them; a follower would hold them and never see them logged.
-    fn reads_last_words(&self, purpose: Purpose) -> bool {
+    fn reads_after_death(&self, purpose: Purpose) -> bool {
         match purpose {
             Purpose::Session { replica: to, .. } => {
                 self.replicas.iter().any(|r| r.id == replica(to) && r.core.log().leads())

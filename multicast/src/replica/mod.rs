@@ -60,7 +60,7 @@ use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 use crate::work::Work;
 
 /// Timeout, in heartbeats, of candidates for each other and of a leader for answers of other groups.
-const PATIENCE: u64 = 4;
+const TIMEOUT_HEARTBEATS: u64 = 4;
 /// Messages delivered in a turn before the rest of the turn runs.
 const DELIVERIES_PER_TURN: usize = 256;
 /// Bytes that the state machine may touch in a turn before further deliveries wait for the next turn.
@@ -179,7 +179,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             me: id,
             incarnation,
             replicas: topology.replicas,
-            timeout_ms: PATIENCE * tuning.heartbeat_ms,
+            timeout_ms: TIMEOUT_HEARTBEATS * tuning.heartbeat_ms,
             beat_ms: tuning.heartbeat_ms,
             missed_max: tuning.heartbeats_missed_max,
             lease_ms: tuning.lease_ms,
@@ -513,7 +513,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// The timeout of the group's replicas for each other.
-    pub(crate) const fn patience(&self) -> Duration {
+    pub(crate) const fn timeout(&self) -> Duration {
         Duration::from_millis(self.config.group.timeout_ms)
     }
 

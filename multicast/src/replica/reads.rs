@@ -29,7 +29,7 @@ use crate::session_transport::Of;
 const WAITING_MAX: usize = 4096;
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Time after which a read that cannot be made is dropped, and an answer that was not asked for again.
-const PATIENCE_MS: u64 = 1_000;
+const TIMEOUT_MS: u64 = 1_000;
 /// No further read is made in a turn whose answers have this many bytes.
 const TURN_BYTES_MAX: usize = 1 << 20;
 
@@ -116,7 +116,7 @@ impl Reads {
                 }
                 Of::LeaseHolder => holds && core.has_caught_up(asked.from),
             };
-            if core.log().now_ms() > asked.since_ms + PATIENCE_MS {
+            if core.log().now_ms() > asked.since_ms + TIMEOUT_MS {
                 continue; // The session asks again if it still waits.
             }
             let before = self.bytes.len();

@@ -239,10 +239,10 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
 /// The meanings of the words of an engine with these replicas, in the order of [`ReplicaLinks::word_at`].
 pub(super) fn meanings(topology: Topology, local: &[ReplicaId]) -> Vec<Meaning> {
     let groups = (0..topology.groups).map(GroupId);
-    let everybody: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
+    let replicas: Vec<_> = groups.flat_map(|group| topology.replicas_of(group)).collect();
     let to_all = [StatusColumn::Accepted, StatusColumn::Settled]
         .into_iter()
-        .flat_map(|column| everybody.iter().map(move |by| Meaning { column, by: *by, to: None }));
+        .flat_map(|column| replicas.iter().map(move |by| Meaning { column, by: *by, to: None }));
     let to_one = local.iter().enumerate().flat_map(|(row, reader)| {
         [StatusColumn::Freed, StatusColumn::Applied].into_iter().flat_map(move |column| {
             topology.replicas_of(reader.group).map(move |by| Meaning { column, by, to: Some(row) })

@@ -294,8 +294,8 @@ impl Clients {
         }
         let groups = u64::from(stage.scenario.topology().groups);
         let group = GroupId(stage.rng.below(groups) as u16);
-        let patience: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
-        let query = patience.to_le_bytes();
+        let one_in: u16 = if stage.rng.one_in(4) { 1 << stage.rng.below(8) } else { 1 };
+        let query = one_in.to_le_bytes();
         let (asked_at, now) = (stage.onlooker.history.asks(), access.fabric().now());
         // Some queries go to the last known leader, some to a replica that may still assume that it leads.
         let key = if stage.rng.one_in(2) {

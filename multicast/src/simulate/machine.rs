@@ -252,9 +252,9 @@ impl Application for Machine {
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, Infallible> {
         // Some queries must be repeated before they are answered.
         self.asked += 1;
-        let patience = u16::from_le_bytes(query.try_into().expect("as it was asked"));
+        let one_in = u16::from_le_bytes(query.try_into().expect("as it was asked"));
         answer.extend_from_slice(&self.rest.delivered.to_le_bytes());
-        Ok(self.rest.waiting.is_empty() && mix(self.asked).is_multiple_of(u64::from(patience)))
+        Ok(self.rest.waiting.is_empty() && mix(self.asked).is_multiple_of(u64::from(one_in)))
     }
 
     fn begin_copy(&mut self) {

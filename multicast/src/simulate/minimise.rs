@@ -12,10 +12,10 @@ const SCHEDULES: u64 = 4;
 const MESSAGES_MIN: u64 = 8;
 
 impl Failure {
-    /// The smallest scenario found within `patience` that breaks the same property, with its trace.
+    /// The smallest scenario found within `limit` that breaks the same property, with its trace.
     #[must_use]
-    pub fn minimised(self, patience: Duration) -> Self {
-        let until = Instant::now() + patience;
+    pub fn minimised(self, limit: Duration) -> Self {
+        let until = Instant::now() + limit;
         let mut smallest = self;
         while let Some(smaller) = smallest.smaller(until) {
             smallest = smaller;

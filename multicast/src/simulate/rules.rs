@@ -290,7 +290,7 @@ impl Rules {
         let set_out = self.set_out.get(&by.id).copied().unwrap_or_default();
         let committed = self.committed.get(&by.id.group);
         let deposed = committed.is_some_and(|(_, ballot)| *ballot > by.core.log().ballot());
-        let led_for_long = now >= set_out + LONG * by.patience();
+        let led_for_long = now >= set_out + LONG * by.timeout();
         if delivered >= missed || led_for_long || deposed || self.recreated {
             return Ok(());
         }

@@ -24,7 +24,7 @@ use crate::replica::Replica;
 const MESSAGES_MAX: u64 = 20_000;
 /// Virtual time, and number of steps, for which a run may make no progress while no fault holds it back. The
 /// limit of steps is for loops that take no virtual time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const STEPS_MAX: u64 = 5_000_000;
 /// Number of steps for which a run may make no progress in any case. If most steps land events that were long
 /// in flight, these advance the time, and seconds of it are only a few turns of each process: too few for a
@@ -131,7 +131,7 @@ impl<O: Driven> Simulation<O> {
             self.step(false)?;
             // Clients usually repeat messages now and then. Here that would hide replies that are never
             // repeated, so they do so only if a reply was dropped because they had not read the last ones.
-            if self.stage.world.now() > self.progress + PATIENCE / 2 && self.reply_was_dropped() {
+            if self.stage.world.now() > self.progress + TIMEOUT / 2 && self.reply_was_dropped() {
                 (0..self.clients.len()).for_each(|client| self.clients.resend(client));
                 self.takes_heart();
             }
@@ -150,7 +150,7 @@ impl<O: Driven> Simulation<O> {
             self.step(false)?;
             if self.steps.is_multiple_of(INSPECT_EVERY) {
                 let Some(left) = self.nodes.leftover() else { break };
-                if self.is_out_of_patience() {
+                if self.has_timed_out() {
                     return Err(Violation { property: "nothing is left", evidence: left });
                 }
             }
@@ -210,7 +210,7 @@ impl<O: Driven> Simulation<O> {
     /// Returns whether all messages were sent, and everything that must happen meanwhile has happened.
     fn has_sent_enough(&self) -> bool {
         let Scenario { messages, laps, leader_falls, held_up, .. } = self.stage.scenario;
-        let waited_long = self.stage.world.now() > self.progress + PATIENCE / 4;
+        let waited_long = self.stage.world.now() > self.progress + TIMEOUT / 4;
         if held_up && waited_long {
             return true; // If so much is late, no replica may ever lead for long.
         }
@@ -320,15 +320,15 @@ impl<O: Driven> Simulation<O> {
     }
 
     /// Returns whether the run has made no progress for long, in time and in steps.
-    fn is_out_of_patience(&self) -> bool {
-        let waited = self.stage.world.now() > self.progress.max(self.learned) + PATIENCE;
+    fn has_timed_out(&self) -> bool {
+        let waited = self.stage.world.now() > self.progress.max(self.learned) + TIMEOUT;
         waited && self.steps > self.progress_steps.max(self.learned_steps) + STEPS_MIN
     }
 
     /// Checks that the run makes progress.
     fn check_progress(&self) -> Result<(), Violation> {
         if self.steps <= self.progress_steps.max(self.learned_steps) + STEPS_MAX
-            && !self.is_out_of_patience()
+            && !self.has_timed_out()
         {
             return Ok(());
         }

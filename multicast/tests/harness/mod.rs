@@ -86,13 +86,13 @@ impl<A: Application + 'static> Harness<A> {
     }
 
     /// Stops the clock.
-    #[allow(dead_code, reason = "not everybody who has a harness stops its clock")]
+    #[allow(dead_code, reason = "some tests never stop the clock")]
     pub(crate) fn stop_clock(&mut self) {
         self.turn = Duration::ZERO;
     }
 
     /// Restricts the load to the first `active` sessions; the others are idle from here on.
-    #[allow(dead_code, reason = "not everybody who has a harness has idle sessions")]
+    #[allow(dead_code, reason = "some tests have no idle sessions")]
     pub(crate) fn keep_busy(&mut self, active: usize) {
         self.sessions.truncate(active);
     }

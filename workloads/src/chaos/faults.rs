@@ -13,7 +13,7 @@ use skein_node::nodes::SignalError;
 
 use super::clients::{ClientError, Clients};
 use super::hosts::{Hosts, HostsError};
-use super::patient::{Patient, Seen};
+use super::processes::{Processes, Seen};
 use super::report::Injected;
 use super::run::End;
 use super::schedule::{Fault, Moment, Parting, Schedule};
@@ -22,7 +22,7 @@ use super::with_causes;
 const TICK: Duration = Duration::from_millis(5);
 /// Interval of status requests, and the delay after a fault, because the answers take processor
 /// time from the recovery.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const CHECK_EVERY: Duration = Duration::from_millis(25);
 const LOOK_AFTER: Duration = Duration::from_millis(150);
 /// How long a cluster may take to recover after the last fault, and how long after an interrupt.
 const WELL_WITHIN: Duration = Duration::from_mins(2);
@@ -30,7 +30,7 @@ const WELL_IN_A_HURRY: Duration = Duration::from_secs(10);
 
 /// The injector of faults.
 pub(super) struct Chaos<'a> {
-    pub(super) patient: Patient,
+    pub(super) processes: Processes,
     pub(super) schedule: Schedule,
     pub(super) clients: Clients<'a>,
     pub(super) recorder: &'a Recorder,
@@ -68,7 +68,7 @@ enum FaultError {
 
 impl<'a> Chaos<'a> {
     pub(super) fn new(
-        patient: Patient,
+        processes: Processes,
         schedule: Schedule,
         clients: Clients<'a>,
         recorder: &'a Recorder,
@@ -76,7 +76,7 @@ impl<'a> Chaos<'a> {
         stop_max: Duration,
     ) -> Self {
         Self {
-            patient,
+            processes,
             schedule,
             clients,
             scribe: recorder.scribe(),
@@ -140,7 +140,7 @@ impl<'a> Chaos<'a> {
 
     /// Draws a fault, and injects it if the cluster tolerates it now.
     fn one_more(&mut self) -> bool {
-        let seen = self.patient.look();
+        let seen = self.processes.look();
         let away: BTreeSet<u16> = self.away.keys().copied().collect();
         let view = seen.view(self.layout.topology(), &away);
         let Some(fault) = self.schedule.next(&view, self.stop_max) else { return false };
@@ -180,8 +180,8 @@ impl<'a> Chaos<'a> {
         seen: &Seen,
         time: Option<Duration>,
     ) -> Result<(), FaultError> {
-        let pids: Vec<_> = nodes.iter().map(|node| self.patient.pid(*node)).collect();
-        let t = self.patient.signal(nodes, signal)?;
+        let pids: Vec<_> = nodes.iter().map(|node| self.processes.pid(*node)).collect();
+        let t = self.processes.signal(nodes, signal)?;
         let mut led_by_all = Vec::new();
         for (node, pid) in nodes.iter().zip(pids) {
             let led = seen.led_by(*node);
@@ -201,9 +201,9 @@ impl<'a> Chaos<'a> {
     fn stutter(&mut self, node: u16, moments: &[Moment], seen: &Seen) -> Result<(), FaultError> {
         let Some((last, moments)) = moments.split_last() else { return Ok(()) };
         for Moment { stopped, goes_on } in moments {
-            self.patient.signal(&[node], Signal::STOP)?;
+            self.processes.signal(&[node], Signal::STOP)?;
             thread::sleep(*stopped);
-            self.patient.signal(&[node], Signal::CONT)?;
+            self.processes.signal(&[node], Signal::CONT)?;
             thread::sleep(*goes_on);
         }
         self.signal_nodes("stutter", Signal::STOP, &[node], seen, Some(last.stopped))
@@ -223,7 +223,7 @@ impl<'a> Chaos<'a> {
     /// A transfer may fail without being a problem: the replica may lag, or its leader may be gone.
     fn transfer(&mut self, node: u16, group: GroupId, seen: &Seen) {
         let t = now();
-        self.patient.tell(node, Action::Lead { group: group.0 });
+        self.processes.tell(node, Action::Lead { group: group.0 });
         self.told("transfer", t, node, group, seen);
         self.done.last_mut().expect("just done").recovered = Some(t);
     }
@@ -234,7 +234,7 @@ impl<'a> Chaos<'a> {
         let slot = self.layout.replica_on(node, group);
         let slot = slot.expect("the schedule knows who has a replica of what").slot;
         let t = now();
-        self.patient.tell(leader, Action::Evict { group: group.0, slot });
+        self.processes.tell(leader, Action::Evict { group: group.0, slot });
         let away = Away { fault: self.done.len(), killed: None, until: None, parting: None };
         self.away.insert(node, away);
         self.told("evict", t, node, group, seen);
@@ -243,7 +243,7 @@ impl<'a> Chaos<'a> {
     /// Records an action on a node about a group that another node leads.
     fn told(&mut self, what: &'static str, t: u64, node: u16, group: GroupId, seen: &Seen) {
         let led = seen.leader_of(group).map(|_| group.0).into_iter().collect::<Vec<_>>();
-        let pid = self.patient.pid(node);
+        let pid = self.processes.pid(node);
         self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
         self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
     }
@@ -275,7 +275,7 @@ impl<'a> Chaos<'a> {
                 hosts.mend(node, &parting)?;
                 Ok((now(), "mend"))
             }
-            _ => Ok((self.patient.signal(&[node], Signal::CONT)?, "continue")),
+            _ => Ok((self.processes.signal(&[node], Signal::CONT)?, "continue")),
         }
     }
 
@@ -301,7 +301,7 @@ impl<'a> Chaos<'a> {
         };
         let due: Vec<u16> = self.away.iter().filter_map(due).collect();
         for node in due {
-            let pid = self.patient.pid(node);
+            let pid = self.processes.pid(node);
             match self.end(node) {
                 Ok((t, what)) => {
                     let what = what.to_owned();
@@ -314,8 +314,8 @@ impl<'a> Chaos<'a> {
         if self.away.is_empty() || self.looked.is_some_and(|looked| now_is < looked) {
             return;
         }
-        self.looked = Some(now_is + LOOK_EVERY);
-        let seen = self.patient.look();
+        self.looked = Some(now_is + CHECK_EVERY);
+        let seen = self.processes.look();
         let well = |(node, away): (&u16, &Away)| {
             let another = away.killed.is_none_or(|killed| seen.pid(*node) != Some(killed));
             (away.until.is_none() && another && seen.is_well(*node)).then_some(*node)

@@ -4,7 +4,7 @@
 //! Some modules decide and measure: the objects and the operations on them ([`objects`]), the loop
 //! that sends and records ([`load`]), the next fault ([`schedule`]), the state before and after
 //! ([`state`]), and the results ([`report`]). The others act on a running cluster: a [`run`] drives
-//! the load while `faults` are injected into the nodes ([`patient`]), the client processes
+//! the load while `faults` are injected into the nodes ([`processes`]), the client processes
 //! ([`clients`]) and the links between [`hosts`]. A program starts the cluster, names the command
 //! that runs a client, shows progress, and prints the report.
 
@@ -15,7 +15,7 @@ pub mod hosts;
 mod interactive;
 pub mod load;
 pub mod objects;
-pub mod patient;
+pub mod processes;
 pub mod report;
 pub mod run;
 pub mod schedule;

@@ -24,7 +24,7 @@ use super::faults::Chaos;
 use super::hosts::Hosts;
 use super::load::{self, Gauge};
 use super::objects::{Mix, Objects, TOKEN_BYTES};
-use super::patient::{Incarnations, Patient};
+use super::processes::{Incarnations, Processes};
 use super::report::{About, Injected, Report, State};
 use super::schedule::{Kind, Schedule, Target};
 use super::state::{Over, Records, Survey};
@@ -371,7 +371,7 @@ impl<'a> Run<'a> {
     ) -> (Vec<Injected>, u64, Vec<String>) {
         let Plan { end, kinds, target, stop_max, seed, .. } = &self.plan;
         let layout = self.running.config.layout();
-        let patient = Patient::new(self.directory.clone(), layout.topology());
+        let processes = Processes::new(self.directory.clone(), layout.topology());
         let tuning = self.running.config.tuning;
         let silence =
             Duration::from_millis(tuning.heartbeat_ms * u64::from(tuning.heartbeats_missed_max));
@@ -379,7 +379,7 @@ impl<'a> Run<'a> {
         let dir = self.directory.path();
         let task = Task { run: self.records.run.clone(), began, seed: *seed, writer: WRITER };
         let clients = Clients::new(dir, self.program.client, task);
-        let mut chaos = Chaos::new(patient, schedule, clients, recorder, layout, *stop_max);
+        let mut chaos = Chaos::new(processes, schedule, clients, recorder, layout, *stop_max);
         chaos.hosts = self.hosts;
         let clock = Instant::now();
         observer.begin_faults();

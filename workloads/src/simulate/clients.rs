@@ -27,7 +27,7 @@ pub(super) struct Tape {
     /// Number of hash slots moved.
     pub(super) moves: u64,
     /// A caller received [`Refusal::WrongEpoch`], which its client should have handled.
-    pub(super) told_of_slots: bool,
+    pub(super) saw_wrong_epoch: bool,
 }
 
 impl Tape {
@@ -192,7 +192,7 @@ impl Drop for Client {
 
 impl Lane {
     fn end(&mut self, result: &Result<Reply, Error>, tape: &mut Tape) {
-        tape.told_of_slots |= matches!(result, Err(Error::Refused(Refusal::WrongEpoch { .. })));
+        tape.saw_wrong_epoch |= matches!(result, Err(Error::Refused(Refusal::WrongEpoch { .. })));
         let record = end(tape.now(), self.process, result, None);
         self.asks = None;
         if matches!(record, Record::Unknown(_)) {

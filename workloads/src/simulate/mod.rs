@@ -46,7 +46,7 @@ const ALLOWED: u32 = 20;
 /// A run stops issuing operations after this many, whatever faults there were by then.
 const OPERATIONS_MAX: u64 = 1_500;
 /// Time limit for progress without faults.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bound on the steps of a run. A run that takes more is considered livelocked.
 const STEPS_MAX: u64 = 20_000_000;
 /// Steps between two updates of the faults.
@@ -379,7 +379,7 @@ impl Simulation {
     /// # Errors
     /// Lack of progress, a failure of the setup, or diverged replicas.
     fn run(&mut self) -> Result<(), String> {
-        self.join(PATIENCE);
+        self.join(TIMEOUT);
         let opening = self.objects.opening();
         self.ask(&opening)?.map_err(|refusal| refusal.to_string())?;
         self.clients.clear();
@@ -408,7 +408,7 @@ impl Simulation {
         }
         if !self.nodes.have_one_map() {
             self.amiss = Some("two replicas have two slot maps".to_owned());
-        } else if self.tape.told_of_slots {
+        } else if self.tape.saw_wrong_epoch {
             self.amiss = Some("a client was told that the slot map has changed".to_owned());
         }
         let digests = self.nodes.digests(self.tape.now()).expect("just looked at");
@@ -434,7 +434,7 @@ impl Simulation {
 
     /// Reads every key that was used.
     fn read_everything(&mut self) -> Result<(), String> {
-        self.join(PATIENCE);
+        self.join(TIMEOUT);
         let asked = self.tape.records.iter().filter_map(|record| match record {
             Record::Invoke(invoke) => Some(invoke.ops.iter().chain(&invoke.otherwise).map(Op::key)),
             _ => None,
@@ -466,10 +466,10 @@ impl Simulation {
 
     /// Runs until a condition holds. It is an error if that takes too long.
     fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
-        let end = self.world.now() + PATIENCE;
+        let end = self.world.now() + TIMEOUT;
         while !is_so(self) {
             if self.world.now() > end {
-                return Err(format!("liveness: {what}, but not in {PATIENCE:?}"));
+                return Err(format!("liveness: {what}, but not in {TIMEOUT:?}"));
             }
             for _ in 0..FAULTS_EVERY {
                 self.step(false)?;

@@ -201,9 +201,9 @@ fn pending(dir: &Path, topology: Topology) -> Option<u64> {
             return Some(0);
         }
         if late {
-            let stuck = DELIVERED_WITHIN.as_millis() as u64 / 2;
-            let stuck = replicas().filter(|replica| replica.oldest_pending_ms >= stuck);
-            return Some(stuck.map(|replica| replica.pending).sum());
+            let limit = DELIVERED_WITHIN.as_millis() as u64 / 2;
+            let blocked = replicas().filter(|replica| replica.oldest_pending_ms >= limit);
+            return Some(blocked.map(|replica| replica.pending).sum());
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -13,7 +13,7 @@ use skein_checker::chart;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::bench::{Phase, Watch};
-use skein_workloads::chaos::patient::{Incarnations, Patient};
+use skein_workloads::chaos::processes::{Incarnations, Processes};
 use skein_workloads::generator::Progress;
 use skein_workloads::report::{Report, Timeline};
 
@@ -45,7 +45,7 @@ pub(super) struct Failover {
 pub(super) struct Killer<'a, W> {
     watch: &'a mut W,
     /// Taken by the thread that waits for the node's recovery.
-    patient: Option<Patient>,
+    processes: Option<Processes>,
     incarnations: Incarnations,
     victim: u16,
     led: Vec<u16>,
@@ -72,18 +72,18 @@ impl<'a, W: Watch> Killer<'a, W> {
     ) -> anyhow::Result<Self> {
         let directory = Directory::at(dir)?;
         let incarnations = Incarnations::of(&directory, topology.nodes);
-        let patient = Patient::new(directory, topology);
-        let seen = patient.look();
+        let processes = Processes::new(directory, topology);
+        let seen = processes.look();
         let view = seen.view(topology, &BTreeSet::new());
         let Some(Some(victim)) = view.leaders.first().copied() else {
             bail!("group 0 has no leader that could be killed");
         };
-        let pid = patient.pid(victim).context("the leader of group 0 does not run")?;
+        let pid = processes.pid(victim).context("the leader of group 0 does not run")?;
         let led = seen.led_by(victim);
-        let patient = Some(patient);
+        let processes = Some(processes);
         Ok(Self {
             watch,
-            patient,
+            processes,
             incarnations,
             victim,
             led,
@@ -122,12 +122,12 @@ impl<W: Watch> Watch for Killer<'_, W> {
     }
 
     fn progress(&mut self, progress: Progress) -> bool {
-        if let Some(mut patient) = self.patient.take_if(|_| progress.elapsed >= self.after) {
+        if let Some(mut processes) = self.processes.take_if(|_| progress.elapsed >= self.after) {
             let (node, killed) = (self.victim, self.pid);
-            match patient.signal(&[node], Signal::KILL) {
+            match processes.signal(&[node], Signal::KILL) {
                 Ok(_) => {
                     let at = progress.elapsed;
-                    let well_after = thread::spawn(move || wait(&patient, node, killed));
+                    let well_after = thread::spawn(move || wait(&processes, node, killed));
                     self.killed = Some(Killed { at, well_after });
                 }
                 Err(error) => self.problem = Some(format!("{:#}", anyhow::Error::new(error))),
@@ -138,11 +138,11 @@ impl<W: Watch> Watch for Killer<'_, W> {
 }
 
 /// Waits until the node has recovered in another process. Returns the time that took.
-fn wait(patient: &Patient, node: u16, killed: u32) -> Option<Duration> {
+fn wait(processes: &Processes, node: u16, killed: u32) -> Option<Duration> {
     let since = Instant::now();
     while since.elapsed() < READMITTED_WITHIN {
         thread::sleep(POLL);
-        let seen = patient.look();
+        let seen = processes.look();
         if seen.pid(node).is_some_and(|pid| pid != killed) && seen.is_well(node) {
             return Some(since.elapsed());
         }

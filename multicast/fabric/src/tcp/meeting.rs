@@ -21,7 +21,7 @@ pub(super) struct Call {
     /// Whether a call is under way, and whether its result has become useless meanwhile.
     pub(super) under_way: bool,
     pub(super) overtaken: bool,
-    /// Whether it has taken longer than [`set_patience`](TcpFabric::set_patience) allows.
+    /// Whether it has taken longer than [`set_dial_timeout`](TcpFabric::set_dial_timeout) allows.
     slow: bool,
     /// No new call before this time.
     again: Option<Instant>,
@@ -168,10 +168,10 @@ impl TcpFabric {
 
     /// Waits for the end of a call, after beginning one if need be, for as long as [`dial`](crate::Fabric::dial) may.
     pub(super) fn await_call(&mut self, name: &str) {
-        if self.patience.is_zero() || self.calls.get(name).is_none_or(|call| call.slow) {
+        if self.timeout.is_zero() || self.calls.get(name).is_none_or(|call| call.slow) {
             return;
         }
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let mut called = false;
         while !self.by_name.contains_key(name) {
             self.call(name);

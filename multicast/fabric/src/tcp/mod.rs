@@ -73,7 +73,7 @@ pub struct TcpFabric {
     incarnation: u64,
     net: Net,
     door: Door,
-    patience: Duration,
+    timeout: Duration,
     regions: Regions,
     peers: Slab<PeerState>,
     /// The peers that are not gone.
@@ -160,7 +160,7 @@ impl TcpFabric {
             name: name.to_owned(),
             incarnation: rand::random(),
             door,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
             regions: Regions::new(net.has_cards()),
             peers: Slab::default(),
             by_name: HashMap::new(),
@@ -215,8 +215,8 @@ impl TcpFabric {
     /// Sets how long [`dial`](crate::Fabric::dial) waits for an answer. At first it does not wait at all, and finds the
     /// peer when it is called again after the answer. If a name has once taken longer, `dial` does not wait for it
     /// until it has answered.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub fn set_dial_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
     }
 
     /// Whether that name is being called.

@@ -173,7 +173,7 @@ impl VerbsLink {
         Ok(Self {
             out: Pair::new(queue)?,
             into: Pair::new(queue)?,
-            bell: Wired::new(adapter, WORD, Reach::Everybody)?,
+            bell: Wired::new(adapter, WORD, Reach::All)?,
             bounce: Wired::new(adapter, BOUNCE, Reach::Ours)?,
             bounce_from: 0,
             bounce_to: 0,

@@ -76,7 +76,7 @@ pub struct VerbsFabric {
     adapter: Arc<Adapter>,
     device: String,
     control: TcpFabric,
-    patience: Duration,
+    timeout: Duration,
     completions: Vec<Completion>,
     /// Links with requests that were not posted.
     unposted: Vec<u32>,
@@ -144,7 +144,7 @@ impl VerbsFabric {
             adapter,
             device: choice.device,
             control,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
             completions: Vec::new(),
             unposted: Vec::new(),
             looked: Instant::now(),
@@ -177,10 +177,10 @@ impl VerbsFabric {
         Traffic { control: self.control.traffic(), ..self.traffic }
     }
 
-    /// Sets how long [`dial`](crate::Fabric::dial) waits for an answer, see [`TcpFabric::set_patience`].
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
-        self.control.set_patience(patience);
+    /// Sets how long [`dial`](crate::Fabric::dial) waits for an answer, see [`TcpFabric::set_dial_timeout`].
+    pub fn set_dial_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.control.set_dial_timeout(timeout);
     }
 
     /// Whether that name is being called.
@@ -389,7 +389,7 @@ impl VerbsFabric {
 
     /// Waits until the link to a peer is up, for as long as [`dial`](crate::Fabric::dial) may.
     fn await_link(&mut self, peer: Peer) -> Result<bool, FabricError> {
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         loop {
             if !self.control.has_card(peer) || self.link(peer.0)?.is_up() {
                 return Ok(true);

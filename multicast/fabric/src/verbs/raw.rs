@@ -147,7 +147,7 @@ pub(super) enum Reach {
     /// Also reads by peers that have the key.
     Readers,
     /// Also writes by peers that have the key.
-    Everybody,
+    All,
 }
 
 /// A registration of memory with the device. The memory must outlive it.
@@ -169,7 +169,7 @@ impl Registration {
         if reach != Reach::Ours {
             flags |= access::IBV_ACCESS_REMOTE_READ;
         }
-        if reach == Reach::Everybody {
+        if reach == Reach::All {
             flags |= access::IBV_ACCESS_REMOTE_WRITE;
         }
         let (at, len) = (memory.address() as *mut _, memory.len());

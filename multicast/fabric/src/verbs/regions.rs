@@ -159,7 +159,7 @@ impl Regions {
         let memory = &state.held.memory;
         // A writer without a card writes by other means; peers with a card may still read.
         let cards_write = writer.is_none_or(|writer| writer.card);
-        let reach = if cards_write { Reach::Everybody } else { Reach::Readers };
+        let reach = if cards_write { Reach::All } else { Reach::Readers };
         let registered = Registration::new(&self.adapter, memory, reach);
         let registration = registered.map_err(|source| FabricError::NotRegistered {
             len: memory.len(),

@@ -227,13 +227,13 @@ fn play_the_role() {
             let config = skein_fabric::verbs::Config::default();
             let net = net_with(address);
             let mut fabric = skein_fabric::verbs::VerbsFabric::visit(&net, name, &config).unwrap();
-            fabric.set_patience(WATCHDOG);
+            fabric.set_dial_timeout(WATCHDOG);
             play(role, fabric);
         }
         (_, address) => {
             let net = net_with(address);
             let mut fabric = net.visit(name).unwrap();
-            fabric.set_patience(WATCHDOG);
+            fabric.set_dial_timeout(WATCHDOG);
             play(role, fabric);
         }
     }

@@ -94,7 +94,7 @@ fn an_orderly_end_leaves_nothing() {
 }
 
 #[test]
-fn everybody_killed_leaves_nothing_after_the_next_start() {
+fn processes_killed_together_leave_nothing_after_the_next_start() {
     let harness = Harness::of_processes();
     let host = harness.host();
     let mut owner = host.join(OWNER).unwrap();

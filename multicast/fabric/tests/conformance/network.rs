@@ -84,19 +84,19 @@ impl Calling for AnyFabric {
     }
 }
 
-type Everybody<F> = Rc<RefCell<Vec<Weak<RefCell<F>>>>>;
+type Fabrics<F> = Rc<RefCell<Vec<Weak<RefCell<F>>>>>;
 
 /// A network on one machine, and all its processes.
 pub(crate) struct Network<F = TcpFabric> {
     book: Book,
     /// Issues certificates, if they are used.
     authority: Option<Authority>,
-    everybody: Everybody<F>,
+    fabrics: Fabrics<F>,
 }
 
 impl<F> Network<F> {
     pub(crate) fn plain() -> Self {
-        Self { book: Book::default(), authority: None, everybody: Everybody::default() }
+        Self { book: Book::default(), authority: None, fabrics: Fabrics::default() }
     }
 
     pub(crate) fn encrypted() -> Self {
@@ -117,16 +117,16 @@ impl<F: Calling> Stage for Network<F> {
         };
         let net = Net::new("conformance", self.book.clone(), security);
         let fabric = Rc::new(RefCell::new(F::join(&net, name)?));
-        self.everybody.borrow_mut().push(Rc::downgrade(&fabric));
-        Ok(Joined { fabric, everybody: Rc::clone(&self.everybody) })
+        self.fabrics.borrow_mut().push(Rc::downgrade(&fabric));
+        Ok(Joined { fabric, fabrics: Rc::clone(&self.fabrics) })
     }
 
     fn step(&self) -> bool {
         // The state before the first look, in which something may happen that the caller has not seen.
-        let before = passed(&self.everybody);
+        let before = passed(&self.fabrics);
         for _ in 0..QUIET_LOOKS {
-            look(&self.everybody);
-            if passed(&self.everybody) != before {
+            look(&self.fabrics);
+            if passed(&self.fabrics) != before {
                 return true;
             }
             thread::sleep(QUIET_NAP);
@@ -136,19 +136,19 @@ impl<F: Calling> Stage for Network<F> {
 }
 
 /// Polls all processes.
-fn look<F: Calling>(everybody: &Everybody<F>) {
-    for_each(everybody, |fabric| fabric.park(Duration::ZERO, &mut |_| true));
+fn look<F: Calling>(fabrics: &Fabrics<F>) {
+    for_each(fabrics, |fabric| fabric.park(Duration::ZERO, &mut |_| true));
 }
 
 /// Changes whenever something has passed through any of them.
-fn passed<F: Calling>(everybody: &Everybody<F>) -> Vec<[u64; 4]> {
+fn passed<F: Calling>(fabrics: &Fabrics<F>) -> Vec<[u64; 4]> {
     let mut all = Vec::new();
-    for_each(everybody, |fabric| all.push(fabric.passed()));
+    for_each(fabrics, |fabric| all.push(fabric.passed()));
     all
 }
 
-fn for_each<F>(everybody: &Everybody<F>, mut act: impl FnMut(&mut F)) {
-    let living: Vec<_> = everybody.borrow().iter().filter_map(Weak::upgrade).collect();
+fn for_each<F>(fabrics: &Fabrics<F>, mut act: impl FnMut(&mut F)) {
+    let living: Vec<_> = fabrics.borrow().iter().filter_map(Weak::upgrade).collect();
     // A fabric from within which this is called is borrowed already.
     for mut fabric in living.iter().filter_map(|fabric| fabric.try_borrow_mut().ok()) {
         act(&mut fabric);
@@ -158,7 +158,7 @@ fn for_each<F>(everybody: &Everybody<F>, mut act: impl FnMut(&mut F)) {
 /// A process on the network. While it dials, the others answer.
 pub(crate) struct Joined<F> {
     fabric: Rc<RefCell<F>>,
-    everybody: Everybody<F>,
+    fabrics: Fabrics<F>,
 }
 
 impl<F: Calling> Fabric for Joined<F> {
@@ -171,7 +171,7 @@ impl<F: Calling> Fabric for Joined<F> {
             if found.is_ok() || !self.fabric.borrow().is_calling(name) {
                 return found;
             }
-            look(&self.everybody);
+            look(&self.fabrics);
         }
     }
     fn is_gone(&mut self, peer: Peer) -> bool {

@@ -80,7 +80,7 @@ fn a_known_death_counts_at_once_and_a_start_is_given_time() {
 }
 
 #[test]
-fn each_premature_suspicion_doubles_the_patience_up_to_a_bound() {
+fn each_premature_suspicion_doubles_the_timeout_up_to_a_bound() {
     let mut observer = Observer::new();
     for expected in [100, 200, 400, 800, 1_600, 1_600, 1_600] {
         assert_eq!(observer.timeout_ms(), expected);
@@ -90,7 +90,7 @@ fn each_premature_suspicion_doubles_the_patience_up_to_a_bound() {
 }
 
 #[test]
-fn silences_that_end_late_after_the_suspicion_leave_the_patience_as_it_is() {
+fn silences_that_end_late_after_the_suspicion_leave_the_timeout_as_it_is() {
     for pauses in [&[450, 700, 500, 620, 550, 480, 660][..], &[2_000, 10_000, 3_500, 9_800]] {
         let mut observer = Observer::new();
         for (n, ms) in pauses.iter().enumerate() {
@@ -115,7 +115,7 @@ fn whatever_pauses_came_before_four_quiet_seconds_restore_the_base() {
 }
 
 #[test]
-fn pauses_of_mixed_length_with_short_gaps_keep_the_patience_low() {
+fn pauses_of_mixed_length_with_short_gaps_keep_the_timeout_low() {
     let mut observer = Observer::new();
     let mut worst = 0;
     for round in 0..50 {
@@ -155,7 +155,7 @@ fn on_a_crowded_host_suspicions_end_after_a_few_mistakes() {
 }
 
 #[test]
-fn a_suspicion_was_premature_up_to_one_base_patience_after_it() {
+fn a_suspicion_was_premature_up_to_one_base_timeout_after_it() {
     for (silence, timeout) in [(200, 200), (205, 100)] {
         let mut observer = Observer::new();
         observer.pause(silence);

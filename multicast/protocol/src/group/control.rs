@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_told_again_once_a_patience() {
+    fn a_grant_is_repeated_once_a_timeout() {
         let mut log = granter();
         let asks = [1_000, 1_019, 1_020, 1_021, 1_039, 1_040];
         let told = asks.map(|now_ms| tells(&mut log, now_ms, true, true));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_pursued_at_once_and_again_after_twenty_patiences() {
+    fn a_wish_is_pursued_at_once_and_again_after_twenty_timeouts() {
         let mut log = log();
         assert!(!sets_out(&mut log, START_MS, true, false), "nobody wants it");
         log.is_wanted_to_lead();

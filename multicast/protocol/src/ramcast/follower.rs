@@ -23,7 +23,7 @@ impl Ramcast {
                 // A `NewBallot` of an earlier ballot was adopted like any other entry.
                 if entry.birth == self.log.ballot() {
                     debug_assert_eq!(entry.index, self.log.first_index(), "as its leader said");
-                    self.owe_everybody();
+                    self.owe_all();
                 }
             }
             Record::Local { message, inline: false, .. }
@@ -91,7 +91,7 @@ impl Ramcast {
 
     /// Every group that shares a message with us which may still be undelivered there must receive our acceptance word
     /// in this ballot.
-    pub(super) fn owe_everybody(&mut self) {
+    pub(super) fn owe_all(&mut self) {
         let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
             Record::Local { destinations, .. } => Some(destinations),
             _ => None,

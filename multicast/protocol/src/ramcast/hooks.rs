@@ -71,7 +71,7 @@ impl OnLog for Ramcast {
         self.log.follow(ballot, first);
         self.acceptance_due = self.acceptance_due.with(self.group());
         if base >= first {
-            self.owe_everybody();
+            self.owe_all();
         }
     }
 

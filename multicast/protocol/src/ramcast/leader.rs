@@ -24,7 +24,7 @@ const ASKED_MAX: usize = 256;
 /// Most messages about which a follower asks its leader at once.
 const LACKING_MAX: usize = 64;
 /// Timeouts that a follower waits before it asks. A leader waits one.
-const FOLLOWERS_PATIENCE: u64 = 3;
+const FOLLOWERS_TIMEOUTS: u64 = 3;
 
 /// State of the queries to other groups.
 #[derive(Default)]
@@ -300,7 +300,7 @@ impl Ramcast {
             .collect();
         self.asking.in_vain = if late.is_empty() { 0 } else { self.asking.in_vain + 1 };
         for (message, lacking) in late {
-            self.ask_everybody(message, lacking, effects);
+            self.ask_all(message, lacking, effects);
         }
     }
 
@@ -315,7 +315,7 @@ impl Ramcast {
             return Vec::new();
         }
         self.asked_ms = now;
-        let waits = |since: u64| answered || now >= since + FOLLOWERS_PATIENCE * timeout;
+        let waits = |since: u64| answered || now >= since + FOLLOWERS_TIMEOUTS * timeout;
         let late = self.order.iter().take_while(|pending| waits(pending.since_ms));
         let late = late.filter(|pending| !self.lacking(pending).is_empty());
         let late: Vec<_> = late.take(LACKING_MAX).map(|pending| pending.message).collect();
@@ -344,11 +344,11 @@ impl Ramcast {
     ) {
         let groups = self.retained.get(message).map(|retained| retained.destinations);
         if let Some(groups) = groups.filter(|_| self.log.leads()) {
-            self.ask_everybody(message, groups.without(self.group()).minus(heard), effects);
+            self.ask_all(message, groups.without(self.group()).minus(heard), effects);
         }
     }
 
-    fn ask_everybody(&mut self, message: MessageId, groups: GroupSet, effects: &mut Vec<Effect>) {
+    fn ask_all(&mut self, message: MessageId, groups: GroupSet, effects: &mut Vec<Effect>) {
         self.paths.asked_again += 1;
         for group in groups.iter() {
             for slot in 0..self.config.group.replicas {

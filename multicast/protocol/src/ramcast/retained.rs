@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_is_found_until_everybody_is_done_with_it() {
+    fn what_is_owed_is_found_until_all_are_done_with_it() {
         let message = |number| MessageId::new(SessionId(9 - number), number);
         let at = |clock| Timestamp::new(clock, GroupId(0));
         let mut retained = Retained::new(3);

@@ -372,6 +372,6 @@ fn a_follower_that_was_answered_asks_for_the_next_ones_at_once() {
     log(&mut core, local(4));
     assert_eq!(core.lacks(), [], "this is no answer");
     log(&mut core, decided(2));
-    assert_eq!(core.lacks(), [message(3), message(4)], "and not a patience later");
+    assert_eq!(core.lacks(), [message(3), message(4)], "and not a timeout later");
     assert_eq!(core.lacks(), []);
 }

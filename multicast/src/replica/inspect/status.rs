@@ -6,8 +6,8 @@ use skein_protocol::ordering::Inspect as _;
 
 use crate::application::Application;
 use crate::operate::{
-    Cause, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
-    StuckStatus, Waiting,
+    BlockedStatus, Cause, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus,
+    Role, Waiting,
 };
 use crate::ordering::Links;
 use crate::replica::Replica;
@@ -39,7 +39,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             _ => leader.is_some_and(|leader| alive(leader.slot)),
         };
         let oldest = core.inspect().oldest_pending().map_or(now, |(since, _)| since);
-        let stuck = core.inspect().blocked().map(|(since, message, groups)| StuckStatus {
+        let blocked = core.inspect().blocked().map(|(since, message, groups)| BlockedStatus {
             message: message.to_string(),
             age_ms: now.saturating_sub(since),
             held_up_by: groups.iter().map(|group| group.0).collect(),
@@ -85,7 +85,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             delivered: core.delivered(),
             pending: core.inspect().pending() as u64,
             oldest_pending_ms: now.saturating_sub(oldest),
-            stuck,
+            stuck: blocked.clone(),
+            blocked,
             held: self.gate.status(),
             results: self.exchange.status(),
             sessions,
@@ -144,7 +145,7 @@ fn cause(cause: group::Cause) -> Cause {
     match cause {
         group::Cause::Start => Cause::Start,
         group::Cause::Death => Cause::Death,
-        group::Cause::Operator => Cause::Transfer,
+        group::Cause::Operator => Cause::Operator,
         group::Cause::Transfer => Cause::HandedOver,
         group::Cause::Silence | group::Cause::Preempted => Cause::Silence,
     }

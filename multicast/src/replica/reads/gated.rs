@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use skein_protocol::ids::SessionId;
 use skein_protocol::rank::Rank;
 
-use super::PATIENCE_MS;
+use super::TIMEOUT_MS;
 
 /// Limits of the held answers, and of their bytes. At either limit no further read is made until some have
 /// been sent; the session asks again. One answer may exceed the limit of bytes.
@@ -79,7 +79,7 @@ impl Gated {
     /// Drops the answers whose sessions have stopped asking.
     pub(super) fn expire(&mut self, now_ms: u64) {
         if !self.answers.is_empty() {
-            self.retain(|_, asked_ms| now_ms <= asked_ms + PATIENCE_MS);
+            self.retain(|_, asked_ms| now_ms <= asked_ms + TIMEOUT_MS);
         }
     }
 

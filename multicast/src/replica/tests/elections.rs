@@ -130,9 +130,9 @@ fn a_grant_that_was_lost_is_told_again() {
         scene.hear(1, &Election::Prepare(prepare), &[]);
         scene.told(1)
     };
-    let (patience, told) = (scene.replica.config.group.timeout_ms, scene.told(1));
+    let (timeout, told) = (scene.replica.config.group.timeout_ms, scene.told(1));
     assert_eq!(asks(&mut scene), told, "it was told a moment ago");
-    scene.pass(1 + patience);
+    scene.pass(1 + timeout);
     assert_eq!(asks(&mut scene), told, "it waits for room");
     scene.refuse(1);
     assert_eq!(scene.told(1), 0, "the other has no memory for the channel");
@@ -140,7 +140,7 @@ fn a_grant_that_was_lost_is_told_again() {
     assert_eq!((scene.replica.reader.grants, scene.replica.reader.granted), (grants, granted));
     scene.refuse(1);
     assert_eq!(asks(&mut scene), 0, "not with every question");
-    scene.pass(1 + 2 * patience);
+    scene.pass(1 + 2 * timeout);
     scene.hear(1, &Election::Behind { ballot: ballot.to_word() }, &[]);
     assert_eq!(asks(&mut scene), 0, "it was heard, and is of no use");
 }

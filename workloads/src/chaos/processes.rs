@@ -22,7 +22,7 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 const YOUNG_MS: u64 = 2_200;
 
 /// A cluster under faults. Dropping it continues all stopped nodes.
-pub struct Patient {
+pub struct Processes {
     directory: Directory,
     topology: Topology,
     stopped: BTreeSet<u16>,
@@ -33,7 +33,7 @@ pub struct Seen {
     nodes: BTreeMap<u16, NodeStatus>,
 }
 
-impl Patient {
+impl Processes {
     /// The cluster in `directory`. It must have no stopped nodes.
     pub fn new(directory: Directory, topology: Topology) -> Self {
         Self { directory, topology, stopped: BTreeSet::new() }
@@ -82,7 +82,7 @@ impl Patient {
     }
 }
 
-impl Drop for Patient {
+impl Drop for Processes {
     fn drop(&mut self) {
         for node in std::mem::take(&mut self.stopped) {
             // The process may be gone.
@@ -112,7 +112,7 @@ impl Incarnations {
         let more = |((node, before), now): ((u16, &u32), u32)| {
             let expected = expected.get(&node).copied().unwrap_or_default();
             let more = now.saturating_sub(*before).saturating_sub(expected);
-            let said = last_words(&self.directory, node);
+            let said = last_line(&self.directory, node);
             (more > 0).then(|| format!("node {node} has died {more} times by itself{said}"))
         };
         (0..).zip(&self.before).zip(now).filter_map(more).collect()
@@ -120,7 +120,7 @@ impl Incarnations {
 }
 
 /// The message of a node's panic, if there is one.
-fn last_words(directory: &Directory, node: u16) -> String {
+fn last_line(directory: &Directory, node: u16) -> String {
     let text = std::fs::read(directory.log(node)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
