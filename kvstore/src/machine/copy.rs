@@ -9,7 +9,7 @@
 use skein_multicast::application::Malformed;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
-use super::checkpoints::Checkpoints;
+use super::completed::Completed;
 use super::exchange::{ReceivedVerdicts, Verdict};
 use super::execute::Judged;
 use super::part::{PartMaker, Record, StageRecord, id, open};
@@ -115,10 +115,10 @@ impl<S: Store> Machine<S> {
     fn end(&self) -> Record<'static> {
         Record::End {
             epoch: self.slots.epoch,
-            position: self.position,
-            born: self.born,
-            history: self.history,
-            owed: self.owed,
+            position: self.completed.position(),
+            born: self.completed.born(),
+            history: self.completed.history(),
+            owed: self.completed.owed(),
             keys: self.keys(),
             bytes: self.bytes(),
             digest: self.stock().digest,
@@ -165,8 +165,7 @@ impl<S: Store> Machine<S> {
         self.sessions = Sessions::default();
         self.early = super::Early::default();
         self.under_way = UnderWay::default();
-        (self.position, self.born, self.history, self.owed) = (0, 0, 0, 0);
-        self.checkpoints = Checkpoints::default();
+        self.completed = Completed::default();
         self.unfinished = false;
         Ok(())
     }
@@ -278,8 +277,7 @@ impl<S: Store> Machine<S> {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }
             Record::End { position, born, history, owed, .. } => {
-                (self.position, self.born) = (position, born);
-                (self.history, self.owed) = (history, owed);
+                self.completed = Completed::restored(position, born, history, owed);
                 // Verdicts received during the copy may be about messages that are past in the copied state.
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));

@@ -44,10 +44,11 @@ impl<S: Store> Machine<S> {
             *under_way = Digesting::default();
             return Ok(None);
         }
-        if under_way.position != self.position {
-            *under_way = Digesting { position: self.position, ..Digesting::default() };
+        let position = self.completed.position();
+        if under_way.position != position {
+            *under_way = Digesting { position, ..Digesting::default() };
         }
-        Ok(self.go_on(under_way, bytes)?.map(|hash| (self.position, hash)))
+        Ok(self.go_on(under_way, bytes)?.map(|hash| (position, hash)))
     }
 
     fn go_on(&self, under_way: &mut Digesting, bytes: usize) -> Result<Option<u64>, S::Error> {
@@ -97,8 +98,11 @@ mod tests {
     }
 
     fn deliver(machine: &mut Machine, key: u8) {
-        machine.position += 1;
-        let Ok(()) = machine.store.put(&[key], &[key; 3], machine.position);
+        let position = machine.completed.position() + 1;
+        let Ok(()) = machine.store.put(&[key], &[key; 3], position);
+        let message = MessageId { session: SessionId(1), sequence: position };
+        let destinations = GroupSet::first(1);
+        machine.over(CommandPosition { message, position, low_water: 1, destinations });
     }
 
     fn to_the_end(machine: &Machine, under_way: &mut Digesting) -> (Version, u64) {

@@ -83,7 +83,7 @@ impl<S: Store> Machine<S> {
             let empty = self.is_empty(HashSlot(it.slot))?;
             let others = place.destinations.without(self.group);
             let verdict = Verdict::new(empty, empty, empty);
-            let word = verdict.encode_with(self.version(place.position));
+            let word = verdict.encode_with(self.completed.version(place.position));
             out.exchange(place.message, others, &word);
             self.conclude_move(place, it, owner, ReceivedVerdicts::of(owner, &word));
             Ok(Moved::Answered)
@@ -109,7 +109,7 @@ impl<S: Store> Machine<S> {
                 self.slots.give(HashSlot(it.slot), to);
             }
             if to == self.group && !planted(Mutant::VersionsNotRaised) {
-                self.born = self.born.max(heard.version.saturating_sub(place.position));
+                self.completed.raise(heard.version, place.position);
             }
             self.writer.done(true, 0);
         } else {

@@ -29,7 +29,7 @@ use skein_protocol::mutants::Mutant;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::copy::SessionsCopy;
-use super::{CHAIN, HASHED};
+use super::completed::CHAIN;
 use crate::reply::Refusal;
 use crate::store::compact::Compact;
 use crate::store::sum::fold;
@@ -42,6 +42,8 @@ pub(crate) const ENDED_MAX: usize = 1 << 16;
 /// window a session can have.
 pub(crate) const WINDOW: u64 = 1 << 13;
 
+/// At most this many bytes of an answer enter the history: hashing a page of a scan is not worth its time.
+const HASHED: usize = 256;
 /// Bytes counted for an open session: its table entry and [`WINDOW`] bits.
 const SESSION_OVERHEAD: u64 = 2 << 10;
 /// Bytes counted for a retained reply besides its own.

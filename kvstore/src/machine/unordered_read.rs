@@ -23,7 +23,7 @@ impl<S: Store> Machine<S> {
                 if last > 0 && self.under_way.meets(last, &ReadWriteSet::of(&share)) {
                     return Ok(false);
                 }
-                let version = self.version(self.position);
+                let version = self.completed.version(self.completed.position());
                 let turn = Turn { version, room: self.room(0), early: false };
                 self.run(turn, &share, true)?.map(drop)
             }
@@ -33,7 +33,11 @@ impl<S: Store> Machine<S> {
             self.writer.refused(Some(&refusal));
         }
         // Commands up to the last delivery may have taken effect, even if they are not over.
-        unordered_read::encode(self.version(self.delivered()), self.writer.bytes(), answer);
+        unordered_read::encode(
+            self.completed.version(self.delivered()),
+            self.writer.bytes(),
+            answer,
+        );
         Ok(true)
     }
 

@@ -1,0 +1,112 @@
+//! Requests that open and end sessions, and requests of sessions that are not open.
+
+use skein_multicast::application::Outbox;
+
+use super::exchange::Verdict;
+use super::under_way::CommandPosition;
+use super::{Machine, Memo};
+use crate::reply::Refusal;
+use crate::rules;
+use crate::slots::HashSlot;
+use crate::store::Store;
+use crate::wire::{Command, Move, Request};
+
+/// A request that needs an open session.
+pub(super) enum Asked<'a> {
+    Command(Command<'a>),
+    Move(Move),
+}
+
+impl<S: Store> Machine<S> {
+    /// Opens or ends sessions. The writer holds the reply.
+    pub(super) fn control(
+        &mut self,
+        place: CommandPosition,
+        request: &Request<'_>,
+    ) -> Option<Memo> {
+        let message = place.message;
+        // Decided by the destinations alone, so all groups of the message decide alike.
+        let result = match request {
+            _ if place.destinations != self.groups => {
+                let why = "a request to open, close or expire sessions must go to all groups";
+                Err(Refusal::Malformed(why.to_owned()))
+            }
+            Request::Open => self.sessions.open(message),
+            Request::Close => self.sessions.close(message),
+            Request::Expire(_) if !message.session.is_own() => {
+                let why = "only a node may end sessions of others";
+                Err(Refusal::Malformed(why.to_owned()))
+            }
+            Request::Expire(sessions) => {
+                for session in sessions {
+                    self.sessions.expire(*session);
+                }
+                Ok(())
+            }
+            Request::Transaction(_) | Request::Read(_) | Request::Move(_) => {
+                unreachable!("nothing that begins or ends a session")
+            }
+        };
+        match &result {
+            Ok(()) => self.writer.done(true, 0),
+            Err(refusal) => self.writer.refused(Some(refusal)),
+        }
+        let opened = matches!(request, Request::Open) && result.is_ok();
+        opened.then_some(Memo::Owed)
+    }
+
+    /// Reports the sessions that a control request will end at its turn. No message of any session is delivered
+    /// in between.
+    pub(super) fn end_sessions(
+        &self,
+        place: CommandPosition,
+        request: &Request<'_>,
+        out: &mut dyn Outbox,
+    ) {
+        match request {
+            _ if place.destinations != self.groups => {}
+            Request::Close if self.sessions.closes(place.message) => {
+                out.end_session(place.message.session);
+            }
+            Request::Expire(sessions) if place.message.session.is_own() => {
+                for session in sessions {
+                    out.end_session(*session);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Objects to a command whose session is not open here, if other groups may wait for that. If the session
+    /// has ended, it has ended in all groups. If it is unknown, this group may have been recreated after it had
+    /// lost its state; other groups may have the session open and wait for this group's verdict.
+    pub(super) fn object(
+        &mut self,
+        place: CommandPosition,
+        asked: &Result<Asked<'_>, Refusal>,
+        out: &mut dyn Outbox,
+    ) {
+        let others = place.destinations.without(self.group);
+        if others.is_empty() || self.sessions.is_past(place.message) {
+            return;
+        }
+        let (waited_for, is_told) = match asked {
+            Ok(Asked::Command(command)) => {
+                let exchanges = rules::needs_exchange(&command.transaction);
+                (exchanges, exchanges)
+            }
+            // The slot's owner sends a verdict and receives none.
+            Ok(Asked::Move(it)) => {
+                let owns = self.slots.owner_of(HashSlot(it.slot)) == Some(self.group);
+                (owns, !owns)
+            }
+            Err(_) => (false, false),
+        };
+        if waited_for {
+            out.exchange(place.message, others, &Verdict::NONE.encode());
+        }
+        if is_told {
+            self.early.refuse(place.message);
+        }
+    }
+}
