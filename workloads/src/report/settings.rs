@@ -133,10 +133,16 @@ impl Source {
         count(Setting::Groups, topology.groups, "group");
         count(Setting::Replicas, topology.replicas.into(), "replica");
         count(Setting::Nodes, topology.nodes, "node");
-        count(Setting::Engines, topology.engines, "engine thread");
+        // On simulated hosts of their own, replicas have as many engines as there are groups.
+        if !self.is_simulated() || topology.engines != topology.groups {
+            count(Setting::Engines, topology.engines, "engine thread");
+        }
         let mut text = |setting, words: String| settings.set(setting, words, 0.0);
         text(Setting::Skein, format!("Skein {}", self.skein));
-        text(Setting::Machine, format!("{}, {} cores", self.machine.model, self.machine.cores));
+        // A simulation has the same result on every machine.
+        if !self.is_simulated() {
+            text(Setting::Machine, format!("{}, {} cores", self.machine.model, self.machine.cores));
+        }
         if let Some(why) = &self.ended_early {
             text(Setting::Ended, format!("ended early ({why})"));
         }

@@ -296,6 +296,11 @@ impl Source {
         }
     }
 
+    /// Whether the run was one in virtual time.
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(&self.what, What::Multicast(multicast) if multicast.placement == "simulated")
+    }
+
     /// Date of the end, as reported.
     pub(super) fn ended(&self) -> &str {
         self.date.as_deref().unwrap_or("date unknown")

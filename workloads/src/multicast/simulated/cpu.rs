@@ -75,9 +75,9 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Time for so many instructions, rounded up to nanoseconds.
+    /// Time for so many instructions, rounded to nanoseconds.
     pub fn time(&self, instructions: f64) -> Duration {
-        Duration::from_nanos((instructions / (self.ghz * self.per_cycle)).ceil() as u64)
+        Duration::from_secs_f64(instructions / (self.ghz * self.per_cycle) / 1e9)
     }
 }
 
@@ -125,14 +125,15 @@ mod tests {
         };
         let asked = Asked { words: 128, copied: 256, requests: 512 };
         let amounts = Amounts::new(&work, &asked);
-        assert_eq!(Instructions([1.0; KINDS]).of(&amounts), 4_095.0);
+        let sum = |costs: Instructions| costs.of(&amounts).round() as i64;
+        assert_eq!(sum(Instructions([1.0; KINDS])), 4_095);
         for kind in 0..KINDS {
             let mut costs = Instructions([1.0; KINDS]);
             costs.0[kind] = 0.0;
-            assert_eq!(costs.of(&amounts), 4_095.0 - amounts.0[kind], "kind {kind} is left out");
+            assert_eq!(sum(costs), 4_095 - amounts.0[kind] as i64, "without kind {kind}");
         }
         let costs = Instructions([1.0; KINDS]).without_requests();
-        assert_eq!(costs.of(&amounts), 4_095.0 - 512.0);
+        assert_eq!(sum(costs), 4_095 - 512);
     }
 
     #[test]

@@ -115,8 +115,11 @@ pub fn run(
 impl Simulation<'_> {
     /// Creates engines and sessions, and connects the engines.
     fn start(&mut self, layout: &Layout) -> Result<(), FabricError> {
-        // A small log is soon full, like the log of a cluster that has run for long.
-        let tuning = Tuning { log_bytes: 256 << 10, window: self.plan.window, ..Tuning::default() };
+        // A log that this load fills within milliseconds, like the log of a cluster that has run for long.
+        let largest = Tuning::default().log_bytes;
+        let log_bytes =
+            (self.plan.payload_bytes << 10).next_power_of_two().clamp(256 << 10, largest);
+        let tuning = Tuning { log_bytes, window: self.plan.window, ..Tuning::default() };
         let topology = layout.topology();
         for node in 0..topology.nodes {
             for engine in 0..topology.engines {
@@ -234,7 +237,7 @@ impl Simulation<'_> {
     fn post(&mut self, cpu: usize, now: Duration) -> Duration {
         let name = &self.names[self.cpus[cpu].actor()];
         let posted = if self.world.has_unposted(name) { self.world.post_all(name) } else { now };
-        self.cpus[cpu].busy += posted - now;
+        self.cpus[cpu].busy += posted.saturating_sub(now);
         self.cpus[cpu].next_actor();
         if self.from.is_some() { posted } else { posted + POLL_AT_START }
     }

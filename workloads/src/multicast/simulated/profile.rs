@@ -20,9 +20,9 @@ pub struct PerKind {
 /// [`Amounts`](super::cpu::Amounts).
 pub const INSTRUCTIONS: PerKind = PerKind {
     engine: Instructions([
-        900.9, 193.4, 2.5, 761.7, 1_423.6, 0.0, 1_300.6, 286.2, 370.5, 156.3, 1.3, 341.5,
+        919.4, 200.8, 2.4, 1_001.2, 1_168.2, 0.0, 1_400.2, 272.6, 347.4, 0.0, 1.6, 312.8,
     ]),
-    session: Instructions([590.0, 0.0, 4.6, 0.0, 676.6, 463.9, 0.0, 0.0, 0.0, 0.0, 1.2, 400.6]),
+    session: Instructions([585.6, 0.0, 4.6, 841.9, 580.3, 454.8, 0.0, 0.0, 0.0, 0.0, 1.5, 0.0]),
 };
 
 /// Hardware, and what actors share of it.

@@ -56,10 +56,12 @@ pub fn page(files: &[(String, String)]) -> Page {
         }
     }
     let figures = figures(&sources);
+    let simulated = !sources.is_empty() && sources.iter().all(Source::is_simulated);
+    let title = if simulated { "Skein, simulated" } else { "Skein, measured" };
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>Skein, measured</title>\n\
-         <style>{STYLE}</style>\n<h1>Skein, measured</h1>\n"
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n\
+         <style>{STYLE}</style>\n<h1>{title}</h1>\n"
     );
     introduction(&mut html, &sources);
     let mut pictures = Vec::new();
@@ -87,9 +89,20 @@ pub fn page(files: &[(String, String)]) -> Page {
 
 fn introduction(html: &mut String, sources: &[Source]) {
     let all: BTreeSet<usize> = (0..sources.len()).collect();
+    let simulated = sources.iter().filter(|source| source.is_simulated()).count();
+    let mut about = String::new();
+    if simulated < sources.len() {
+        about.push_str(" The generator of the load shares the machine with what it measures.");
+    }
+    if simulated > 0 {
+        let _ = write!(
+            about,
+            " {simulated} runs are simulated, in virtual time and on hardware that is not here."
+        );
+    }
     let _ = writeln!(
         html,
-        "<p>{} runs{}. The generator of the load shares the machine with what it measures. The figures are described in \
+        "<p>{} runs{}.{about} The figures are described in \
          <code>docs/performance.md</code>.</p>\n\
          <p class=\"quiet\">A line joins runs that differ in one setting alone: the one of the axis, or the one that the legend says \
          rises. Runs with equal settings are one point: their median, with a bar from the lowest to the highest. Seed and date are not \
@@ -104,6 +117,7 @@ fn introduction(html: &mut String, sources: &[Source]) {
 fn measured(sources: &[Source], from: &BTreeSet<usize>) -> String {
     let of = || from.iter().map(|number| &sources[*number]);
     let machines: BTreeSet<_> = of()
+        .filter(|source| !source.is_simulated())
         .map(|source| format!("{}, {} cores", source.machine.model, source.machine.cores))
         .collect();
     let versions: BTreeSet<_> = of().map(|source| &source.skein[..]).collect();
@@ -111,7 +125,12 @@ fn measured(sources: &[Source], from: &BTreeSet<usize>) -> String {
     if !versions.is_empty() {
         let versions = versions.into_iter().collect::<Vec<_>>().join("; ");
         let machines = machines.into_iter().collect::<Vec<_>>().join("; ");
-        text = format!(" of Skein {}, on {}", escaped(&versions), escaped(&machines));
+        let on = if machines.is_empty() {
+            String::new()
+        } else {
+            format!(", on {}", escaped(&machines))
+        };
+        text = format!(" of Skein {}{on}", escaped(&versions));
     }
     text + &dated(from.iter().map(|number| &sources[*number]))
 }

@@ -355,4 +355,30 @@ fn what_was_simulated_on_other_hardware_is_another_line() {
     for hardware in ["simulated on xl170", "simulated on r320"] {
         assert!(page.html.contains(hardware), "{hardware}");
     }
+    assert!(page.html.contains("Skein, simulated") && !page.html.contains("shares the machine"));
+    let beside = [simulated_and_measured("simulated"), simulated_and_measured("threads")];
+    let page = crate::report::page::page(&[("both.json".to_owned(), beside.join("\n"))]);
+    assert!(page.html.contains("Skein, measured") && page.html.contains("shares the machine"));
+    assert!(page.html.contains("1 runs are simulated"));
+}
+
+fn simulated_and_measured(placement: &str) -> String {
+    let mut all: Value = serde_json::from_str(&multicast(1, 1, 1e5)).unwrap();
+    all["placement"] = json!(placement);
+    all.to_string()
+}
+
+#[test]
+fn simulated_runs_with_an_engine_for_each_group_are_joined_along_groups() {
+    let on = |groups: u16| {
+        let mut all: Value = serde_json::from_str(&simulated_and_measured("simulated")).unwrap();
+        all["topology"]["groups"] = json!(groups);
+        all["topology"]["engines"] = json!(groups);
+        // The machine that simulates does not matter.
+        all["machine"]["cores"] = json!(2 * groups);
+        all.to_string()
+    };
+    let all = [on(1), on(2), on(4)];
+    let page = page(&[("simulated.json".to_owned(), all.join("\n"))]);
+    assert!(page.pictures.iter().any(|(name, _)| name == "throughput-groups.svg"));
 }
