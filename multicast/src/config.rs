@@ -23,6 +23,7 @@ pub struct Topology {
 impl Topology {
     /// Maximum number of replicas of a group: the tag of an acceptance word names the leader in four bits.
     pub const REPLICAS_MAX: u8 = 15;
+    /// Maximum number of nodes.
     pub const NODES_MAX: u16 = 64;
 
     /// The entries as constants, which must be equal on all nodes.

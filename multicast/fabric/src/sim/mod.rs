@@ -305,10 +305,12 @@ impl World {
         self.with(name, |state, it| state.processes[it].paused = true);
     }
 
+    /// Resumes a process after [`pause`](Self::pause).
     pub fn resume(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].paused = false);
     }
 
+    /// Whether a process is [paused](Self::pause).
     pub fn is_paused(&self, name: &str) -> bool {
         self.with(name, |state, it| state.processes[it].paused)
     }

@@ -57,6 +57,7 @@ const POST: PostCosts = PostCosts { request: ns(60), doorbell: ns(140) };
 const ONE_WAY: Duration = ns(1_430);
 
 impl Hardware {
+    /// All kinds, in the order in which the help lists them.
     pub const ALL: [Self; 3] = [Self::Xl170, Self::R320, Self::TwoCores];
 
     /// Its name on the command line and in reports.
