@@ -25,7 +25,7 @@ use crate::reads::{Next, ReadMode, Reads};
 /// Default time that an operation waits for its replies.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Interval between checks which nodes run, while an operation waits.
+/// Interval between checks of which nodes run, while an operation waits.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// Interval at which a message without all its replies is sent again, under the same sequence number. Replicas that
 /// come back receive it at once; this covers every other case.
@@ -60,8 +60,8 @@ impl Shape {
         Plan::of(transaction, &self.slots, &self.limits).map_err(Error::before_sending)
     }
 
-    /// A group has refused a plan, for this is its slot map: takes the map if it is newer than ours. Returns the plan by the
-    /// map that we have now, if that is another one and the plan does not rest on the old one.
+    /// Handles the refusal of `plan` by a group whose slot map is `slots`. Adopts the map if it is newer than ours.
+    /// Returns the plan for our map, if that is newer than the plan's and the plan guards no range.
     pub(crate) fn follow(&mut self, slots: &SlotMap, plan: &Plan) -> Option<Plan> {
         if slots.epoch > self.slots.epoch {
             self.slots = slots.clone();
@@ -149,7 +149,7 @@ impl<F: Fabric> Driver<F> {
         }
     }
 
-    /// The shape of the cluster, as the driver was told it last.
+    /// The shape of the cluster, with the newest slot map that the driver has received.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -255,13 +255,13 @@ impl<F: Fabric> Driver<F> {
         allowed: Duration,
     ) -> Result<Ticket, Error> {
         self.ready(session)?;
-        // Whoever made it may know an older slot map than we do.
+        // The plan may have been made for an older slot map than ours.
         let again = plan.again(&self.shape.slots, &self.shape.limits).and_then(Result::ok);
         Ok(self.start(session, again.unwrap_or(plan), mode, left, allowed))
     }
 
-    /// Gives an empty hash slot to another group. For simulations only: a group that is recreated with nothing would not know
-    /// of it (see `kvstore/src/machine/moves.rs`).
+    /// Gives an empty hash slot to another group. For simulations only: a recreated group starts with the initial slot
+    /// map (see `kvstore/src/machine/moves.rs`).
     #[doc(hidden)]
     pub fn move_slot(
         &mut self,
@@ -307,7 +307,7 @@ impl<F: Fabric> Driver<F> {
         ticket
     }
 
-    /// Does what there is to do, without waiting, and calls `finished` for each operation that has ended. Returns
+    /// Does all pending work, without waiting, and calls `finished` for each operation that has ended. Returns
     /// whether there was anything to do. An error means that the driver cannot be used any more; every operation has
     /// finished before it.
     pub fn poll(

@@ -24,7 +24,7 @@ use crate::error::{Error, Unavailability};
 /// Called once for each operation that has ended.
 pub(crate) type Finished<'a> = dyn FnMut(Ticket, Result<Reply, Error>) + 'a;
 
-/// What a plan is by the slot map for which it was refused, if it can be sent by that.
+/// Returns the plan for the slot map in a refusal, if the operation can be sent with that map.
 pub(crate) type Again<'a> = dyn FnMut(&SlotMap, &Plan) -> Option<Plan> + 'a;
 
 /// All sessions of a driver.
@@ -36,7 +36,7 @@ pub(crate) struct PendingOperations {
     counts: Counts,
 }
 
-/// Numbers of what there is to do, so that a search without result can be skipped.
+/// Counts of pending work, by which searches that would find nothing are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Operations whose callers wait.
@@ -49,13 +49,14 @@ pub(crate) struct Counts {
 
 struct Session {
     stage: Stage,
-    /// Messages that were multicast, from the oldest that is not settled. `first` is its sequence number.
+    /// Messages that were multicast, from the oldest that is not settled. `sent[i]` has the sequence number
+    /// `first + i`.
     sent: VecDeque<Sent>,
     first: u64,
     /// Operations that were not multicast yet: the session is not open, its window is full, or a destination has no
     /// quorum.
     queue: VecDeque<Operation>,
-    /// Operations whose callers wait.
+    /// Operations whose callers wait: `queue.len() <= waiting`.
     waiting: usize,
     /// Messages below this sequence number had been sent at the last call of [`PendingOperations::stale`].
     known_until: u64,
@@ -235,8 +236,8 @@ impl PendingOperations {
         }
     }
 
-    /// Takes a group's reply. What was refused for its slot map is queued once more as `again` plans it. Returns whether the
-    /// message is to be settled.
+    /// Takes a group's reply. An operation that was refused because of its slot map is queued again with the plan that
+    /// `again` returns. Returns whether the message is to be settled.
     pub(crate) fn reply(
         &mut self,
         key: SessionKey,
@@ -271,7 +272,7 @@ impl PendingOperations {
                 let joined = operation.plan.join(all(&parts, group, bytes));
                 let next = match &joined {
                     Err(Refusal::WrongEpoch { slots }) => again(slots, &operation.plan),
-                    // Who led when it was answered does not any more.
+                    // Only the leader that delivered it had executed it, and that leader has been replaced.
                     Err(Refusal::Forgotten) if operation.plan.may_be_asked_again() => {
                         Some(operation.plan.clone())
                     }

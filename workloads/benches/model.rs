@@ -3,8 +3,8 @@
 //! Engines and sessions take turns on one thread, over shared memory. Callgrind counts the instructions of each kind
 //! of turn. The same run without callgrind counts the work done, like the simulation. The instructions for each kind
 //! of work (`multicast/simulated/profile.rs`) are a non-negative least-squares fit of relative errors. `-- --fit`
-//! prints a new fit. Without it, the recorded fit is compared with the counts, and fails if the error of any case
-//! exceeds [`TOLERANCE`].
+//! computes and prints a new fit; otherwise the recorded fit is used. The bench fails if the error of the fit exceeds
+//! [`TOLERANCE`] in any case.
 
 #[path = "../../multicast/tests/harness/clocked.rs"]
 mod clocked;
@@ -28,7 +28,7 @@ use self::scene::{Load, Scene};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The largest relative error of the model in any case.
+/// The largest relative error that the model may have in a case.
 const TOLERANCE: f64 = 0.4;
 
 /// Groups, destinations, replicas, engines per node; sessions, outstanding messages per session, bytes per message;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
             took / messages
         );
         engines.push((format!("leaders,   {load}"), done.leaders, by_leaders));
-        // There are none where every engine leads a group.
+        // If every engine leads a group, there are no followers.
         if done.followers != Amounts::default() {
             engines.push((format!("followers, {load}"), done.followers, by_followers));
         }

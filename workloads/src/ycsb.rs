@@ -15,8 +15,8 @@ use crate::generator::{Fault, Sessions, Step, Workload, ask};
 use crate::keys::{self, Chooser, Distribution};
 use crate::mix::{self, Kind, Mix, SCAN_RECORDS_MAX, Text, Wrong};
 
-/// Most clients of a run. If a run is killed, at most this many of its last insertions may be
-/// missing among those made.
+/// Maximum number of clients of a run. If a run is killed, at most this many of its last records may
+/// be missing.
 pub const CLIENTS_MAX: usize = 1_024;
 
 /// Puts a range of records.
@@ -58,9 +58,8 @@ impl Workload for Load {
     }
 }
 
-/// The number of records, at least `records`, from which on none exists, except for gaps that
-/// killed clients left among their last insertions; and the numbers of records that may therefore
-/// have to be put again.
+/// Finds the number of existing records, at least `records`. Killed runs may have left gaps among
+/// their last insertions: also returns the range of numbers that may have to be put again.
 pub fn existing(sessions: &mut impl Sessions, records: u64) -> Result<(u64, Range<u64>), Error> {
     let session = sessions.open();
     let found = search(sessions, session, records);
@@ -112,7 +111,7 @@ struct Client {
     kind: Kind,
     /// The record of the operation, or the first one of a scan.
     number: u64,
-    /// Records that a scan has yet to read.
+    /// Number of records that a scan has yet to read.
     wanted: u32,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Room {
 
 impl Room {
     /// Refuses to replace `shrunk` bytes that the group holds by `grown` bytes if that exceeds the ceiling.
-    /// What does not grow is never refused.
+    /// A change that does not grow the state is never refused.
     pub(crate) fn check(&self, grown: u64, shrunk: u64) -> Result<(), Refusal> {
         if grown <= shrunk || self.used + (grown - shrunk) <= self.ceiling {
             return Ok(());

@@ -19,7 +19,8 @@ const RECREATED_FROM: u64 = 1 << 50;
 #[derive(Default)]
 pub(super) struct Completed {
     position: Version,
-    /// A version is `born + position`. 0, except in a group that was recreated or has taken a slot. Never falls.
+    /// A version is `born + position`. `born` is 0 except in a group that was recreated or has taken a slot, and
+    /// never falls.
     born: Version,
     history: u64,
     /// Digest of the sessions as of `position`. The sessions themselves may differ: a command that is not over may

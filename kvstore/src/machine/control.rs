@@ -77,9 +77,9 @@ impl<S: Store> Machine<S> {
         }
     }
 
-    /// Objects to a command whose session is not open here, if other groups may wait for that. If the session
-    /// has ended, it has ended in all groups. If it is unknown, this group may have been recreated after it had
-    /// lost its state; other groups may have the session open and wait for this group's verdict.
+    /// Objects to a command whose session is not open here, if other groups may wait for this group's verdict.
+    /// If the session has ended, it has ended in all groups. If it is unknown, this group may have been
+    /// recreated after it had lost its state; other groups may have the session open and wait.
     pub(super) fn object(
         &mut self,
         place: CommandPosition,

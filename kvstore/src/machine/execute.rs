@@ -20,7 +20,7 @@ use crate::wire::Bytes;
 /// Maximum length, in bytes, of an outcome without a value that was read, and of a number.
 const OUTCOME_MAX: u64 = 32;
 
-/// What a command's execution depends on besides keys and values.
+/// Inputs of a command's execution besides keys and values.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) version: Version,
@@ -47,7 +47,7 @@ pub(super) struct Judged {
     pub(super) otherwise: Option<Box<Refusal>>,
 }
 
-/// What this group concludes from its own keys.
+/// The conclusions of this group from its own keys.
 pub(super) struct Opinion<'a> {
     verdict: Verdict,
     pub(super) judged: Judged,

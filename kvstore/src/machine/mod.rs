@@ -1,9 +1,9 @@
 //! The deterministic state machine of one replica.
 //!
 //! **Invariant (all or nothing, in all groups).** All groups of a command take the same branch, or all refuse
-//! it. What the command's bytes (`rules`) and its session decide is the same in every group without
-//! communication. What a group's keys decide (whether its guards hold, whether its part of a branch can be
-//! executed) is the group's verdict. The group sends its verdict to the others when it executes the command,
+//! it. Checks of the command's bytes (`rules`) and of its session have the same result in every group, without
+//! communication. A group's verdict contains the checks of its keys: whether its guards hold, and whether its
+//! part of a branch can be executed. The group sends its verdict to the others when it executes the command,
 //! before it waits for theirs. Then each group has every group's verdict and concludes the same from them.
 //!
 //! A recreated group starts without state and has lost its sessions. It objects to a command of an unknown
@@ -68,8 +68,11 @@ use crate::wire::{Bytes, PartWriter};
 /// every replica: it is computed from the layout and the limits, never from the replicas that this node hosts.
 pub struct Machine<S = Memory> {
     group: GroupId,
+    /// The replica's slot in its group.
     slot: u8,
+    /// The map of hash slots to groups.
     slots: SlotMap,
+    /// All groups of the cluster: `groups == slots.groups()`.
     groups: GroupSet,
     limits: Limits,
     ceiling: u64,
@@ -94,11 +97,12 @@ struct Stock {
     digest: u64,
 }
 
-/// Incremented with every change of what a command results in: replicas of a group must not have two versions.
+/// Version of the results of commands. It is incremented with every change of a result: all replicas of a group
+/// must have the same version.
 const BEHAVIOUR: u32 = 2;
 
-/// What decides a command's result besides the configuration: the version of the behaviour, and what is counted
-/// and remembered of sessions.
+/// Constants that decide a command's result besides the configuration: the version of the behaviour, the bytes
+/// counted for pairs and sessions, and the sizes of the session table.
 pub fn behaviour() -> Constants {
     Constants::default()
         .with("behaviour", BEHAVIOUR)

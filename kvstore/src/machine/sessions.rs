@@ -63,8 +63,10 @@ pub(super) fn constants() -> Constants {
 #[derive(Default)]
 pub(crate) struct Sessions {
     open: HashMap<SessionId, Session>,
-    /// Sequence number of the message that closed the session; 0 if the session expired.
+    /// Sequence number of the message that closed the session; 0 if the session expired. No session is both here
+    /// and in `open`.
     ended: HashMap<SessionId, u64>,
+    /// The keys of `ended`, the oldest first: `ended_order.len() == ended.len() <= ENDED_MAX`.
     ended_order: VecDeque<SessionId>,
     /// Number of sessions that have ever ended.
     ended_count: u64,

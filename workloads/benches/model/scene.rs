@@ -30,13 +30,15 @@ pub(super) struct Load {
     /// Engines per node.
     pub(super) engines: u16,
     pub(super) sessions: usize,
+    /// Messages of each session in a burst.
     pub(super) depth: usize,
+    /// Bytes per message.
     pub(super) payload: usize,
     pub(super) bursts: usize,
 }
 
 impl Load {
-    /// Messages; of a load without any, turns.
+    /// Number of messages, or of bursts if the load has no messages.
     pub(super) fn messages(&self) -> usize {
         self.bursts * (self.sessions * self.depth).max(1)
     }
@@ -88,6 +90,7 @@ pub(super) struct Scene<F> {
     unanswered: Vec<Vec<u16>>,
     window: usize,
     answered: Vec<(SessionKey, u64)>,
+    /// First destination of the next message.
     next: u16,
 }
 

@@ -26,7 +26,7 @@ pub struct Setting {
     pub command: String,
     /// `processes`, a process for each node; `threads` of one process; or `simulated`.
     pub placement: &'static str,
-    /// `shm`, `tcp` or `tls`; `rdma` if simulated.
+    /// `shm`, `tcp` or `tls`. If simulated: `shm` on `two-cores`, otherwise `rdma`.
     pub fabric: &'static str,
     /// What is simulated: `xl170`, `r320` or `two-cores`; null if nothing is.
     pub hardware: Option<&'static str>,

@@ -57,7 +57,7 @@ pub(super) struct Multicast {
     pub(super) command: String,
     pub(super) placement: String,
     pub(super) fabric: String,
-    /// What was simulated, if anything was. Older reports do not say on what.
+    /// The simulated hardware; `None` if nothing was simulated, and in older reports.
     #[serde(default)]
     pub(super) hardware: Option<String>,
     pub(super) waiting: String,

@@ -24,7 +24,7 @@ pub struct Costs {
     pub nic: NicCosts,
     /// Each host has one cable to a switch.
     pub link: LinkCosts,
-    /// There are no cards: a request is a store into the other's memory, complete when it is posted.
+    /// There are no cards: a write is a store into the other host's memory, and completes at once.
     pub stores: bool,
 }
 
@@ -137,7 +137,8 @@ impl State {
         host.nic.receive(at, &costs.nic)
     }
 
-    /// Passes an acknowledgement, or the bytes of a read, back. Returns when the process can see it.
+    /// Passes an acknowledgement, or the bytes of a read, back. Returns when the process can see it. An acknowledgement
+    /// occupies no cable. The bytes of a read occupy the outgoing cable of the host that they come from, and no other.
     pub(super) fn answered(&mut self, link: usize, step: &Step, costs: &Costs) -> u64 {
         let (from, to) = (self.links[link].from, self.links[link].to);
         let (here, there) = (self.processes[from].host, self.processes[to].host);

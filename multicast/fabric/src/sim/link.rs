@@ -36,7 +36,7 @@ pub(super) struct SimLink {
 pub(super) struct Lane {
     /// Each step with the earliest time at which it may happen.
     pub(super) steps: VecDeque<(u64, Step)>,
-    /// Whether the first step is in the calendar.
+    /// Whether the first step is in the calendar, or held back by a partition.
     pub(super) armed: bool,
     /// With costs only: whether the first step has passed the receiving cable and card.
     pub(super) arrived: bool,

@@ -53,7 +53,7 @@ pub struct SimConfig {
     pub drag_max: u64,
     /// One in this many operations of more than a word lands in pieces; 0 means none.
     pub tear_one_in: u64,
-    /// Longest time after a crash until every process may observe it.
+    /// Longest time from a crash, or from the break of a connection, until a process may observe it.
     pub gone_lag: Duration,
     /// Each process observes a crash independently, up to another `gone_lag` later than the first may. Until then its
     /// writes into the memory of the dead process succeed, as in memory that both have mapped.
@@ -155,8 +155,9 @@ impl World {
         self.0.borrow_mut().step()
     }
 
-    /// Whether, from now on, memory changes while it is looked at: between two looks, and in the middle of one at more
-    /// than a word. To be on during the turn of a process, as for real memory, and off while the harness looks itself.
+    /// Sets whether memory changes while a process reads it: between two looks, and in the middle of a look at more
+    /// than a word. The harness must set it during the turn of a process, and clear it while the harness itself reads
+    /// memory.
     pub fn stir(&self, on: bool) {
         let mut state = self.0.borrow_mut();
         state.stirred = on;
@@ -282,9 +283,9 @@ impl World {
         self.with(name, |state, it| state.processes[it].scarce = on);
     }
 
-    /// Stops a process in the middle of its next turn, after `looks` looks or `clock_looks` looks at its clock. The
-    /// harness must not run it for as long as it is to stand still. The looks of its next turn before the stop then
-    /// show the memory of now, and the looks after it the memory of then.
+    /// Stops a process in the middle of its next turn, after `looks` looks or `clock_looks` looks at its clock. In that
+    /// turn, the looks before the stop show memory as of this call, and the looks after the stop show present memory.
+    /// The harness must not run the process while it is stopped.
     pub fn stop_inside(&self, name: &str, looks: u64, clock_looks: u64) {
         self.with(name, |state, it| {
             let past = Past::of(&state.processes[it], state.now, (looks, clock_looks));
@@ -299,8 +300,8 @@ impl World {
         state.names.get(name).is_some_and(|&it| state.processes[it].alive)
     }
 
-    /// Marks a process as paused. What it posted continues, as in hardware. The harness must not run it until it is
-    /// resumed.
+    /// Marks a process as paused. Its posted operations continue, as in hardware. The harness must not run it until it
+    /// is resumed.
     pub fn pause(&self, name: &str) {
         self.with(name, |state, it| state.processes[it].paused = true);
     }
@@ -374,8 +375,7 @@ impl World {
         self.0.borrow_mut().trace.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// A generator for the harness, derived from the world's. What the harness draws from it does not change the
-    /// world's choices.
+    /// A generator for the harness, derived from the world's. Draws from it do not change the world's choices.
     pub fn fork_rng(&self) -> Rng {
         self.0.borrow_mut().rng.fork()
     }

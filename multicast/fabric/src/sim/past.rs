@@ -6,7 +6,7 @@
 //!
 //! In the simulator a turn happens at one moment, so the order is reversed. When a process is stopped, a copy is made
 //! of everything that it can look at. In the turn in which it resumes, its first looks are served from that copy, and
-//! later looks from the present state. What it posts in between leaves late, as on a slow connection. The copy ends
+//! later looks from the present state. Its posts in between leave late, as on a slow connection. The copy ends
 //! with the first change that the process makes to its own memory, its grants or its connections: other processes can
 //! observe these changes, and would have had to observe them earlier.
 

@@ -26,7 +26,9 @@ pub(super) struct Process {
     pub(super) peers: Vec<Known>,
     pub(super) remotes: Slab<Reached>,
     pub(super) completions: Vec<Completion>,
+    /// Sender and bytes of each control message.
     pub(super) mail: VecDeque<(usize, Vec<u8>)>,
+    /// The last generation assigned to a key. Generations start at 1.
     pub(super) generations: u32,
     /// The highest posting number of the writes that have landed here, to detect reordering.
     pub(super) landed: u64,

@@ -51,7 +51,7 @@ impl Rng {
         }
     }
 
-    /// An independent generator: what one of the two draws does not change what the other draws.
+    /// An independent generator: draws from one of the two do not change draws from the other.
     #[must_use = "it has drawn from this one"]
     pub fn fork(&mut self) -> Self {
         Self(self.word())

@@ -33,6 +33,7 @@ pub(super) struct State {
     pub(super) stalled: BTreeSet<(String, String)>,
     /// Lanes whose first step came due while they were stalled.
     held: Vec<(usize, Way)>,
+    /// Factors on the latency of everything from and to a name.
     pub(super) slow: BTreeMap<String, u64>,
     /// Whether memory changes while it is looked at.
     pub(super) stirred: bool,
@@ -52,7 +53,9 @@ pub(super) struct Op {
     pub(super) tag: Option<u64>,
     /// Position in the order of all postings.
     pub(super) posted: u64,
+    /// It is in several pieces.
     pub(super) torn: bool,
+    /// Bytes that have landed: `landed <= bytes.len()`.
     pub(super) landed: usize,
     pub(super) outcome: Outcome,
 }

@@ -1,11 +1,11 @@
 //! Promise 3 against a writer that writes continuously, is stopped, or is killed in the middle of a write.
 //!
 //! Each write covers a prefix of the region with its number, and a second write puts the number at the region's end.
-//! What the owner keeps at a revocation must then contain everything that was reported to the writer as done, next to
-//! words of the denied write or of its predecessor, and must never change.
+//! The memory that the owner keeps at a revocation must then contain everything that was reported to the writer as
+//! done, next to words of the denied write or of its predecessor, and must never change.
 //!
-//! A revocation landed *inside* a write if the denied write's number is in what the owner kept:
-//! its writer then found the grant open before its first byte and closed after its last.
+//! A revocation landed *inside* a write if the denied write's number is in that memory: its writer then found the grant
+//! open before its first byte and closed after its last.
 
 use std::env;
 use std::hint;

@@ -202,7 +202,7 @@ fn who_was_hung_up_on_takes_no_memory() {
             owner.attach(peer, &key).unwrap();
         }
         hand.kill();
-        // As if it had died while it wrote a letter, and between two letters.
+        // As if it had died while it wrote a control message, and between two control messages.
         let (name, it) = owner.who(peer).unwrap();
         let left = [format!(".{name}.{it:016x}"), format!("{name}.{it:016x}.0000000000000001")];
         for letter in &left {

@@ -1,4 +1,4 @@
-//! How long a replica waits before it sets out to lead, and what becomes of a candidacy that is put off.
+//! Timeouts after which a replica stands for election, and candidacies that are put off.
 
 use std::time::Duration;
 

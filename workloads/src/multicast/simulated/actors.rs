@@ -53,7 +53,7 @@ pub(super) struct Tally {
 /// A thread with sessions, in a closed loop.
 pub(super) struct Client {
     access: SessionTransport<Counted<SimFabric>>,
-    /// By their keys, which count from 0.
+    /// Indexed by session key.
     sessions: Vec<Session>,
     answered: Vec<(SessionKey, u64)>,
 }
@@ -127,7 +127,7 @@ impl Client {
                 measured.latency_ns.saturating_record(took.max(1));
             }
         }
-        // The next turn writes these messages, like that of `load`.
+        // As in `load`, replicas see these messages at the end of the next turn of the transport.
         for session in sessions {
             while session.under_way.len() < plan.depth {
                 let to = draw(&mut session.random, plan);

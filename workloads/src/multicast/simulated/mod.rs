@@ -1,4 +1,4 @@
-//! The multicast on hardware that is not here: the same engines and sessions, in virtual time.
+//! The multicast on simulated hardware: the same engines and sessions, in virtual time.
 //!
 //! Three kinds of resources take time. Each is a queue, and all work at the same time: the cores that engines and
 //! sessions run on ([`cpu`]), network cards, and cables (`skein_fabric::sim`, by
@@ -41,6 +41,7 @@ const POLL_AT_START: Duration = Duration::from_micros(20);
 
 /// A run ends early if no message returns for so long.
 const BLOCKED_AFTER: Duration = Duration::from_millis(500);
+/// Number of steps between two calls of `watch`.
 const WATCH_EVERY: u64 = 100_000;
 
 /// The next step of a core.
@@ -67,8 +68,8 @@ struct Simulation<'a> {
     before: Option<BusyTimes>,
 }
 
-/// Runs `plan`, whose times are virtual, on `hardware`, with engines as `layout` places them. `watch` is called with
-/// the progress now and then; it ends the run if it returns false.
+/// Runs `plan`, whose times are virtual, on `hardware`, with engines as `layout` places them. `watch` receives the
+/// progress every `WATCH_EVERY` steps. The run ends if it returns false.
 ///
 /// # Errors
 /// Fails if the simulated fabric refuses a region or a connection.

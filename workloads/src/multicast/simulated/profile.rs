@@ -42,9 +42,9 @@ const fn ns(nanos: u64) -> Duration {
 }
 
 /// Times of a network card, on either kind of node. HERD's server answers 26 million requests a second on a
-/// ConnectX-3: one in and one out in 38 ns. We found no such figure for the ConnectX-4 and take the same. A completion
-/// is one more write to memory. A read from memory over PCIe takes about 400 ns. Skein requests 220 bytes inline
-/// (`verbs/raw.rs`).
+/// ConnectX-3: one in and one out in 38 ns. For the ConnectX-4 no such figure was found; the same is assumed. A
+/// completion is one more write to memory. A read from memory over PCIe takes about 400 ns. Skein sends at most 220
+/// bytes inline with a request (`verbs/raw.rs`).
 const CARD: NicCosts =
     NicCosts { request: ns(38), completion: ns(38), fetch: ns(400), inline_max: 220 };
 
