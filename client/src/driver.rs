@@ -364,9 +364,9 @@ impl<F: Fabric> Driver<F> {
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
             self.operations.expire(now, self.presence.without_quorum, finished);
-            let access = &mut self.transport;
+            let transport = &mut self.transport;
             self.reads.expire(now, self.presence.without_quorum, finished, &mut |query| {
-                access.forget_query(query);
+                transport.forget_query(query);
             });
             busy |= self.close_sessions(now);
         }
@@ -462,9 +462,9 @@ impl<F: Fabric> Driver<F> {
 
     /// Queries the groups of a read whose answers are missing.
     fn ask(&mut self, now: Duration, ticket: Ticket) {
-        let access = &mut self.transport;
+        let transport = &mut self.transport;
         self.reads.ask(ticket, |group, of, question| {
-            access.query(now, ticket.session, group, of, question)
+            transport.query(now, ticket.session, group, of, question)
         });
     }
 
@@ -490,8 +490,8 @@ impl<F: Fabric> Driver<F> {
         error: &Error,
         finished: &mut dyn FnMut(Ticket, Result<Reply, Error>),
     ) {
-        let access = &mut self.transport;
-        self.reads.fail(session, error, finished, &mut |query| access.forget_query(query));
+        let transport = &mut self.transport;
+        self.reads.fail(session, error, finished, &mut |query| transport.forget_query(query));
     }
 
     /// Multicasts the operations that the session has queued, as far as its window allows.

@@ -87,13 +87,13 @@ pub enum StartError {
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
     /// The engines did not connect and elect leaders in time: the machine is badly overloaded.
-    #[error("the cluster's engines did not all meet and choose leaders within {0:?}")]
+    #[error("the cluster's engines did not all connect and elect leaders within {0:?}")]
     Slow(Duration),
     /// The cluster has no such node.
     #[error(transparent)]
     NoSuchNode(#[from] NoSuchNode),
     /// The node has used all its incarnations.
-    #[error("node {node} cannot be started any more often: start another cluster")]
+    #[error("node {node} has used all its incarnations: start another cluster")]
     WornOut {
         /// Number of the node.
         node: u16,

@@ -219,7 +219,7 @@ fn clients_that_come_while_nodes_are_down_are_served() {
 }
 
 /// Checks the error of an operation that group 1 does not answer.
-fn assert_stuck(error: &Error) {
+fn assert_blocked(error: &Error) {
     assert_eq!(*error, Error::UnknownOutcome { after: SHORT, silent: group(1) });
     assert!(!error.had_no_effect());
     assert!(error.to_string().contains("{g1}") && error.to_string().contains("skein status"));
@@ -243,8 +243,8 @@ fn a_group_that_stands_still_is_told_in_time_and_goes_on_by_itself() {
         cluster.pause_node(node).unwrap();
     }
     let started = Instant::now();
-    assert_stuck(&client.increment(IN_G1, 1).unwrap_err());
-    assert_stuck(&runtime.block_on(tasks.increment(IN_G1, 1)).unwrap_err());
+    assert_blocked(&client.increment(IN_G1, 1).unwrap_err());
+    assert_blocked(&runtime.block_on(tasks.increment(IN_G1, 1)).unwrap_err());
     let mut late = cluster.client().unwrap();
     late.set_timeout(SHORT);
     let error = late.increment(IN_G1, 1).unwrap_err();
@@ -308,7 +308,7 @@ fn a_group_that_has_lost_its_memory_says_nothing_and_that_is_said() {
     for node in [2, 3] {
         cluster.restart_node(node).unwrap();
     }
-    assert_stuck(&client.increment(IN_G1, 1).unwrap_err());
+    assert_blocked(&client.increment(IN_G1, 1).unwrap_err());
     client.increment(IN_G0, 1).unwrap();
     let mut late = cluster.client().unwrap();
     late.set_timeout(SHORT);

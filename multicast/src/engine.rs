@@ -437,7 +437,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         let now = self.links.endpoint.fabric.now();
         if !self.pace.ticks(now) {
             if planted(Mutant::BeatsWithoutTime) {
-                self.links.show_life();
+                self.links.show_incarnation();
             }
             return now;
         }

@@ -379,7 +379,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     }
 
     /// Advances this engine's heartbeat.
-    pub(crate) fn show_life(&mut self) {
+    pub(crate) fn show_incarnation(&mut self) {
         let fabric = &mut self.endpoint.fabric;
         let count = fabric.load(self.pulse, 0);
         fabric.store(self.pulse, 0, count + 1);
@@ -388,7 +388,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     /// Advances this engine's heartbeat, and evaluates the reads of the others' heartbeats that the last tick
     /// began. Reads are one-sided, so an engine needs a core only to advance its own heartbeat.
     pub(crate) fn beat(&mut self) {
-        self.show_life();
+        self.show_incarnation();
         let fabric = &mut self.endpoint.fabric;
         for (i, link) in self.links.iter_mut().enumerate() {
             let at = (1 + i) * 8;

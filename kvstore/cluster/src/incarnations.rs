@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_count_is_no_first_life() {
+    fn a_damaged_count_is_no_first_incarnation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node0.incarnation");
         assert!(next(&path).unwrap_err().to_string().contains("missing"));

@@ -63,7 +63,7 @@ impl<S: Store> Machine<S> {
         if memo != Some(Memo::OnlyRead) {
             let sum = sessions::sum(place.message, reply);
             self.completed.add_answer(place.position, sum);
-            if memo == Some(Memo::Owed) {
+            if memo == Some(Memo::Retained) {
                 self.sessions.record(place.message, reply, sum);
             }
         }

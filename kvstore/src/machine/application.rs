@@ -58,7 +58,7 @@ impl<S: Store> Application for Machine<S> {
                 }
                 let mut command = self.under_way.spare();
                 command.payload.extend_from_slice(payload);
-                (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
+                (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Retained);
                 let stage =
                     Stage::Blocked { command, heard: ReceivedVerdicts::NOBODY, needs_turn: true };
                 self.under_way.push(place, stage);

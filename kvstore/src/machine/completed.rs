@@ -25,14 +25,19 @@ pub(super) struct Completed {
     history: u64,
     /// Digest of the sessions as of `position`. The sessions themselves may differ: a command that is not over may
     /// already have freed replies.
-    owed: u64,
+    sessions_digest: u64,
     checkpoints: Checkpoints,
 }
 
 impl Completed {
     /// A prefix as a copy of the state has it.
-    pub(super) fn restored(position: Version, born: Version, history: u64, owed: u64) -> Self {
-        Self { position, born, history, owed, checkpoints: Checkpoints::default() }
+    pub(super) fn restored(
+        position: Version,
+        born: Version,
+        history: u64,
+        sessions_digest: u64,
+    ) -> Self {
+        Self { position, born, history, sessions_digest, checkpoints: Checkpoints::default() }
     }
 
     /// Called at the first delivery of the group, which has this clock.
@@ -54,8 +59,8 @@ impl Completed {
         self.history
     }
 
-    pub(super) const fn owed(&self) -> u64 {
-        self.owed
+    pub(super) const fn sessions_digest(&self) -> u64 {
+        self.sessions_digest
     }
 
     /// The version that the command at `position` assigns. It is above all versions that the group ever
@@ -75,11 +80,16 @@ impl Completed {
         self.history = fold(self.history ^ position.rotate_left(32) ^ CHAIN, sum ^ !CHAIN);
     }
 
-    /// Adds the command at `position`, after which the sessions have the digest `owed`. Returns whether the
+    /// Adds the command at `position`, after which the sessions have the digest `sessions_digest`. Returns whether the
     /// digest is [due](Self::note) for a checkpoint.
-    pub(super) fn end(&mut self, message: MessageId, position: Version, owed: u64) -> bool {
+    pub(super) fn end(
+        &mut self,
+        message: MessageId,
+        position: Version,
+        sessions_digest: u64,
+    ) -> bool {
         let MessageId { session, sequence } = message;
-        (self.position, self.owed) = (position, owed);
+        (self.position, self.sessions_digest) = (position, sessions_digest);
         let name = session.0 ^ sequence.rotate_left(48);
         self.history = fold(self.history ^ CHAIN, name ^ position.rotate_left(24) ^ !CHAIN);
         position.is_multiple_of(CHECKPOINT_EVERY)
@@ -87,7 +97,7 @@ impl Completed {
 
     /// The digest of the prefix, after which the store and the slot map have the digest `stored`.
     pub(super) fn digest(&self, stored: u64) -> u64 {
-        fold(stored ^ CHAIN, self.history ^ self.owed.rotate_left(32) ^ !CHAIN)
+        fold(stored ^ CHAIN, self.history ^ self.sessions_digest.rotate_left(32) ^ !CHAIN)
     }
 
     /// Records the present digest as a checkpoint.

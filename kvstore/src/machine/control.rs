@@ -52,7 +52,7 @@ impl<S: Store> Machine<S> {
             Err(refusal) => self.writer.refused(Some(refusal)),
         }
         let opened = matches!(request, Request::Open) && result.is_ok();
-        opened.then_some(Memo::Owed)
+        opened.then_some(Memo::Retained)
     }
 
     /// Reports the sessions that a control request will end at its turn. No message of any session is delivered

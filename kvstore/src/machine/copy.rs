@@ -118,7 +118,7 @@ impl<S: Store> Machine<S> {
             position: self.completed.position(),
             born: self.completed.born(),
             history: self.completed.history(),
-            owed: self.completed.owed(),
+            owed: self.completed.sessions_digest(),
             keys: self.keys(),
             bytes: self.bytes(),
             digest: self.stock().digest,
@@ -214,7 +214,7 @@ impl<S: Store> Machine<S> {
                 Stage::Awaits { command, owner: GroupId(owner) }
             }
             StageRecord::Answered { reply, only_read, grown, digest } => {
-                let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Owed };
+                let memo = |reads| if reads { Memo::OnlyRead } else { Memo::Retained };
                 let (reply, memo) = (reply.0.into(), only_read.map(memo));
                 Stage::Answered { reply, memo, change: Change { grown, digest } }
             }

@@ -209,7 +209,7 @@ enum Memo {
     /// The command had effects or was refused. A duplicate must be answered and never executed, so the reply is
     /// retained.
     #[default]
-    Owed,
+    Retained,
     /// The command could only read. The client can send it again under another name. Perhaps only the leader
     /// has executed it.
     OnlyRead,
@@ -217,6 +217,6 @@ enum Memo {
 
 impl Memo {
     fn of(transaction: &Transaction<Bytes<'_>>) -> Self {
-        if transaction.has_no_effect() { Self::OnlyRead } else { Self::Owed }
+        if transaction.has_no_effect() { Self::OnlyRead } else { Self::Retained }
     }
 }

@@ -50,12 +50,12 @@ impl<S: Store> Machine<S> {
         let its_turn = self.under_way.is_empty();
         let moved = its_turn.then(|| self.move_slot(place, it, heard, out)).transpose()?;
         if let Some(Moved::Answered) = moved {
-            self.answer(place, Some(Memo::Owed), Change::NONE, out);
+            self.answer(place, Some(Memo::Retained), Change::NONE, out);
             return Ok(());
         }
         let mut command = self.under_way.spare();
         command.payload.extend_from_slice(payload);
-        (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Owed);
+        (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Retained);
         let stage = match moved {
             Some(Moved::Awaits(owner)) => Stage::Awaits { command, owner },
             _ => Stage::Blocked { command, heard, needs_turn: true },

@@ -148,7 +148,7 @@ pub(super) struct PartMaker<'a> {
     work: usize,
     budget: usize,
     /// Number of records that are still taken beyond the budget, up to [`STRETCH`] times the budget.
-    owed: usize,
+    records_due: usize,
 }
 
 impl<'a> PartMaker<'a> {
@@ -159,7 +159,7 @@ impl<'a> PartMaker<'a> {
         bytes.push(VERSION);
         bytes.extend(group.0.to_le_bytes());
         bytes.extend(number.to_le_bytes());
-        Self { bytes, start, kind: start, work: 0, budget, owed: 0 }
+        Self { bytes, start, kind: start, work: 0, budget, records_due: 0 }
     }
 
     /// Appends a record. Returns whether there is room for more.
@@ -171,7 +171,7 @@ impl<'a> PartMaker<'a> {
     /// Appends a record that needed a look-up. Returns whether there is room for more.
     pub(super) fn add_found(&mut self, record: &Record<'_>) -> bool {
         self.work += LOOK_UP;
-        self.owed = self.owed.saturating_sub(1);
+        self.records_due = self.records_due.saturating_sub(1);
         self.add(record)
     }
 
@@ -180,12 +180,12 @@ impl<'a> PartMaker<'a> {
     pub(super) fn next_kind(&mut self, changes: usize) {
         self.kind = self.bytes.len();
         self.work = 0;
-        self.owed = 2 * changes;
+        self.records_due = 2 * changes;
     }
 
     fn has_room(&self) -> bool {
         let used = self.bytes.len() - self.kind + self.work;
-        used < self.budget || (self.owed > 0 && used < self.budget.saturating_mul(STRETCH))
+        used < self.budget || (self.records_due > 0 && used < self.budget.saturating_mul(STRETCH))
     }
 
     /// Completes the part with its checksum.

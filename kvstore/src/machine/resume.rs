@@ -48,7 +48,7 @@ impl<S: Store> Machine<S> {
                     }
                     Came::Spoken { heard, opinion } => {
                         command.growth_max = self.growth_max(&share, opinion.reply_bytes_max);
-                        self.take_down(&mut command, opinion);
+                        self.record_opinion(&mut command, opinion);
                         command.payload = payload;
                         Stage::Spoken { command, heard }
                     }
@@ -64,7 +64,7 @@ impl<S: Store> Machine<S> {
                 match self.move_slot(place, it, heard, out)? {
                     Moved::Answered => {
                         let change = self.change_since(before);
-                        self.answered(at, command, Some(Memo::Owed), change, out);
+                        self.answered(at, command, Some(Memo::Retained), change, out);
                         return Ok(());
                     }
                     Moved::Awaits(owner) => Stage::Awaits { command, owner },
@@ -91,7 +91,7 @@ impl<S: Store> Machine<S> {
         let before = self.stock();
         self.conclude_move(self.under_way.place(at), it, owner, heard);
         let change = self.change_since(before);
-        self.answered(at, command, Some(Memo::Owed), change, out);
+        self.answered(at, command, Some(Memo::Retained), change, out);
     }
 
     /// Concludes the command at `at`: the verdicts of all its groups are there.
@@ -106,7 +106,7 @@ impl<S: Store> Machine<S> {
             let reply = Compact::from(reply);
             self.store.write(command.then.writes(), version)?;
             let change = self.change_since(before);
-            self.answered_with(at, command, reply, Some(Memo::Owed), change, out);
+            self.answered_with(at, command, reply, Some(Memo::Retained), change, out);
             return Ok(());
         }
         if command.idle_otherwise && !heard.verdict.held() && heard.verdict.executable() {

@@ -64,7 +64,7 @@ impl<S: Store> Machine<S> {
                 self.writer.refused(Some(&refusal));
                 // Only the leader examines a request that is marked as a read, so the refusal stays out of the
                 // history.
-                let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Owed };
+                let memo = if Request::is_read(payload) { Memo::OnlyRead } else { Memo::Retained };
                 self.answer(place, Some(memo), Change::NONE, out);
                 return Ok(());
             }
@@ -94,7 +94,7 @@ impl<S: Store> Machine<S> {
         let mut command = behind.unwrap_or_else(|| self.deferred(&share));
         let stage = if let Some(Came::Spoken { heard, opinion }) = came {
             self.defer(&mut command, &share, payload, opinion.reply_bytes_max);
-            self.take_down(&mut command, opinion);
+            self.record_opinion(&mut command, opinion);
             Stage::Spoken { command, heard }
         } else {
             self.defer(&mut command, &share, payload, self.read_max(&share)?);
@@ -127,9 +127,9 @@ impl<S: Store> Machine<S> {
     }
 
     /// Records this group's opinion, whose verdict was sent. The writer holds the reply of `then`.
-    pub(super) fn take_down(&self, command: &mut Deferred, opinion: Opinion<'_>) {
+    pub(super) fn record_opinion(&self, command: &mut Deferred, opinion: Opinion<'_>) {
         command.judged = opinion.judged;
-        if let Some(writes) = opinion.then.filter(|_| command.memo == Memo::Owed) {
+        if let Some(writes) = opinion.then.filter(|_| command.memo == Memo::Retained) {
             command.then.note(self.writer.bytes(), &writes);
         }
     }

@@ -61,7 +61,7 @@ impl<S: Store> Machine<S> {
         rules::check(&transaction, &self.limits)?;
         let (share, groups) = Share::of(transaction, &self.slots, self.group);
         if !groups.contains(self.group) {
-            return Err(malformed("it was sent to another group than those that own its keys"));
+            return Err(malformed("the query was sent to a group that owns none of its keys"));
         }
         Ok(share)
     }

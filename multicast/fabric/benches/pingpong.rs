@@ -100,11 +100,11 @@ fn grants(host: &Host) {
 fn rally(fabric: &mut ShmFabric, peer: Peer, waiting: Waiting, serve: bool) -> Vec<Duration> {
     let ours = fabric.create(64, Permission::Shared).unwrap();
     fabric.send(peer, &fabric.key(ours).0).unwrap();
-    let mut letter = Vec::new();
-    while fabric.recv(&mut letter).is_none() {
+    let mut message = Vec::new();
+    while fabric.recv(&mut message).is_none() {
         thread::yield_now();
     }
-    let theirs = fabric.attach(peer, &RegionKey(letter.try_into().unwrap())).unwrap();
+    let theirs = fabric.attach(peer, &RegionKey(message.try_into().unwrap())).unwrap();
     let mut waiter = Waiter::new(waiting);
     let mut took = Vec::new();
     for i in 1..=ROUNDS {

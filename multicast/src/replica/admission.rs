@@ -73,7 +73,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         links.endpoint.wake_later(peer);
         let ours = &mut self.writer.followers[usize::from(slot)];
-        ours.let_in(log, base.position, granted.freed);
+        ours.attached(log, base.position, granted.freed);
         // A quorum may lack entries that this follower is yet to be sent.
         self.writer.awaited = true;
         self.memory.space.hold(if fits { base.position.min(granted.freed) } else { base.position });
@@ -136,7 +136,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// As leader: admits the replicas that have all of our log by now.
-    pub(super) fn let_in<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+    pub(super) fn admit_caught_up<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         if !self.core.log().leads() {
             return;
         }

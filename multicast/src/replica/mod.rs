@@ -261,7 +261,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.keep_group(links);
         self.compare_states(links);
         self.tell_core(GroupEvent::ReceiverTick { awaits_leader: self.reader.awaiting }, links);
-        self.let_in(links);
+        self.admit_caught_up(links);
     }
 
     /// Ends the reading of a turn: logs, writes and acknowledges in one batch. Returns whether anything was

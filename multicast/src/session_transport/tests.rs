@@ -30,8 +30,9 @@ impl Fake {
     fn turn(&mut self) {
         let mut mail = Vec::new();
         while let Some(from) = self.endpoint.fabric.recv(&mut mail) {
-            let letter = Introduction::decode(&mail).unwrap();
-            if let Opening::Accepted(id) = self.endpoint.receive_mail(from, letter, |_| self.admits)
+            let introduction = Introduction::decode(&mail).unwrap();
+            if let Opening::Accepted(id) =
+                self.endpoint.receive_mail(from, introduction, |_| self.admits)
             {
                 let Purpose::Session { replica: to, .. } = self.endpoint.channel(id).purpose else {
                     panic!("only sessions open channels here");

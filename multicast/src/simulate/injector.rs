@@ -151,7 +151,7 @@ impl Injector {
     }
 
     /// A replica of the group that was admitted since the last scan, if there is one.
-    fn let_in<O: Driven>(&mut self, group: u16, nodes: &Nodes<O>) -> Option<ReplicaId> {
+    fn newly_admitted<O: Driven>(&mut self, group: u16, nodes: &Nodes<O>) -> Option<ReplicaId> {
         let members = nodes.members(GroupId(group)).filter_map(|id| nodes.find(id));
         let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.log().is_silent());
         self.learning.extend(silent.iter().map(|it| it.id));
@@ -191,7 +191,7 @@ impl Injector {
                 let wait = if aimed { Duration::ZERO } else { Duration::from_millis(1) };
                 self.due.push((now + wait, kind));
             } else if let Kind::Promote { group } = kind {
-                match self.let_in(group, nodes) {
+                match self.newly_admitted(group, nodes) {
                     Some(id) => {
                         any = true;
                         stage.note(|| format!("fault: {id} is admitted, and asked to lead"));

@@ -62,7 +62,7 @@ pub(super) struct Nodes<O: Driven> {
     started: u64,
     /// Coverage of the engines that died.
     past: Coverage,
-    /// Sessions that nodes reaped since the last [`Nodes::take_mourned`].
+    /// Sessions that nodes reaped since the last [`Nodes::take_reaped`].
     reaped: Vec<SessionId>,
     /// Whether a group was recreated. Other groups keep what they had sent to it before, until it is done
     /// with a later message.
@@ -520,7 +520,7 @@ impl<O: Driven> Nodes<O> {
     }
 
     /// Takes the sessions that nodes considered dead, and whose end they have multicast.
-    pub(super) fn take_mourned(&mut self) -> Vec<SessionId> {
+    pub(super) fn take_reaped(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.reaped)
     }
 

@@ -195,7 +195,7 @@ impl Scenario {
             more.extend(schedules::follower_is_severed(&mut scenario, &mut rng));
         }
         if profile.relayed {
-            more.extend(schedules::relays_meet_a_laggard(&mut scenario, &mut rng));
+            more.extend(schedules::relays_meet_a_slow_replica(&mut scenario, &mut rng));
         }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);

@@ -262,7 +262,7 @@ pub(super) fn follower_is_severed(scenario: &mut Scenario, rng: &mut Rng) -> Vec
 
 /// Repeatedly, nothing passes between clients and a group's leader, which receives messages, nearly all of
 /// them large, from other groups' leaders alone; and one of its followers is suspended meanwhile.
-pub(super) fn relays_meet_a_laggard(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+pub(super) fn relays_meet_a_slow_replica(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     let groups = 2 + rng.below(2) as u16;
     scenario.resize(Topology { nodes: 3, groups, replicas: 3, engines: 1 });
     (scenario.shared_percent, scenario.large_one_in) = (100, 1);

@@ -254,7 +254,7 @@ impl<O: Driven> Simulation<O> {
         let worked = match chosen.checked_sub(engines) {
             None => {
                 let worked = self.nodes.turn(chosen, &mut self.stage)?;
-                let reaped = self.nodes.take_mourned();
+                let reaped = self.nodes.take_reaped();
                 let incarnations =
                     |session: &SessionId| self.clients.open_sessions().any(|s| s == *session);
                 if let Some(session) = reaped.into_iter().find(incarnations) {

@@ -81,7 +81,7 @@ pub(super) struct Scene<F> {
     load: Load,
     leaders: Vec<Engine<F, Answer>>,
     followers: Vec<Engine<F, Answer>>,
-    access: SessionTransport<F>,
+    transport: SessionTransport<F>,
     sessions: Vec<SessionKey>,
     clock: Clock,
     /// Messages without a reply of every group.
@@ -111,8 +111,8 @@ impl Scene<Counted<Clocked>> {
             all.fold(Amounts::default(), |sum, more| sum.and(&more))
         };
         let (leaders, followers) = (of(&mut self.leaders), of(&mut self.followers));
-        let work = self.access.work();
-        let sessions = Amounts::new(&work, &self.access.fabric().asked());
+        let work = self.transport.work();
+        let sessions = Amounts::new(&work, &self.transport.fabric().asked());
         Done { leaders, followers, sessions }
     }
 }
@@ -149,15 +149,15 @@ impl<F: Fabric> Scene<F> {
                 engine.turn();
             }
         }
-        let mut access = SessionTransport::new(join("sessions"), &layout, tuning);
+        let mut transport = SessionTransport::new(join("sessions"), &layout, tuning);
         // Like random names, but the same each time.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let sessions = (0..load.sessions).map(|i| access.open(name(i))).collect();
+        let sessions = (0..load.sessions).map(|i| transport.open(name(i))).collect();
         let mut scene = Self {
             load,
             leaders,
             followers,
-            access,
+            transport,
             sessions,
             clock,
             under_way: 0,
@@ -204,7 +204,7 @@ impl<F: Fabric> Scene<F> {
                 let to = (0..destinations).map(|i| GroupId((self.next + i) % groups));
                 let to = to.fold(GroupSet::EMPTY, GroupSet::with);
                 self.next = (self.next + 1) % groups;
-                let sent = self.access.multicast(*session, to, &payload);
+                let sent = self.transport.multicast(*session, to, &payload);
                 let sequence = sent.expect("all are answered, and fit the window");
                 let unanswered = &mut self.unanswered[session.0 as usize];
                 unanswered[sequence as usize % self.window] = destinations;
@@ -214,8 +214,8 @@ impl<F: Fabric> Scene<F> {
     }
 
     fn take_replies(&mut self) {
-        let Self { access, unanswered, answered, window, .. } = self;
-        let turned = access.turn(&mut |reply| {
+        let Self { transport, unanswered, answered, window, .. } = self;
+        let turned = transport.turn(&mut |reply| {
             let session = &mut unanswered[reply.session.0 as usize];
             let left = &mut session[reply.sequence as usize % *window];
             *left -= 1;
@@ -226,7 +226,7 @@ impl<F: Fabric> Scene<F> {
         turned.expect("shared memory of one process does not fail");
         self.under_way -= answered.len();
         for (session, sequence) in answered.drain(..) {
-            access.settle(session, sequence);
+            transport.settle(session, sequence);
         }
     }
 }

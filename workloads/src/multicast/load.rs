@@ -72,21 +72,21 @@ const LONGEST_WAIT: Duration = Duration::from_millis(10);
 /// If there is no answer for this time, messages that lack replies are sent again. After a further
 /// time they are given up.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-const STUCK_AFTER: Duration = Duration::from_secs(10);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs `plan` over `access`. `watch` receives the progress ten times a second; returning false
+/// Runs `plan` over `transport`. `watch` receives the progress ten times a second; returning false
 /// ends the run.
 pub fn run<F: Fabric>(
-    access: &mut SessionTransport<F>,
+    transport: &mut SessionTransport<F>,
     waiting: Waiting,
     plan: &Plan,
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Measured {
     ask_for_short_slices();
-    let mut load = Load::new(access, plan);
-    load.drive(access, Waiter::new(waiting), watch);
+    let mut load = Load::new(transport, plan);
+    load.drive(transport, Waiter::new(waiting), watch);
     for client in &load.clients {
-        access.close(client.key);
+        transport.close(client.key);
     }
     let Measured { latency_ns, ended_early, .. } = &mut load.measured;
     if latency_ns.is_empty() {
@@ -134,12 +134,12 @@ struct Load {
 }
 
 impl Load {
-    fn new<F: Fabric>(access: &mut SessionTransport<F>, plan: &Plan) -> Self {
+    fn new<F: Fabric>(transport: &mut SessionTransport<F>, plan: &Plan) -> Self {
         let mut random = SmallRng::seed_from_u64(plan.seed);
         let began = Instant::now();
         let nothing = UnderWay { sequence: 0, since: began, unanswered: GroupSet::EMPTY };
         let client = |_| Client {
-            key: access.open(SessionId(rand::random())),
+            key: transport.open(SessionId(rand::random())),
             unanswered: 0,
             under_way: vec![nothing; plan.window],
         };
@@ -170,24 +170,24 @@ impl Load {
 
     fn drive<F: Fabric>(
         &mut self,
-        access: &mut SessionTransport<F>,
+        transport: &mut SessionTransport<F>,
         mut waiter: Waiter,
         watch: &mut dyn FnMut(Progress) -> bool,
     ) {
         // Sessions are found by their keys, which count from 0.
         assert!(self.clients.iter().enumerate().all(|(i, client)| client.key.0 as usize == i));
         if self.arrivals.is_none() {
-            (0..self.plan.clients).for_each(|client| self.fill(access, client, self.began));
+            (0..self.plan.clients).for_each(|client| self.fill(transport, client, self.began));
         }
         for client in self.plan.clients..self.clients.len() {
-            self.send(access, client, self.began);
+            self.send(transport, client, self.began);
         }
         let mut answered: Vec<(SessionKey, u64)> = Vec::new();
         let mut watch_at = self.began + WATCH_INTERVAL;
         let mut last_answer = self.began;
         let mut again_at = self.began + AGAIN_AFTER;
         loop {
-            let turned = access.turn(&mut |reply| {
+            let turned = transport.turn(&mut |reply| {
                 let client = &mut self.clients[reply.session.0 as usize];
                 let at = &mut client.under_way[reply.sequence as usize % self.plan.window];
                 if at.sequence != reply.sequence || reply.bytes != reply.sequence.to_le_bytes() {
@@ -208,25 +208,25 @@ impl Load {
                 let now = Instant::now();
                 self.count(session, sequence, now);
                 last_answer = now;
-                access.settle(session, sequence);
+                transport.settle(session, sequence);
                 let client = session.0 as usize;
                 if self.arrivals.is_none() && now < self.measure_until && client < self.plan.clients
                 {
-                    self.fill(access, client, now);
+                    self.fill(transport, client, now);
                 }
             }
             let mut longest = LONGEST_WAIT;
             if self.arrivals.is_some() {
-                longest = self.send_due(access);
+                longest = self.send_due(transport);
             }
             if worked {
-                waiter.worked(access.fabric());
+                waiter.worked(transport.fabric());
                 // A busy generator reads the clock only when something was answered.
                 if last_answer < watch_at {
                     continue;
                 }
             } else {
-                access.wait(&mut waiter, longest, &|| true);
+                transport.wait(&mut waiter, longest, &|| true);
             }
             let now = Instant::now();
             if now >= self.measure_until && self.under_way == 0 {
@@ -237,28 +237,33 @@ impl Load {
                 if !watch(self.progress(now)) {
                     return self.end_early("interrupted".to_owned());
                 }
-                if self.under_way > 0 && now > last_answer + STUCK_AFTER {
-                    let seconds = STUCK_AFTER.as_secs();
+                if self.under_way > 0 && now > last_answer + GIVE_UP_AFTER {
+                    let seconds = GIVE_UP_AFTER.as_secs();
                     let why = format!("{} messages had no answer for {seconds} s", self.under_way);
                     self.measured.errors.add("timed_out", || why.clone());
                     return self.end_early(why);
                 }
                 if now > last_answer + AGAIN_AFTER && now >= again_at {
                     again_at = now + AGAIN_AFTER;
-                    self.send_again(access);
+                    self.send_again(transport);
                 }
             }
         }
     }
 
     /// Sends messages of `client` until its limit is reached.
-    fn fill<F: Fabric>(&mut self, access: &mut SessionTransport<F>, client: usize, now: Instant) {
-        while self.send(access, client, now) {}
+    fn fill<F: Fabric>(
+        &mut self,
+        transport: &mut SessionTransport<F>,
+        client: usize,
+        now: Instant,
+    ) {
+        while self.send(transport, client, now) {}
     }
 
     /// Sends the messages that are due, to the sessions in turn. Returns the time until the next is
     /// due.
-    fn send_due<F: Fabric>(&mut self, access: &mut SessionTransport<F>) -> Duration {
+    fn send_due<F: Fabric>(&mut self, transport: &mut SessionTransport<F>) -> Duration {
         loop {
             let Some(arrivals) = &mut self.arrivals else { return LONGEST_WAIT };
             let (due, now) = (arrivals.next, Instant::now());
@@ -272,7 +277,7 @@ impl Load {
             let sessions = self.plan.clients;
             let sent = (0..sessions).any(|_| {
                 self.turn = (self.turn + 1) % sessions;
-                self.send(access, self.turn, due)
+                self.send(transport, self.turn, due)
             });
             if !sent {
                 return LONGEST_WAIT;
@@ -285,7 +290,7 @@ impl Load {
 
     fn send<F: Fabric>(
         &mut self,
-        access: &mut SessionTransport<F>,
+        transport: &mut SessionTransport<F>,
         client: usize,
         since: Instant,
     ) -> bool {
@@ -294,7 +299,7 @@ impl Load {
         if *unanswered == self.plan.depth {
             return false;
         }
-        let Ok(sequence) = access.multicast(*key, to, &self.payload) else { return false };
+        let Ok(sequence) = transport.multicast(*key, to, &self.payload) else { return false };
         *unanswered += 1;
         let at = sequence as usize % self.plan.window;
         under_way[at] = UnderWay { sequence, since, unanswered: to };
@@ -303,10 +308,10 @@ impl Load {
         true
     }
 
-    fn send_again<F: Fabric>(&mut self, access: &mut SessionTransport<F>) {
+    fn send_again<F: Fabric>(&mut self, transport: &mut SessionTransport<F>) {
         for client in &self.clients {
             for message in client.under_way.iter().filter(|m| !m.unanswered.is_empty()) {
-                access.retry(client.key, message.sequence);
+                transport.retry(client.key, message.sequence);
             }
         }
     }
@@ -379,9 +384,9 @@ mod tests {
                         .unwrap();
                 });
             }
-            let mut access = SessionTransport::new(ground.visit().unwrap(), &layout, tuning);
-            let measured = run(&mut access, Waiting::Adaptive, plan, watch);
-            drop(access);
+            let mut transport = SessionTransport::new(ground.visit().unwrap(), &layout, tuning);
+            let measured = run(&mut transport, Waiting::Adaptive, plan, watch);
+            drop(transport);
             stop.store(true, Ordering::Relaxed);
             measured
         })

@@ -5,7 +5,7 @@
 //! DIR/n0e1.00c0ffee00c0ffee/    everything of one incarnation
 //!     bell                      held by the process; mapped by its peers
 //!     r0000000000000001 …       regions
-//!     mail/                     letters to the process
+//!     mail/                     messages to the process
 //! ```
 //!
 //! *Held* means locked by `flock`. The kernel releases the lock when the process ends, however it ends, and after its
@@ -335,12 +335,12 @@ fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut
     }
 }
 
-/// Removes drafts of letters whose senders died while they wrote them.
+/// Removes drafts of messages whose senders died while they wrote them.
 fn remove_drafts(host: &Path, mail: &Path, report: &mut CleanReport) {
     for draft in entries(mail) {
         let Some(file) = draft.file_name().and_then(OsStr::to_str) else { continue };
         let Some(sender) = file.strip_prefix('.') else { continue };
-        // A process writes letters only while its directory exists.
+        // A process writes messages only while its directory exists.
         if !host.join(sender).exists() && fs::remove_file(&draft).is_ok() {
             report.files += 1;
         }

@@ -1,12 +1,12 @@
-//! Control messages: a letter is a file, renamed into the receiver's directory.
+//! Control messages: a message is a file, renamed into the receiver's directory.
 //!
-//! A rename happens or does not, so a sender that dies or stops leaves no half letter and holds no lock. The bell
-//! counts letters, and the receiver lists its directory only when that count has moved. A letter carries the sender's
-//! name, incarnation and number. Numbers are dense per sender: if a listing misses one of two letters that are renamed
-//! meanwhile, the gap shows, and the second letter waits for the first. A letter takes some 20 µs, which is fine for
+//! A rename happens or does not, so a sender that dies or stops leaves no half message and holds no lock. The bell
+//! counts messages, and the receiver lists its directory only when that count has moved. A message carries the sender's
+//! name, incarnation and number. Numbers are dense per sender: if a listing misses one of two messages that are renamed
+//! meanwhile, the gap shows, and the second message waits for the first. A message takes some 20 µs, which is fine for
 //! what is sent once per connection.
 //!
-//! A letter is sent once, so the receiver must lose none for lack of descriptors: one that cannot be read now stays in
+//! A message is sent once, so the receiver must lose none for lack of descriptors: one that cannot be read now stays in
 //! place, and so do those behind it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,13 +20,13 @@ use crate::clock::monotonic;
 use crate::error::is_lack;
 use crate::{FabricError, MAIL_MAX, is_name};
 
-/// How long the mailbox counts as empty after a letter could not be read.
+/// How long the mailbox counts as empty after a message could not be read.
 const READ_AGAIN: Duration = Duration::from_millis(10);
 
-/// Most letters that may wait for one process.
+/// Most messages that may wait for one process.
 pub(super) const WAITING_MAX: u64 = 4096;
 
-/// Letters found in our directory and not yet read.
+/// Messages found in our directory and not yet read.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     found: VecDeque<Found>,
@@ -36,13 +36,13 @@ pub(super) struct Mailbox {
     again: bool,
     /// The next expected number for each sender's incarnation.
     expected: HashMap<u64, u64>,
-    /// Dead senders whose letters could not be removed, and may still be there.
+    /// Dead senders whose messages could not be removed, and may still be there.
     forgotten: HashSet<u64>,
-    /// Until this time nothing is read, because a letter could not be.
+    /// Until this time nothing is read, because a message could not be.
     closed_until: Option<Duration>,
 }
 
-/// A letter that is still in its file.
+/// A message that is still in its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub(super) incarnation: u64,
@@ -52,7 +52,7 @@ pub(super) struct Found {
 }
 
 impl Mailbox {
-    /// The next letter; `sent` is how many were sent to us so far. It stays the next one until it is
+    /// The next message; `sent` is how many were sent to us so far. It stays the next one until it is
     /// [taken](Self::take).
     pub(super) fn next(&mut self, sent: u64, dir: &Path) -> Option<Found> {
         if self.found.is_empty() {
@@ -68,12 +68,12 @@ impl Mailbox {
         self.found.front().cloned()
     }
 
-    /// Removes the next letter from the mailbox.
+    /// Removes the next message from the mailbox.
     pub(super) fn take(&mut self) {
         self.found.pop_front();
     }
 
-    /// Closes the mailbox for a while, because the next letter cannot be read now.
+    /// Closes the mailbox for a while, because the next message cannot be read now.
     pub(super) fn close(&mut self) {
         self.closed_until = Some(monotonic() + READ_AGAIN);
     }
@@ -84,12 +84,12 @@ impl Mailbox {
         nothing || self.closed_until.is_some_and(|until| monotonic() < until)
     }
 
-    /// The sender has died: removes its unread letters, and its expected number.
+    /// The sender has died: removes its unread messages, and its expected number.
     pub(super) fn forget(&mut self, incarnation: u64, dir: &Path) {
         if self.expected.remove(&incarnation).is_none() {
             return;
         }
-        self.found.retain(|letter| letter.incarnation != incarnation);
+        self.found.retain(|message| message.incarnation != incarnation);
         let Ok(entries) = fs::read_dir(dir) else {
             self.forgotten.insert(incarnation);
             return;
@@ -123,11 +123,11 @@ impl Mailbox {
         }
         found.sort_unstable();
         self.again = false;
-        for letter in found {
-            let expected = self.expected.entry(letter.incarnation).or_default();
-            if letter.number == *expected {
+        for message in found {
+            let expected = self.expected.entry(message.incarnation).or_default();
+            if message.number == *expected {
                 *expected += 1;
-                self.found.push_back(letter);
+                self.found.push_back(message);
             } else {
                 self.again = true;
             }
@@ -137,7 +137,7 @@ impl Mailbox {
 }
 
 impl Found {
-    /// Reads the letter and removes its file; `None` if it is not a valid letter. Fails, and leaves the file, if it
+    /// Reads the message and removes its file; `None` if it is not a valid message. Fails, and leaves the file, if it
     /// cannot be read now.
     pub(super) fn open(&self) -> io::Result<Option<Vec<u8>>> {
         let bytes = match dir::read_small(&self.path, MAIL_MAX) {
@@ -150,7 +150,7 @@ impl Found {
     }
 }
 
-/// Puts a letter into a peer's directory.
+/// Puts a message into a peer's directory.
 pub(super) fn post(
     dir: &Path,
     (name, incarnation): (&str, u64),

@@ -68,7 +68,7 @@ pub struct ShmFabric {
     /// Whether dropping it notifies no peer.
     vanishes: bool,
     mailbox: Mailbox,
-    /// Letters sent, per receiving incarnation: the number of the next one.
+    /// Messages sent, per receiving incarnation: the number of the next one.
     posted: HashMap<u64, u64>,
     // Dropped after everything that is in its files.
     home: Home,
@@ -187,7 +187,7 @@ impl ShmFabric {
         }
     }
 
-    /// Takes the next letter: its sender, if that is connected or lives, and its content.
+    /// Takes the next message: its sender, if that is connected or lives, and its content.
     fn next_letter(&mut self) -> Option<(Option<Peer>, Option<Vec<u8>>)> {
         match &self.home {
             Home::Dir(home) => {
@@ -211,10 +211,10 @@ impl ShmFabric {
                 if self.bell.mail_waiting() == 0 {
                     return None;
                 }
-                let letter = home.room.take()?;
+                let message = home.room.take()?;
                 self.bell.take_mail();
-                let sender = self.meet(&letter.name, letter.incarnation);
-                Some((sender.ok().flatten(), Some(letter.bytes)))
+                let sender = self.meet(&message.name, message.incarnation);
+                Some((sender.ok().flatten(), Some(message.bytes)))
             }
         }
     }
@@ -256,7 +256,7 @@ impl Fabric for ShmFabric {
         let Some(mut state) = self.peers.remove(peer.0) else { return };
         self.by_incarnation.remove(&state.incarnation);
         if state.is_gone() {
-            // It sends and receives nothing any more, so the count of letters is not needed.
+            // It sends and receives nothing any more, so the count of messages is not needed.
             self.posted.remove(&state.incarnation);
             if let Home::Dir(home) = &self.home {
                 self.mailbox.forget(state.incarnation, &home.mail_dir());
@@ -380,7 +380,7 @@ impl Fabric for ShmFabric {
             }
             Away::Room(room) => {
                 let (name, incarnation) = (self.name.clone(), self.incarnation);
-                room.post(room::Letter { name, incarnation, bytes: bytes.to_owned() });
+                room.post(room::Message { name, incarnation, bytes: bytes.to_owned() });
             }
         }
         state.bell.count_mail();

@@ -23,13 +23,13 @@ pub(super) struct Room {
     pub(super) incarnation: u64,
     bell: Bell,
     files: Mutex<BTreeMap<u64, Arc<Memory>>>,
-    mail: Mutex<VecDeque<Letter>>,
+    mail: Mutex<VecDeque<Message>>,
     left: AtomicBool,
 }
 
 /// A control message from an incarnation of a name.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct Message {
     pub(super) name: String,
     pub(super) incarnation: u64,
     pub(super) bytes: Vec<u8>,
@@ -94,11 +94,11 @@ impl Room {
         unpoisoned(&self.files).get(&file).cloned().ok_or(FabricError::StaleKey)
     }
 
-    pub(super) fn post(&self, letter: Letter) {
-        unpoisoned(&self.mail).push_back(letter);
+    pub(super) fn post(&self, message: Message) {
+        unpoisoned(&self.mail).push_back(message);
     }
 
-    pub(super) fn take(&self) -> Option<Letter> {
+    pub(super) fn take(&self) -> Option<Message> {
         unpoisoned(&self.mail).pop_front()
     }
 }

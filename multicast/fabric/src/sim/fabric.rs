@@ -179,7 +179,9 @@ impl Fabric for SimFabric {
             Lent::Shared(generation) => {
                 Key { incarnation: me.incarnation, region: region.0, generation }.to_bytes()
             }
-            Lent::Nobody | Lent::To { .. } => panic!("the keys of granted regions are grants'"),
+            Lent::Nobody | Lent::To { .. } => {
+                panic!("a granted region has no key but that of its grant")
+            }
         }
     }
 
@@ -362,7 +364,7 @@ impl Fabric for SimFabric {
         self.with(|state, me| {
             loop {
                 if let Some(past) = state.past(me, false) {
-                    past.letters = past.letters.checked_sub(1)?;
+                    past.messages = past.messages.checked_sub(1)?;
                 }
                 let (sender, bytes) = state.processes[me].mail.pop_front()?;
                 let peers = &state.processes[me].peers;

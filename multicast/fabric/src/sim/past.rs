@@ -21,7 +21,7 @@ pub(super) struct Past {
     pub(super) now: u64,
     regions: BTreeMap<u32, Vec<u64>>,
     /// Control messages and completions that were present and that the process has not taken yet.
-    pub(super) letters: usize,
+    pub(super) messages: usize,
     pub(super) completions: usize,
     /// Remaining looks before the stop, and remaining looks at the clock.
     looks: u64,
@@ -35,7 +35,7 @@ impl Past {
         Self {
             now: process.clock.at(world),
             regions: process.regions.iter().map(|(at, it)| (at, it.words.clone())).collect(),
-            letters: process.mail.len(),
+            messages: process.mail.len(),
             completions: process.completions.len(),
             looks,
             clock_looks,

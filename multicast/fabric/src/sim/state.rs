@@ -642,7 +642,7 @@ impl State {
             }
             Step::Wake => format!("{from} wakes {to}"),
             Step::LostWake => format!("the wake-up of {to} by {from} is lost"),
-            Step::Mail(bytes) => format!("{from} mails {to} {} bytes", bytes.len()),
+            Step::Mail(bytes) => format!("{from} sends {to} a message of {} bytes", bytes.len()),
             Step::Deposit { .. } => format!("{from} has read from {to}"),
             Step::Complete { tag, outcome } => {
                 format!("{from} hears from {to}: {tag:?} {outcome:?}")

@@ -57,7 +57,7 @@ impl TcpFabric {
 
     /// Whether a control message waits.
     pub(crate) fn has_letters(&self) -> bool {
-        !self.letters.is_empty()
+        !self.messages.is_empty()
     }
 
     /// Whether there is something to read without waiting.

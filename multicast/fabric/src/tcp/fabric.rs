@@ -19,7 +19,7 @@ impl Fabric for TcpFabric {
     }
 
     fn dial(&mut self, name: &str) -> Result<Peer, FabricError> {
-        self.let_in();
+        self.accept_new();
         if !self.by_name.contains_key(name) {
             self.call(name);
             self.await_call(name);
@@ -37,7 +37,7 @@ impl Fabric for TcpFabric {
     }
 
     fn is_gone(&mut self, peer: Peer) -> bool {
-        self.let_in();
+        self.accept_new();
         // Once for what has arrived, and once to find out whether the connection has ended.
         self.receive(peer.0);
         self.receive(peer.0);
@@ -55,7 +55,7 @@ impl Fabric for TcpFabric {
     fn hang_up(&mut self, peer: Peer) {
         self.end(peer.0, &Ended::Closed);
         self.peers.remove(peer.0);
-        self.letters.retain(|(from, _)| *from != peer.0);
+        self.messages.retain(|(from, _)| *from != peer.0);
         self.remotes.retain(|remote| remote.peer != peer.0);
     }
 
@@ -197,11 +197,11 @@ impl Fabric for TcpFabric {
     }
 
     fn recv(&mut self, into: &mut Vec<u8>) -> Option<Peer> {
-        if self.letters.is_empty() {
+        if self.messages.is_empty() {
             self.look(Duration::ZERO);
             self.looked = true;
         }
-        let (peer, bytes) = self.letters.pop_front()?;
+        let (peer, bytes) = self.messages.pop_front()?;
         *into = bytes;
         if let Some(state) = self.peers.get_mut(peer) {
             state.known = true;

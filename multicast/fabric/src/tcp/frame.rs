@@ -9,7 +9,7 @@
 //!  denied   number: u64                       that request has changed nothing
 //!  fetched  number: u64 │ bytes               the bytes of that read
 //!  mail     bytes
-//!  taken    letters: u64                      total number of letters that were read
+//!  taken    messages: u64                      total number of messages that were read
 //!  note     bytes                             for the fabric whose control channel this is
 //! ```
 //!
@@ -49,7 +49,7 @@ pub(super) enum Frame<'a> {
     Denied { number: u64 },
     Fetched { number: u64, bytes: &'a [u8] },
     Mail { bytes: &'a [u8] },
-    Taken { letters: u64 },
+    Taken { messages: u64 },
     Note { bytes: &'a [u8] },
 }
 
@@ -98,9 +98,9 @@ impl<'a> Frame<'a> {
                 head(out, 6, false, bytes.len());
                 out.extend_from_slice(bytes);
             }
-            Self::Taken { letters } => {
+            Self::Taken { messages } => {
                 head(out, 7, false, 8);
-                out.extend_from_slice(&letters.to_le_bytes());
+                out.extend_from_slice(&messages.to_le_bytes());
             }
             Self::Note { bytes } => {
                 head(out, 8, false, bytes.len());
@@ -165,7 +165,7 @@ impl<'a> Frame<'a> {
                 Self::Fetched { number: number(head)?, bytes }
             }
             6 if len <= MAIL_MAX => Self::Mail { bytes: body },
-            7 => Self::Taken { letters: number(body)? },
+            7 => Self::Taken { messages: number(body)? },
             8 if len <= MAIL_MAX => Self::Note { bytes: body },
             _ => return Err(Nonsense("a frame's kind is unknown")),
         };
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn frames_come_back_as_they_were() {
-        let (long, letter) = (vec![3; CHUNK_MAX], vec![1; MAIL_MAX]);
+        let (long, message) = (vec![3; CHUNK_MAX], vec![1; MAIL_MAX]);
         let frames = [
             Frame::Write { place: PLACE, asks: true, bytes: b"some bytes" },
             Frame::Write { place: PLACE, asks: false, bytes: &long },
@@ -202,9 +202,9 @@ mod tests {
             Frame::Done { number: 1 << 50 },
             Frame::Denied { number: 9 },
             Frame::Fetched { number: 10, bytes: b"" },
-            Frame::Mail { bytes: &letter },
+            Frame::Mail { bytes: &message },
             Frame::Note { bytes: b"of queue pairs" },
-            Frame::Taken { letters: 3 },
+            Frame::Taken { messages: 3 },
         ];
         let mut bytes = Vec::new();
         for frame in &frames {

@@ -17,10 +17,10 @@ use crate::{Completion, Outcome, Region};
 pub(super) const BUFFER: usize = 4 * FRAME_MAX;
 /// Reads in a row from one link before the others get their turn.
 const READS_MAX: usize = 8;
-/// If more bytes than this wait for a peer, the peer is given up. Traffic under flow control (rings, logs, letters)
+/// If more bytes than this wait for a peer, the peer is given up. Traffic under flow control (rings, logs, messages)
 /// stops long before; this bounds the rest: words, heartbeats, answers.
 const BACKLOG_MAX: usize = 64 << 20;
-/// Most letters of one sender that may wait for one process.
+/// Most messages of one sender that may wait for one process.
 pub(super) const LETTERS_MAX: u64 = 4096;
 /// Most notes that may wait for the fabric whose control channel this is. It reads them at every poll.
 const NOTES_MAX: usize = 4096;
@@ -68,7 +68,7 @@ pub(super) struct Reach<'a> {
     /// The peer's incarnation, and its handle.
     pub(super) writer: u64,
     pub(super) peer: u32,
-    pub(super) letters: &'a mut VecDeque<(u32, Vec<u8>)>,
+    pub(super) messages: &'a mut VecDeque<(u32, Vec<u8>)>,
     /// `None` where nobody reads them.
     pub(super) notes: Option<&'a mut VecDeque<(u32, Vec<u8>)>>,
     pub(super) completions: &'a mut Vec<Completion>,
@@ -167,7 +167,7 @@ impl TcpLink {
         }
     }
 
-    /// Whether the peer takes another letter.
+    /// Whether the peer takes another message.
     pub(super) fn has_room_for_mail(&self) -> bool {
         self.letters_sent - self.letters_taken < LETTERS_MAX
     }
@@ -182,10 +182,10 @@ impl TcpLink {
         Frame::Note { bytes }.encode(&mut self.out);
     }
 
-    /// One of the peer's letters was read.
+    /// One of the peer's messages was read.
     pub(super) fn letter_read(&mut self) {
         self.letters_read += 1;
-        Frame::Taken { letters: self.letters_read }.encode(&mut self.out);
+        Frame::Taken { messages: self.letters_read }.encode(&mut self.out);
     }
 
     /// Whether something waits to be sent.
@@ -293,13 +293,13 @@ impl TcpLink {
                 if self.letters_received - self.letters_read > LETTERS_MAX {
                     return Err(Nonsense("it sends more control messages than may wait"));
                 }
-                reach.letters.push_back((reach.peer, bytes.to_owned()));
+                reach.messages.push_back((reach.peer, bytes.to_owned()));
             }
-            Frame::Taken { letters } => {
-                if letters < self.letters_taken || letters > self.letters_sent {
+            Frame::Taken { messages } => {
+                if messages < self.letters_taken || messages > self.letters_sent {
                     return Err(Nonsense("it acknowledges control messages that were not sent"));
                 }
-                self.letters_taken = letters;
+                self.letters_taken = messages;
             }
             Frame::Note { bytes } => {
                 let Some(notes) = &mut reach.notes else {

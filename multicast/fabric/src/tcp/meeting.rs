@@ -40,7 +40,7 @@ pub(super) enum Failed {
 
 impl TcpFabric {
     /// Turns arrivals into peers. Returns whether there were any.
-    pub(super) fn let_in(&mut self) -> bool {
+    pub(super) fn accept_new(&mut self) -> bool {
         let arrivals = self.door.arrivals();
         let any = !arrivals.is_empty();
         for arrival in arrivals {

@@ -83,7 +83,7 @@ pub struct TcpFabric {
     /// For each process that can be called, how many meetings with it have ended.
     meetings: HashMap<String, u64>,
     completions: Vec<Completion>,
-    letters: VecDeque<(u32, Vec<u8>)>,
+    messages: VecDeque<(u32, Vec<u8>)>,
     /// Notes of peers to the fabric whose control channel this is; `None` if this is none.
     notes: Option<VecDeque<(u32, Vec<u8>)>>,
     epoll: OwnedFd,
@@ -168,7 +168,7 @@ impl TcpFabric {
             calls: HashMap::new(),
             meetings: HashMap::new(),
             completions: Vec::new(),
-            letters: VecDeque::new(),
+            messages: VecDeque::new(),
             notes: net.has_cards().then(VecDeque::new),
             net,
             epoll,

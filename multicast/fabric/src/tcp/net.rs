@@ -82,7 +82,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// The processes of `cluster`: a name of at most 64 letters, digits, `-` and `_`.
+    /// The processes of `cluster`: a name of at most 64 messages, digits, `-` and `_`.
     pub fn new(cluster: &str, book: Book, security: Security) -> Self {
         assert!(is_name(cluster), "{cluster:?} is not a cluster's name");
         Self {

@@ -17,7 +17,7 @@ impl TcpFabric {
     /// Handles and answers what has arrived. Returns whether there was anything. Waits for it, for at most `longest`.
     pub(crate) fn look(&mut self, longest: Duration) -> bool {
         self.send_all();
-        let mut any = self.let_in();
+        let mut any = self.accept_new();
         let now = if any || !self.unread.is_empty() { Duration::ZERO } else { longest };
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); READY_MAX];
         // If interrupted, the caller looks again.
@@ -59,7 +59,7 @@ impl TcpFabric {
             regions: &self.regions,
             writer: state.side.incarnation,
             peer,
-            letters: &mut self.letters,
+            messages: &mut self.messages,
             notes: self.notes.as_mut(),
             completions: &mut self.completions,
             traffic: &mut self.traffic,
@@ -130,8 +130,8 @@ impl TcpFabric {
         if self.net.book().find(&state.name).is_some() {
             *self.meetings.entry(state.name.clone()).or_default() += 1;
         }
-        // A peer that the fabric's user has not received, and that has left no letter, is removed.
-        if !state.known && self.letters.iter().all(|(from, _)| *from != peer) {
+        // A peer that the fabric's user has not received, and that has left no message, is removed.
+        if !state.known && self.messages.iter().all(|(from, _)| *from != peer) {
             self.peers.remove(peer);
         }
     }
@@ -147,7 +147,7 @@ impl TcpFabric {
         part(whole).look(Duration::ZERO);
         loop {
             let this = part(whole);
-            let news = !this.completions.is_empty() || !this.letters.is_empty();
+            let news = !this.completions.is_empty() || !this.messages.is_empty();
             let left = end.saturating_duration_since(Instant::now());
             if news || !idle(whole) || left.is_zero() {
                 return;

@@ -76,7 +76,7 @@ fn call(caller: Security, called: Security) -> Result<(), String> {
 }
 
 #[test]
-fn only_who_has_a_valid_certificate_of_the_cluster_is_let_in() {
+fn only_who_has_a_valid_certificate_of_the_cluster_is_admitted() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let now = SystemTime::now();
     let good = |name: &str| ours.security(&ours.certify(name));
@@ -110,7 +110,7 @@ fn only_who_has_a_valid_certificate_of_the_cluster_is_let_in() {
 
 /// A caller that shows no certificate is refused, even if it speaks the protocol correctly.
 #[test]
-fn a_caller_without_a_certificate_is_not_let_in() {
+fn a_caller_without_a_certificate_is_not_admitted() {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, ServerName};
     use std::io::{Read, Write};

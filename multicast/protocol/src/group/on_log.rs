@@ -91,7 +91,7 @@ pub(crate) trait OnLog: OrderingProtocol {
         match event {
             GroupEvent::Watched { trusted } => {
                 if !self.log_mut().watched(trusted, effects) {
-                    self.hand_to_heir(effects);
+                    self.hand_to_transferee(effects);
                 }
             }
             GroupEvent::WantedToLead => self.log_mut().is_wanted_to_lead(),
@@ -240,7 +240,7 @@ pub(crate) trait OnLog: OrderingProtocol {
     }
 
     /// As leader that lags, or that can send a replica neither its log nor its state: asks another to lead instead.
-    fn hand_to_heir(&mut self, effects: &mut Vec<EffectOf<Self>>) {
+    fn hand_to_transferee(&mut self, effects: &mut Vec<EffectOf<Self>>) {
         let transferee = self.transferee();
         let (log, deliveries) = self.log_and_deliveries();
         let transferee = transferee.or_else(|| log.other_server(&deliveries));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_learner_does_not_lead_for_an_operator_before_it_is_let_in() {
+    fn a_learner_does_not_lead_for_an_operator_before_it_is_admitted() {
         for (incarnation, leads) in [(0, true), (7, false)] {
             let me = ReplicaId::new(GroupId(0), 1);
             let mut log: GroupLog<Record> =

@@ -22,7 +22,7 @@ fn join_unseen<O: Played>(count: u8) -> Stage<O> {
     let (leader, other, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<O>::new(1, count);
     stage.restart(joiner);
-    stage.teach(leader, joiner);
+    stage.transfer_state(leader, joiner);
     stage.turn(joiner);
     for slot in 2..count {
         stage.lose_writes(leader, replica(0, slot));
@@ -73,7 +73,7 @@ fn who_was_told_that_it_is_admitted_says_nothing_of_an_earlier_ballot<O: Played>
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 5);
     stage.restart(joiner);
-    stage.teach(leader, joiner);
+    stage.transfer_state(leader, joiner);
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     stage.turn(joiner);
@@ -107,7 +107,7 @@ fn a_leader_tells_whoever_may_not_know_that_it_is_admitted<O: Played>() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(joiner);
-    stage.teach(leader, joiner);
+    stage.transfer_state(leader, joiner);
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     assert!(!stage.core(leader).tells_admitted(joiner.slot), "it is not committed");
@@ -131,7 +131,7 @@ fn a_leader_tells_whoever_lets_it_in_again_that_it_is_admitted<O: Played>() {
     let (leader, joiner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(joiner);
-    stage.teach(leader, joiner);
+    stage.transfer_state(leader, joiner);
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     stage.lose_words(replica(0, 1), joiner);
@@ -157,7 +157,7 @@ fn a_follower_that_alone_knows_of_a_join_tells_whom_it_admits<O: Played>() {
     let (leader, follower, joiner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(joiner);
-    stage.teach(leader, joiner);
+    stage.transfer_state(leader, joiner);
     stage.turn(joiner);
     stage.admitted(leader, joiner);
     assert!(!stage.core(follower).tells_admitted(joiner.slot), "it has not read it");

@@ -215,7 +215,7 @@ fn who_has_lost_its_memory_says_nothing<O: Played>() {
     let (leader, learner) = (replica(0, 0), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);
-    stage.teach(leader, learner);
+    stage.transfer_state(leader, learner);
     stage.turn(learner);
     assert!(!stage.told().contains("g0.2 acknowledges"));
     let core = stage.core(learner);

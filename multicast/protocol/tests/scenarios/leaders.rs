@@ -15,7 +15,7 @@ use crate::played::{Played, both};
 use crate::stage::{Stage, message, replica};
 
 both!(
-    nobody_is_let_in_before_the_leaders_own_first_entry_is_committed,
+    nobody_is_admitted_before_the_leaders_own_first_entry_is_committed,
     a_leader_waits_for_itself,
     the_time_that_entries_carry_never_falls,
     what_a_follower_reads_in_its_log_says_what_sessions_are_done_with,
@@ -58,7 +58,7 @@ fn received() -> EventOf<Ramcast> {
     Event::Received { message, low_water: 1, destinations, inline: true }
 }
 
-fn nobody_is_let_in_before_the_leaders_own_first_entry_is_committed<O: Played>() {
+fn nobody_is_admitted_before_the_leaders_own_first_entry_is_committed<O: Played>() {
     let (old, new, learner) = (replica(0, 0), replica(0, 1), replica(0, 2));
     let mut stage = Stage::<O>::new(1, 3);
     stage.restart(learner);

@@ -319,7 +319,7 @@ fn a_leader_that_nobody_told_what_is_settled_sees_that_another_has_applied_it() 
 /// A replica that is not admitted cannot lead. If the leader waited for that, and sent its state to nobody meanwhile, a
 /// group in which too few replicas are admitted could commit nothing any more.
 #[test]
-fn nobody_who_is_not_let_in_is_waited_for_to_lead() {
+fn nobody_who_is_not_admitted_is_waited_for_to_lead() {
     let mut effects = Vec::new();
     let mut leader = leader_with_pending(&mut effects);
     let applied = Timestamp::new(9, GroupId(1));

@@ -89,7 +89,7 @@ fn act<'a, O: Played>(
             words.filter(|word| *word != "asking").for_each(|whom| stage.ask(id, replica(whom)));
         }
         "asks" => words.for_each(|whom| stage.ask(id, replica(whom))),
-        "teaches" => words.for_each(|whom| stage.teach(id, replica(whom))),
+        "teaches" => words.for_each(|whom| stage.transfer_state(id, replica(whom))),
         "lets" => {
             words.filter(|word| *word != "in").for_each(|whom| stage.admitted(id, replica(whom)));
         }

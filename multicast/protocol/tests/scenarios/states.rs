@@ -76,7 +76,7 @@ fn a_state_is_what_is_committed_and_nothing_else<O: Played>() {
         learner.log().last_index(),
         core.log().first_index(),
     );
-    assert_eq!(saved(&mut learner), bytes, "a learner could teach the next one");
+    assert_eq!(saved(&mut learner), bytes, "a learner could transfer_state the next one");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same<O: P
     };
     stage.restart(restarted);
     stage.turn(old);
-    stage.teach(old, restarted);
+    stage.transfer_state(old, restarted);
     turns(&mut stage, &[restarted, old]);
     stage.admitted(old, restarted);
     // The next leader does not learn that it counts, and all replicas that have learned it are lost, except itself.
@@ -322,7 +322,7 @@ fn who_told_before_its_join_was_known_to_be_committed_is_heard_all_the_same<O: P
     );
     turns(&mut stage, &[restarted, new, other]);
     assert!(stage.core(new).log().view().names(restarted.slot, incarnation));
-    stage.teach(new, old);
+    stage.transfer_state(new, old);
     turns(&mut stage, &[new, old, restarted, other]);
     let (mut effects, incarnation) = (Vec::new(), stage.nodes[&old].incarnation);
     stage.core(new).caught_up(old.slot, incarnation, &mut effects);
@@ -370,7 +370,7 @@ fn who_is_about_to_count_is_not_outrun_by_what_is_settled() {
         turns_without(&mut stage, learner);
         let incarnation = stage.nodes[&learner].incarnation;
         if taught {
-            stage.teach(leader, learner);
+            stage.transfer_state(leader, learner);
         } else {
             stage.core(leader).add_follower(learner.slot, incarnation);
         }
@@ -413,7 +413,7 @@ fn who_leads_again_does_not_know_what_others_have_applied() {
     stage.run(second, &[first]);
     stage.turn(first);
     stage.turn(second);
-    stage.teach(second, restarted);
+    stage.transfer_state(second, restarted);
     stage.admitted(second, restarted);
     for id in [first, second, first] {
         stage.turn(id);
@@ -451,7 +451,7 @@ fn who_is_given_a_state_tells_others_what_it_holds_of_theirs_when_it_counts() {
         if dies {
             stage.restart(other);
         }
-        stage.teach(leader, other);
+        stage.transfer_state(leader, other);
         assert_eq!(tells(&mut stage), !dies, "one that has lost its memory is to be let in first");
         stage.admitted(leader, other);
         for id in [replica(0, 1), leader] {

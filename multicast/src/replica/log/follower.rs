@@ -29,7 +29,7 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Begins to write its log, which it has granted, from `sent` on.
-    pub(in crate::replica) fn let_in(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
+    pub(in crate::replica) fn attached(&mut self, log: RemoteRegion, sent: u64, freed: u64) {
         self.left.extend(self.log.replace(log));
         (self.sent, self.freed, self.posted) = (sent, freed, 0);
         self.forget_writes();
@@ -82,14 +82,14 @@ mod tests {
         let writer = follower.dial("leader").unwrap();
         let key = follower.grant(region, writer).unwrap();
         let peer = leader.dial("follower").unwrap();
-        let mut let_in = || leader.attach(peer, &key).unwrap();
+        let mut attach = || leader.attach(peer, &key).unwrap();
         let mut it = Follower::default();
-        it.let_in(let_in(), 0, 0);
+        it.attached(attach(), 0, 0);
         it.post(1, 10);
         it.post(2, 20);
         assert_eq!(it.completed(1), Some(10));
         // We led, stopped, and lead again: what was written up to 20 may have been cut off.
-        it.let_in(let_in(), 0, 0);
+        it.attached(attach(), 0, 0);
         it.post(3, 12);
         assert_eq!((it.completed(2), it.has_all()), (None, false));
         assert_eq!((it.completed(3), it.has_all()), (Some(12), true));

@@ -7,7 +7,7 @@ use super::*;
 use crate::operate::{CommandError, Recreation};
 
 #[test]
-fn who_granted_a_log_that_could_not_be_taken_over_is_let_in_all_the_same() {
+fn who_granted_a_log_that_could_not_be_taken_over_is_admitted_all_the_same() {
     let mut scene = Scene::new();
     scene.grant(2, 3, false);
     assert!(!scene.replica.core.log().leads(), "the best log is not there to be taken over");
@@ -55,7 +55,7 @@ fn who_has_no_room_for_a_ballot_leads_when_it_learns_what_is_committed() {
 }
 
 #[test]
-fn a_follower_that_lacks_what_is_not_committed_is_let_in_however_full_the_log_is() {
+fn a_follower_that_lacks_what_is_not_committed_is_admitted_however_full_the_log_is() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let mut results = 0;
@@ -146,7 +146,7 @@ fn a_grant_that_was_lost_is_told_again() {
 }
 
 #[test]
-fn who_was_asked_anew_is_not_let_in_by_what_it_answered_before() {
+fn who_was_asked_anew_is_not_admitted_by_what_it_answered_before() {
     let mut scene = Scene::new();
     let (granted, tail) = scene.granted(1, 1, true);
     // A write of an earlier ballot was denied meanwhile.

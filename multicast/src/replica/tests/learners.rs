@@ -51,7 +51,7 @@ fn what_a_former_life_has_applied_hides_not_that_the_next_one_has() {
 }
 
 #[test]
-fn who_has_a_state_is_not_given_another_but_asked_to_be_let_in() {
+fn who_has_a_state_is_not_given_another_but_asked_to_be_admitted() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let incarnation = 1 << 10;
@@ -124,7 +124,7 @@ fn how_far_a_former_life_had_read_says_nothing_of_the_next_one() {
 }
 
 #[test]
-fn nobody_is_let_in_before_it_has_all_that_was_written() {
+fn nobody_is_admitted_before_it_has_all_that_was_written() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     scene.commit();
@@ -133,17 +133,17 @@ fn nobody_is_let_in_before_it_has_all_that_was_written() {
     scene.hear(2, &Election::Granted(granted), &tail);
     scene.replica.end_turn(&mut scene.links);
     let last = scene.replica.core.log().last_index();
-    scene.replica.let_in(&mut scene.links);
+    scene.replica.admit_caught_up(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "what it lacks may be lost with us");
     scene.replica.completed(2, scene.replica.writer.writes);
-    scene.replica.let_in(&mut scene.links);
+    scene.replica.admit_caught_up(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "nobody has said what it had applied");
     scene.replica.told(
         StatusColumn::Applied,
         ReplicaId::new(GroupId(0), 1),
         Rank::NOTHING.to_word(),
     );
-    scene.replica.let_in(&mut scene.links);
+    scene.replica.admit_caught_up(&mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last + 1);
 }
 

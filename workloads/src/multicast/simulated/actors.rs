@@ -26,8 +26,8 @@ impl Actor {
         match self {
             Self::Engine(engine) => Amounts::new(&engine.work(), &engine.fabric().asked()),
             Self::Client(client) => {
-                let work = client.access.work();
-                Amounts::new(&work, &client.access.fabric().asked())
+                let work = client.transport.work();
+                Amounts::new(&work, &client.transport.fabric().asked())
             }
         }
     }
@@ -52,7 +52,7 @@ pub(super) struct Tally {
 
 /// A thread with sessions, in a closed loop.
 pub(super) struct Client {
-    access: SessionTransport<Counted<SimFabric>>,
+    transport: SessionTransport<Counted<SimFabric>>,
     /// Indexed by session key.
     sessions: Vec<Session>,
     answered: Vec<(SessionKey, u64)>,
@@ -68,19 +68,19 @@ struct Session {
 
 impl Client {
     pub(super) fn new(
-        mut access: SessionTransport<Counted<SimFabric>>,
+        mut transport: SessionTransport<Counted<SimFabric>>,
         sessions: usize,
         random: &mut SmallRng,
     ) -> Self {
         let session = |_| Session {
-            key: access.open(SessionId(random.random())),
+            key: transport.open(SessionId(random.random())),
             random: SmallRng::seed_from_u64(random.random()),
             under_way: Vec::new(),
             has_had_reply: false,
         };
         let sessions: Vec<_> = (0..sessions).map(session).collect();
         assert!(sessions.iter().enumerate().all(|(i, session)| session.key.0 as usize == i));
-        Self { access, sessions, answered: Vec::new() }
+        Self { transport, sessions, answered: Vec::new() }
     }
 
     /// Handles replies and multicasts the next messages. Returns whether there was anything to do.
@@ -92,8 +92,8 @@ impl Client {
         measured: &mut Measured,
         tally: &mut Tally,
     ) -> bool {
-        let Self { access, sessions, answered, .. } = self;
-        let turned = access.turn(&mut |reply| {
+        let Self { transport, sessions, answered, .. } = self;
+        let turned = transport.turn(&mut |reply| {
             let session = &mut sessions[reply.session.0 as usize];
             let found = session.under_way.iter_mut().find(|(it, ..)| *it == reply.sequence);
             match found {
@@ -117,7 +117,7 @@ impl Client {
             let session = &mut sessions[key.0 as usize];
             let at = session.under_way.iter().position(|(known, ..)| *known == sequence);
             let (.., since) = session.under_way.swap_remove(at.expect("just answered"));
-            access.settle(key, sequence);
+            transport.settle(key, sequence);
             tally.returned += 1;
             tally.last_reply = now;
             tally.without_reply -=
@@ -132,7 +132,7 @@ impl Client {
             while session.under_way.len() < plan.depth {
                 let to = draw(&mut session.random, plan);
                 let payload = vec![0x5a; plan.payload_bytes];
-                let Ok(sequence) = access.multicast(session.key, to, &payload) else { break };
+                let Ok(sequence) = transport.multicast(session.key, to, &payload) else { break };
                 session.under_way.push((sequence, to, now));
                 worked = true;
             }

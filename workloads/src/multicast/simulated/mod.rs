@@ -146,8 +146,8 @@ impl Simulation<'_> {
         for thread in 0..threads {
             let name = format!("client{thread}");
             let fabric = Counted::new(self.world.join(&name));
-            let access = SessionTransport::new(fabric, layout, tuning);
-            let client = Client::new(access, self.plan.clients / threads, &mut random);
+            let transport = SessionTransport::new(fabric, layout, tuning);
+            let client = Client::new(transport, self.plan.clients / threads, &mut random);
             self.add(name, Actor::Client(Box::new(client)));
         }
         self.place(engines);
@@ -205,7 +205,8 @@ impl Simulation<'_> {
                 let returned = self.tally.returned;
                 let blocked = at > self.tally.last_reply + BLOCKED_AFTER;
                 if blocked || !watch(Progress { elapsed, returned, errors }) {
-                    let why = if blocked { "no message returns any more" } else { "interrupted" };
+                    let why =
+                        if blocked { "no message has returned for 500 ms" } else { "interrupted" };
                     self.measured.ended_early = Some(why.to_owned());
                     self.measured.measured_for =
                         self.from.map_or(Duration::ZERO, |from| at.saturating_sub(from));

@@ -397,7 +397,7 @@ fn a_read_waits_for_all_that_was_logged_with_others_when_it_came() {
 }
 
 #[test]
-fn who_is_not_let_in_promises_nothing() {
+fn who_is_not_admitted_promises_nothing() {
     let mut leader = leader(3);
     let mut state = Vec::new();
     leader.save(&mut state);

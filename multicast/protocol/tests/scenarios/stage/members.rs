@@ -23,7 +23,7 @@ impl<O: Played> Stage<O> {
     }
 
     /// A leader transfers its state to a replica that has none, and writes its log from there on.
-    pub(crate) fn teach(&mut self, leader: ReplicaId, learner: ReplicaId) {
+    pub(crate) fn transfer_state(&mut self, leader: ReplicaId, learner: ReplicaId) {
         self.give_state(leader, learner);
         self.ask(leader, learner);
     }

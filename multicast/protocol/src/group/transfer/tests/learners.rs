@@ -27,7 +27,7 @@ fn a_memory_is_lost_that_asks_and_that_no_view_names() {
 }
 
 #[test]
-fn who_asked_counts_as_asking_for_a_while_or_until_it_is_let_in() {
+fn who_asked_counts_as_asking_for_a_while_or_until_it_is_admitted() {
     let mut log = follower();
     let asks = |log: &mut GroupLog<Record>, at_ms| {
         log.tick(at_ms);
@@ -68,7 +68,7 @@ fn without_a_view_whoever_asks_has_lost_its_memory() {
 }
 
 #[test]
-fn who_knows_that_it_is_let_in_has_not_lost_its_memory() {
+fn who_knows_that_it_is_admitted_has_not_lost_its_memory() {
     let mut log = log(1, STRANGER);
     log.restore(4, LED, 0, View::first(3), LED);
     assert!(log.asks_for_state().is_some());

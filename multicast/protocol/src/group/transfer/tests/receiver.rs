@@ -5,7 +5,7 @@ const fn part(number: u64) -> Part {
 }
 
 #[test]
-fn who_needs_a_state_or_is_to_be_let_in_asks_and_nobody_else() {
+fn who_needs_a_state_or_is_to_be_admitted_asks_and_nobody_else() {
     let (mut suspended, mut lagging, mut unnamed) = (follower(), follower(), log(1, STRANGER));
     suspended.suspend(Ballot::new(9, 2, 0));
     lagging.lags_behind(LED);
