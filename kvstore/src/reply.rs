@@ -20,13 +20,13 @@ pub struct Reply<B = Vec<u8>> {
 /// The result of one operation.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome<B = Vec<u8>> {
-    /// Of a get: the value and its version, or `None` if the key is absent.
+    /// The value and its version as read by a get, or `None` if the key is absent.
     Value(Option<(B, Version)>),
     /// Of exists: whether there is a value. Of delete: whether there was one.
     Flag(bool),
     /// Of put: the key's new version.
     Written(Version),
-    /// Of append and patch: the new length of the value in bytes.
+    /// Length in bytes of the value after an append or a patch.
     Length(u64),
     /// Of increment: the new number.
     Number(i64),

@@ -14,7 +14,7 @@ pub struct Topology {
     pub nodes: u16,
     /// Shards.
     pub groups: u16,
-    /// Of each group: 2f+1.
+    /// Replicas per group: 2f+1.
     pub replicas: u8,
     /// Engine threads of each node.
     pub engines: u16,

@@ -28,7 +28,7 @@ pub struct Setting {
     pub placement: &'static str,
     /// `shm`, `tcp` or `tls`. If simulated: `shm` on `two-cores`, otherwise `rdma`.
     pub fabric: &'static str,
-    /// What is simulated: `xl170`, `r320` or `two-cores`; null if nothing is.
+    /// Simulated hardware: `xl170`, `r320` or `two-cores`; null if the run is measured.
     pub hardware: Option<&'static str>,
     /// How engines and generator wait: `adaptive`, `busy` or `park`.
     pub waiting: String,

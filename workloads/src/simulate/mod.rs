@@ -140,7 +140,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     format!("a panic: {}{at}", text.unwrap_or("without a message"))
 }
 
-/// What the two checkers found wrong with a history.
+/// Errors that the two checkers found in a history.
 fn judge(header: &Header, records: &[Record]) -> Option<String> {
     let read = || records.iter().cloned().map(Ok::<_, ReadError>);
     let verdict = verify(header, read()).expect("it was never a file");

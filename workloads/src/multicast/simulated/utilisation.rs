@@ -10,9 +10,9 @@ use skein_fabric::sim::Busy;
 pub struct Shares {
     /// Turns that had something to do, and posting. A core polls in the rest of the time.
     pub core: f64,
-    /// Of the network card in its busier direction.
+    /// The network card works in its busier direction.
     pub nic: f64,
-    /// Of the cable in its busier direction.
+    /// The cable is occupied in its busier direction.
     pub link: f64,
 }
 
