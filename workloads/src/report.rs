@@ -3,18 +3,8 @@
 //! Scripts read its field names and compare them between versions. They are described in
 //! `docs/schema.md`, and a test below checks that.
 
-pub(crate) mod ccdf;
 pub mod date;
-mod faults;
-mod figures;
-mod gap;
-mod lines;
-mod options;
-pub mod page;
-mod plot;
-mod saturation;
-mod settings;
-mod source;
+mod distribution;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use skein_checker::chart;
 use skein_multicast::config::Topology;
 
+pub use self::distribution::distribution;
 use crate::bank::Bank;
 use crate::bench::Terms;
 use crate::generator::{Errors, Measured, TIMELINE_INTERVAL};
@@ -266,7 +257,7 @@ impl Report {
             let report = || OperationReport {
                 count: latency.len(),
                 latency_us: latency.into(),
-                distribution_us: ccdf::distribution(latency),
+                distribution_us: distribution(latency),
             };
             (!latency.is_empty()).then(|| (*kind, report()))
         };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use skein_workloads::report::page;
+use skein_report::page;
 
 use crate::exit::{Exit, usage};
 use crate::output::tell;

@@ -15,7 +15,7 @@ use super::load::{Measured, Plan};
 use super::simulated::utilisation::{Shares, Utilisation};
 use crate::generator::histogram;
 use crate::neighbours::Neighbours;
-use crate::report::{Latency, Machine, ccdf, date, millis};
+use crate::report::{Latency, Machine, date, distribution, millis};
 
 /// Parameters of an experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -178,7 +178,7 @@ impl Report {
             p95_us: over(|run| run.latency_us.p95),
             p99_us: over(|run| run.latency_us.p99),
             cross_core_ns: round_trips.map(|all| Spread::of(all.into_iter())),
-            distribution_us: ccdf::distribution(&all),
+            distribution_us: distribution(&all),
             batches,
             utilisation: used.into_iter().reduce(Utilisation::max),
             good: runs.iter().all(|run| run.errors == 0 && run.ended_early.is_none()),

@@ -4,17 +4,17 @@ use skein_checker::chart::whole;
 
 /// One axis of a plot.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::report) struct Axis {
+pub(crate) struct Axis {
     /// The quantity.
-    pub(in crate::report) what: &'static str,
+    pub(crate) what: &'static str,
     /// Empty for a count.
-    pub(in crate::report) unit: &'static str,
-    pub(in crate::report) scale: Scale,
+    pub(crate) unit: &'static str,
+    pub(crate) scale: Scale,
 }
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::report) enum Scale {
+pub(crate) enum Scale {
     /// Linear, from zero.
     Linear,
     /// Linear, of whole numbers.
@@ -31,7 +31,7 @@ pub(in crate::report) enum Scale {
 
 impl Axis {
     /// The label of the axis and the head of its column: the quantity, and the unit in brackets.
-    pub(in crate::report) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match self.unit {
             "" => self.what.to_owned(),
             unit => format!("{} ({unit})", self.what),

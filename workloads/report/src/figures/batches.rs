@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::multicasts::{ends_of_load, of_multicasts};
 use super::{Figure, Frame, axis, parts_of};
-use crate::report::plot::{Axis, Point, Scale, Series, Style};
-use crate::report::settings::differing;
-use crate::report::source::{Multicast, Source};
+use crate::plot::{Axis, Point, Scale, Series, Style};
+use crate::settings::differing;
+use crate::source::{Multicast, Source};
 
 const TOGETHER: Axis = axis("done together", "", Scale::Classes);
 const SHARE: Axis = axis("share of batches", "%", Scale::Linear);

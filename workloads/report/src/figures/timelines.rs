@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::close_ups::{close_ups, worst};
 use super::{Figure, Frame, Table, axis, parts};
-use crate::report::ccdf;
-use crate::report::faults::{Event, Fault, Timeline, seen};
-use crate::report::plot::{Axis, Plot, Point, Scale, Series, Style};
-use crate::report::source::{Chaos, Source, Store, What};
+use crate::ccdf;
+use crate::faults::{Event, Fault, Timeline, seen};
+use crate::plot::{Axis, Plot, Point, Scale, Series, Style};
+use crate::source::{Chaos, Source, Store, What};
 
 pub(super) const RATE: Axis = axis("throughput", "operations/s", Scale::Linear);
 
@@ -140,7 +140,7 @@ fn failovers(sources: &[Source]) -> Vec<Figure> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::report::figures) fn event(at_s: f64, next: Option<f64>) -> Event {
+    pub(in crate::figures) fn event(at_s: f64, next: Option<f64>) -> Event {
         let next = next.map_or_else(String::new, |ms| format!("\"0\": {ms}"));
         let text = format!(
             "{{\"at_s\": {at_s}, \"what\": \"kill\", \"nodes\": [0], \"next_write_ms\": {{{next}}}}}"

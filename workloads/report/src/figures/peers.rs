@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use super::multicasts::spread;
 use super::stores::NEIGHBOURS;
 use super::{Figure, Frame, LATENCY, axis, of_lines};
-use crate::multicast::report::Spread;
-use crate::report::lines::Run;
-use crate::report::plot::Scale;
-use crate::report::saturation::Load;
-use crate::report::settings::Setting;
-use crate::report::source::{Peer, Peers, Source, What};
+use crate::lines::Run;
+use crate::plot::Scale;
+use crate::saturation::Load;
+use crate::settings::Setting;
+use crate::source::{Peer, Peers, Source, What};
+use skein_workloads::multicast::report::Spread;
 
 const ABOUT: &str = "Each store in turn under the same load, medians of several rounds with their range; at 0 there \
                      are no neighbours. mixed is half puts, half gets.";

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use skein_checker::chart::{grouped, whole};
 
-use super::options::options;
-use super::source::{Multicast, Source, Store, What};
-use crate::neighbours::Neighbours;
+use crate::options::options;
+use crate::source::{Multicast, Source, Store, What};
+use skein_workloads::neighbours::Neighbours;
 
 /// The settings, in the order of a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Setting {
+pub(crate) enum Setting {
     Workload,
     Destinations,
     Groups,
@@ -48,47 +48,47 @@ pub(super) enum Setting {
 
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Value {
+pub(crate) struct Value {
     /// With its unit.
-    pub(super) words: String,
+    pub(crate) words: String,
     /// Its position along a line; 0 if it is not a number.
-    pub(super) number: f64,
+    pub(crate) number: f64,
 }
 
 /// Settings of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Settings(BTreeMap<Setting, Value>);
+pub(crate) struct Settings(BTreeMap<Setting, Value>);
 
 impl Settings {
-    pub(super) fn get(&self, setting: Setting) -> Option<&Value> {
+    pub(crate) fn get(&self, setting: Setting) -> Option<&Value> {
         self.0.get(&setting)
     }
 
     /// The number of a setting; 0 if it is not set.
-    pub(super) fn number(&self, setting: Setting) -> f64 {
+    pub(crate) fn number(&self, setting: Setting) -> f64 {
         self.get(setting).map_or(0.0, |value| value.number)
     }
 
-    pub(super) fn set(&mut self, setting: Setting, words: String, number: f64) {
+    pub(crate) fn set(&mut self, setting: Setting, words: String, number: f64) {
         self.0.insert(setting, Value { words, number });
     }
 
     /// All settings but one.
     #[must_use]
-    pub(super) fn without(&self, setting: Setting) -> Self {
+    pub(crate) fn without(&self, setting: Setting) -> Self {
         let mut rest = self.clone();
         rest.0.remove(&setting);
         rest
     }
 
     /// A text that is equal for equal settings only.
-    pub(super) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         let all = self.0.iter().map(|(setting, value)| format!("{setting:?}={}", value.words));
         all.collect::<Vec<_>>().join("; ")
     }
 
     /// Sort key of settings: by number, then by words.
-    pub(super) fn order(&self) -> Vec<(Setting, u64, String)> {
+    pub(crate) fn order(&self) -> Vec<(Setting, u64, String)> {
         // The bits of non-negative numbers are ordered like the numbers.
         let of = |value: &Value| (value.number.max(0.0).to_bits(), value.words.clone());
         let all = self.0.iter().map(|(setting, value)| (*setting, of(value)));
@@ -96,14 +96,14 @@ impl Settings {
     }
 
     /// The settings that `told` selects, in words.
-    pub(super) fn words(&self, told: impl Fn(Setting) -> bool) -> String {
+    pub(crate) fn words(&self, told: impl Fn(Setting) -> bool) -> String {
         let all = self.0.iter().filter(|(setting, _)| told(**setting));
         all.map(|(_, value)| value.words.as_str()).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// The settings in which not all of these agree.
-pub(super) fn differing(all: &[&Settings]) -> Vec<Setting> {
+pub(crate) fn differing(all: &[&Settings]) -> Vec<Setting> {
     let mut found: Vec<Setting> = all
         .iter()
         .flat_map(|settings| settings.0.keys().copied())
@@ -118,13 +118,13 @@ pub(super) fn differing(all: &[&Settings]) -> Vec<Setting> {
 }
 
 /// `1 client`, `2 clients`.
-pub(super) fn counted(number: usize, of: &str) -> String {
+pub(crate) fn counted(number: usize, of: &str) -> String {
     format!("{} {of}{}", grouped(number as u64), if number == 1 { "" } else { "s" })
 }
 
 impl Source {
     /// The settings of the run.
-    pub(super) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         let topology = self.topology();
         let mut count = |setting, number: u16, of: &str| {

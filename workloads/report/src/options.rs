@@ -41,7 +41,7 @@ const TOLD: [(&str, bool); 34] = [
 
 /// The options of a command that have no field in a report, sorted by name. The file of `--history`
 /// counts without its name.
-pub(super) fn options(command: &str) -> String {
+pub(crate) fn options(command: &str) -> String {
     let mut rest = Vec::new();
     let words: Vec<&str> = command.split_whitespace().collect();
     let mut at = words.iter().position(|word| word.starts_with('-')).unwrap_or(words.len());

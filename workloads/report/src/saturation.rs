@@ -1,19 +1,19 @@
 //! Detection of saturated runs: more load brings no more throughput.
 
-use super::lines::Made;
-use super::settings::Setting;
+use crate::lines::Made;
+use crate::settings::Setting;
 
 /// The load and the results of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// Answers per second.
-    pub(super) throughput: f64,
+    pub(crate) throughput: f64,
     /// Median, in microseconds.
-    pub(super) latency: f64,
+    pub(crate) latency: f64,
     /// Arrivals per second of an open loop.
-    pub(super) offered: Option<f64>,
+    pub(crate) offered: Option<f64>,
     /// Operations that were due and never invoked.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// Share of the arrivals that an open loop must answer.
@@ -22,14 +22,14 @@ const SERVED: f64 = 0.95;
 const GAIN: f64 = 1.1;
 
 /// The rule, as the page states it.
-pub(super) const RULE: &str = "A run is saturated, and its sign hollow, if more load brings no more throughput. An open loop is \
+pub(crate) const RULE: &str = "A run is saturated, and its sign hollow, if more load brings no more throughput. An open loop is \
      saturated if less than 95 % of what was due was answered in the time measured, or if anything due was never invoked. A closed \
      loop is saturated if, against the run of the same line that reached the highest throughput with less load, it gained less than \
      10 % of throughput for each doubling of the load while its median latency rose, and so did every run of the line with more load.";
 
 impl Load {
     /// Whether an open loop was offered more than it completed.
-    pub(super) fn is_overloaded(&self) -> bool {
+    pub(crate) fn is_overloaded(&self) -> bool {
         self.offered.is_some_and(|rate| self.refused > 0 || self.throughput < SERVED * rate)
     }
 
@@ -41,7 +41,7 @@ impl Load {
 }
 
 /// Marks the saturated points of a line, which are sorted by `along`.
-pub(super) fn mark(made: &mut [Made], along: Option<Setting>) {
+pub(crate) fn mark(made: &mut [Made], along: Option<Setting>) {
     let by_load = matches!(along, Some(Setting::Clients | Setting::Window));
     let mut best: Option<(f64, Load)> = None;
     for Made { along, point, load, .. } in made.iter_mut() {
@@ -69,8 +69,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::plot::Point;
     use super::*;
+    use crate::plot::Point;
 
     /// Which points are saturated, given loads, throughputs and latencies.
     fn marked(runs: &[(f64, f64, f64)]) -> Vec<bool> {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use skein_checker::chart::{grouped, whole};
 
-use crate::report::figures::{Table, main_operations};
-use crate::report::settings::counted;
-use crate::report::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
+use crate::figures::{Table, main_operations};
+use crate::settings::counted;
+use crate::source::{Chaos, Idle, Multicast, Peers, Source, Store, What};
 
 /// Entry of a column without a value.
 const NOTHING: &str = "–";

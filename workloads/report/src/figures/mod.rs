@@ -14,10 +14,10 @@ use std::collections::BTreeSet;
 
 use skein_checker::chart::{grouped, whole};
 
-use super::lines::{Line, Run, join};
-use super::plot::{Axis, Plot, SERIES_MAX, Scale, Series, Style};
-use super::settings::{Setting, differing};
-use super::source::Source;
+use crate::lines::{Line, Run, join};
+use crate::plot::{Axis, Plot, SERIES_MAX, Scale, Series, Style};
+use crate::settings::{Setting, differing};
+use crate::source::Source;
 
 /// A figure: one plot, or several side by side, with a caption.
 #[derive(Clone, Debug)]

@@ -2,22 +2,22 @@
 
 use skein_checker::chart::whole;
 
-use super::source::Timeline;
+use crate::source::Timeline;
 
 /// The effect of a fault on a timeline, in milliseconds since the fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Gap {
+pub(crate) struct Gap {
     /// Start and end of the longest stretch of intervals without an answer that begins soon after
     /// the fault, if it is longer than all such stretches in the second before the fault.
-    pub(super) silent: Option<[f64; 2]>,
+    pub(crate) silent: Option<[f64; 2]>,
     /// When half of the usual throughput was reached again after the silent stretch, or after the
     /// fault if there is none: the first moment from which the answers within 20 ms are at least
     /// half as many as before the fault.
-    pub(super) regained: Option<f64>,
+    pub(crate) regained: Option<f64>,
 }
 
 /// How long before a fault the usual throughput is measured.
-pub(super) const BEFORE_MS: f64 = 1e3;
+pub(crate) const BEFORE_MS: f64 = 1e3;
 /// How soon after a fault its gap begins. Later gaps have other causes.
 const SOON_MS: f64 = 100.0;
 /// How long half of the usual throughput must last.
@@ -25,14 +25,14 @@ const LASTS_MS: f64 = 20.0;
 
 impl Gap {
     /// Length of the silent stretch; 0 without one.
-    pub(super) fn length(&self) -> f64 {
+    pub(crate) fn length(&self) -> f64 {
         self.silent.map_or(0.0, |[from, to]| to - from)
     }
 }
 
 /// The effect of a fault at `at`, observed before `until`, the next fault or the end. `since` is
 /// the end of the gap before, or the beginning. All are in seconds.
-pub(super) fn after(timeline: &Timeline, [since, at, until]: [f64; 3]) -> Gap {
+pub(crate) fn after(timeline: &Timeline, [since, at, until]: [f64; 3]) -> Gap {
     let interval = timeline.interval_ms;
     let len = timeline.ops.len();
     let index = |seconds: f64| (whole((seconds * 1e3 / interval).floor()) as usize).min(len);

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::multicasts::of_multicasts;
 use super::stores::{ends_of_load, main_operations, of_stores};
 use super::{Figure, Frame, LATENCY, axis, parts};
-use crate::report::ccdf;
-use crate::report::plot::{Axis, Point, Scale, Series, Style};
-use crate::report::settings::{Settings, differing};
-use crate::report::source::{Multicast, Source};
+use crate::ccdf;
+use crate::plot::{Axis, Point, Scale, Series, Style};
+use crate::settings::{Settings, differing};
+use crate::source::{Multicast, Source};
 
 /// 1 − F of a latency.
 const LEFT: Axis = axis("share that took longer, 1 − F", "", Scale::Tail);
@@ -46,7 +46,7 @@ fn multicasts(sources: &[Source]) -> Vec<Figure> {
 
 fn stores(sources: &[Source]) -> Vec<Figure> {
     let main = main_operations(sources);
-    let curve = |(number, store): (usize, &crate::report::source::Store)| {
+    let curve = |(number, store): (usize, &crate::source::Store)| {
         let operation = store.operations.get(*main.get(&store.workload[..])?)?;
         Some((sources[number].settings(), number, ccdf::of_operation(operation)))
     };

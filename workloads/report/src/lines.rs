@@ -2,47 +2,47 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::plot::Point;
-use super::saturation::{self, Load};
-use super::settings::{Setting, Settings};
+use crate::plot::Point;
+use crate::saturation::{self, Load};
+use crate::settings::{Setting, Settings};
 
 /// A run as a figure shows it.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(crate) struct Run {
     /// Number of its report.
-    pub(super) from: usize,
-    pub(super) settings: Settings,
+    pub(crate) from: usize,
+    pub(crate) settings: Settings,
     /// The value shown, such as `p50` or `p99`; empty if there is only one.
-    pub(super) measure: String,
-    pub(super) point: Point,
+    pub(crate) measure: String,
+    pub(crate) point: Point,
     /// Load and results, from which saturation is judged.
-    pub(super) load: Load,
+    pub(crate) load: Load,
 }
 
 /// A point of a line, and the numbers of its reports.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
-    pub(super) from: BTreeSet<usize>,
+pub(crate) struct Made {
+    pub(crate) from: BTreeSet<usize>,
     /// The value of the setting that the line varies.
-    pub(super) along: f64,
-    pub(super) point: Point,
-    pub(super) load: Load,
+    pub(crate) along: f64,
+    pub(crate) point: Point,
+    pub(crate) load: Load,
 }
 
 /// Connected runs, ordered by the setting that varies; or a single run.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Settings common to all its runs.
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
     /// The setting that it varies; `None` for a single point.
-    pub(super) along: Option<Setting>,
-    pub(super) measure: String,
-    pub(super) made: Vec<Made>,
+    pub(crate) along: Option<Setting>,
+    pub(crate) measure: String,
+    pub(crate) made: Vec<Made>,
 }
 
 impl Line {
     /// The least and the greatest value of the setting that varies.
-    pub(super) fn ends(&self) -> [f64; 2] {
+    pub(crate) fn ends(&self) -> [f64; 2] {
         let along = || self.made.iter().map(|made| made.along);
         [along().fold(f64::INFINITY, f64::min), along().fold(f64::NEG_INFINITY, f64::max)]
     }
@@ -52,7 +52,7 @@ impl Line {
 /// connected along the next setting, together with other runs that belong to that line. Runs that
 /// remain become single points. Runs with equal settings are repetitions: they become one point,
 /// their median.
-pub(super) fn join(runs: &[Run], axes: &[Setting]) -> Vec<Line> {
+pub(crate) fn join(runs: &[Run], axes: &[Setting]) -> Vec<Line> {
     let mut joined = BTreeSet::new();
     let mut lines = Vec::new();
     for axis in axes {
@@ -189,7 +189,7 @@ mod tests {
                 let members: Vec<_> = line.made.iter().flat_map(|made| &made.from).collect();
                 seen.extend(members.iter().copied().copied());
                 for (a, b) in members.iter().zip(members.iter().skip(1)) {
-                    let differ = super::super::settings::differing(
+                    let differ = crate::settings::differing(
                         &[&runs[**a].settings, &runs[**b].settings],
                     );
                     prop_assert!(differ.iter().all(|it| Some(*it) == line.along), "{differ:?}");

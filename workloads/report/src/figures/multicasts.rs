@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::{CLIENTS, Figure, Frame, LATENCY, axis, joined, lightest_and_heaviest, of_lines};
-use crate::multicast::report::Spread;
-use crate::report::lines::Run;
-use crate::report::plot::{Axis, Point, Scale};
-use crate::report::settings::Setting;
-use crate::report::source::{Multicast, Source, What};
+use crate::lines::Run;
+use crate::plot::{Axis, Point, Scale};
+use crate::settings::Setting;
+use crate::source::{Multicast, Source, What};
+use skein_workloads::multicast::report::Spread;
 
 const RATE: Axis = axis("throughput", "messages/s", Scale::Log);
 pub(super) const OFFERED: Axis = axis("offered load", "operations/s", Scale::Log);

@@ -7,10 +7,10 @@ mod runs;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::figures::{Figure, Table, figures};
-use super::plot::{Plot, escaped};
-use super::saturation;
-use super::source::{self, Source};
+use crate::figures::{Figure, Table, figures};
+use crate::plot::{Plot, escaped};
+use crate::saturation;
+use crate::source::{self, Source};
 
 /// A page, and its pictures as separate files.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use skein_checker::chart::whole;
 
 use super::timelines::{RATE, point};
 use super::{Figure, axis};
-use crate::report::faults::{Event, Fault, Timeline, seen};
-use crate::report::plot::{Axis, Band, Plot, Scale, Series, Size, Style};
+use crate::faults::{Event, Fault, Timeline, seen};
+use crate::plot::{Axis, Band, Plot, Scale, Series, Size, Style};
 
 const SINCE: Axis = axis("time since the fault", "ms", Scale::Linear);
 
@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::figures::timelines::tests::event;
+    use crate::figures::timelines::tests::event;
 
     proptest! {
         #[test]

@@ -4,39 +4,39 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::gap::{self, Gap};
+use crate::gap::{self, Gap};
 
 /// A fault.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Event {
-    pub(super) at_s: f64,
-    pub(super) what: String,
-    pub(super) nodes: Vec<u16>,
+pub(crate) struct Event {
+    pub(crate) at_s: f64,
+    pub(crate) what: String,
+    pub(crate) nodes: Vec<u16>,
     /// The groups that these nodes led; only of `--kill`.
     #[serde(default)]
-    pub(super) led: Vec<u16>,
+    pub(crate) led: Vec<u16>,
     /// Only of `bench chaos`, by the groups that the nodes led.
     #[serde(default)]
-    pub(super) next_write_ms: BTreeMap<String, Option<f64>>,
+    pub(crate) next_write_ms: BTreeMap<String, Option<f64>>,
     /// Longest time without an answer to any client.
     #[serde(default)]
-    pub(super) silence_ms: Option<f64>,
+    pub(crate) silence_ms: Option<f64>,
     /// Longest wait of one client.
     #[serde(default)]
-    pub(super) wait_ms: Option<f64>,
+    pub(crate) wait_ms: Option<f64>,
     /// Time until all replicas of the nodes were followers again.
     #[serde(default)]
-    pub(super) recovered_ms: Option<f64>,
+    pub(crate) recovered_ms: Option<f64>,
 }
 
 /// Operations over time.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Timeline {
-    pub(super) interval_ms: f64,
-    pub(super) ops: Vec<u64>,
+pub(crate) struct Timeline {
+    pub(crate) interval_ms: f64,
+    pub(crate) ops: Vec<u64>,
     /// Longest latency per interval in microseconds, if reported.
     #[serde(default)]
-    pub(super) worst_us: Vec<u64>,
+    pub(crate) worst_us: Vec<u64>,
 }
 
 /// Longest run in seconds, and most operations in an interval.
@@ -44,7 +44,7 @@ const SECONDS_MAX: f64 = 1e8;
 const OPS_MAX: u64 = 1 << 40;
 
 /// Refuses times and numbers that no benchmark writes and that could not be drawn.
-pub(super) fn check(events: &[Event], timeline: &Timeline) -> Result<(), String> {
+pub(crate) fn check(events: &[Event], timeline: &Timeline) -> Result<(), String> {
     let Timeline { interval_ms, ops, worst_us } = timeline;
     if !(1e-3..=1e6).contains(interval_ms) {
         return Err(format!("interval_ms = {interval_ms} is not from 0.001 to 1,000,000"));
@@ -64,15 +64,15 @@ pub(super) fn check(events: &[Event], timeline: &Timeline) -> Result<(), String>
 
 /// A fault and its effect.
 #[derive(Clone, Debug)]
-pub(super) struct Fault<'a> {
+pub(crate) struct Fault<'a> {
     /// From 1, in the order of time.
-    pub(super) number: usize,
-    pub(super) event: &'a Event,
-    pub(super) gap: Gap,
+    pub(crate) number: usize,
+    pub(crate) event: &'a Event,
+    pub(crate) gap: Gap,
 }
 
 /// The effects of all faults, in the order of time.
-pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a>> {
+pub(crate) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a>> {
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     let end = timeline.ops.len() as f64 * timeline.interval_ms / 1e3;
@@ -90,12 +90,12 @@ pub(super) fn seen<'a>(events: &'a [Event], timeline: &Timeline) -> Vec<Fault<'a
 
 impl Event {
     /// Names of the nodes.
-    pub(super) fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         self.nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(", ")
     }
 
     /// The groups that the nodes led.
-    pub(super) fn groups_led(&self) -> String {
+    pub(crate) fn groups_led(&self) -> String {
         let led = || self.led.iter().map(|group| format!("g{group}"));
         let told = self.next_write_ms.keys().map(|group| format!("g{group}"));
         let groups: Vec<_> = if self.led.is_empty() { told.collect() } else { led().collect() };
@@ -103,7 +103,7 @@ impl Event {
     }
 
     /// The groups' next writes in words, with `unit` after the milliseconds.
-    pub(super) fn next_writes(&self, unit: &str) -> String {
+    pub(crate) fn next_writes(&self, unit: &str) -> String {
         let all = self.next_write_ms.iter().map(|(group, ms)| match ms {
             Some(ms) => format!("g{group} {ms:.1}{unit}"),
             None => format!("g{group} never"),
@@ -112,20 +112,20 @@ impl Event {
     }
 
     /// The group whose next write came last, and after how many milliseconds.
-    pub(super) fn last_write(&self) -> Option<(&str, f64)> {
+    pub(crate) fn last_write(&self) -> Option<(&str, f64)> {
         let all = self.next_write_ms.iter().filter_map(|(group, ms)| Some((&group[..], (*ms)?)));
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// The event and its time, in words.
-    pub(super) fn moment(&self) -> String {
+    pub(crate) fn moment(&self) -> String {
         let of =
             if self.nodes.is_empty() { String::new() } else { format!(" of {}", self.names()) };
         format!("{}{of} at {:.3} s", self.what, self.at_s)
     }
 
     /// The same with all known effects.
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let mut parts = vec![self.moment()];
         if !self.next_write_ms.is_empty() {
             parts.push(format!("next write: {}", self.next_writes(" ms")));
@@ -139,13 +139,13 @@ impl Event {
 
 impl Fault<'_> {
     /// The longest effect of the fault, in milliseconds.
-    pub(super) fn felt(&self) -> f64 {
+    pub(crate) fn felt(&self) -> f64 {
         let written = self.event.last_write().map_or(0.0, |(_, ms)| ms);
         self.gap.length().max(written)
     }
 
     /// The end of the fault's visible effect, in milliseconds after it.
-    pub(super) fn seen_until(&self) -> f64 {
+    pub(crate) fn seen_until(&self) -> f64 {
         let silent = self.gap.silent.map_or(0.0, |[_, to]| to);
         silent.max(self.event.last_write().map_or(0.0, |(_, ms)| ms))
     }

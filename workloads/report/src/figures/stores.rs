@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::multicasts::OFFERED;
 use super::{CLIENTS, Figure, Frame, LATENCY, axis, joined, lightest_and_heaviest, of_lines};
-use crate::report::lines::Run;
-use crate::report::plot::{Axis, Point, Scale};
-use crate::report::settings::{Setting, Settings};
-use crate::report::source::{Percentiles, Source, Store, What};
+use crate::lines::Run;
+use crate::plot::{Axis, Point, Scale};
+use crate::settings::{Setting, Settings};
+use crate::source::{Percentiles, Source, Store, What};
 
 const RATE: Axis = axis("throughput", "operations/s", Scale::Linear);
 const RATE_LOG: Axis = axis("throughput", "operations/s", Scale::Log);
@@ -24,7 +24,7 @@ pub(super) fn of_stores(sources: &[Source]) -> impl Iterator<Item = (usize, &Sto
 
 /// The most frequent operation of each workload over all runs, so that all points of a line show
 /// the same operation.
-pub(in crate::report) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &str> {
+pub(crate) fn main_operations(sources: &[Source]) -> BTreeMap<&str, &str> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for (_, store) in of_stores(sources) {
         for (name, operation) in &store.operations {

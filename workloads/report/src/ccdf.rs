@@ -1,37 +1,10 @@
 //! Distributions as 1 − F: the share of operations that took longer than a time.
 
-use hdrhistogram::Histogram;
-
-use super::micros;
-use super::source::Operation;
-
-/// Pairs of a share of all operations and the microseconds within which they returned: nine per
-/// decade of the remaining share, as long as that share is at least one operation; empty if there
-/// were no operations.
-pub(crate) fn distribution(nanoseconds: &Histogram<u64>) -> Vec<[f64; 2]> {
-    let count = nanoseconds.len();
-    if count == 0 {
-        return Vec::new();
-    }
-    let mut all = vec![[0.0, micros(nanoseconds.min())]];
-    'decades: for decade in 1..12 {
-        for tenths in (1..10).rev() {
-            let left = f64::from(tenths) / 10_f64.powi(decade);
-            if left * (count as f64) < 1.0 {
-                break 'decades;
-            }
-            // Rounded to twelve digits, so that it is printed as 0.93 and not as 0.92999….
-            let share = ((1.0 - left) * 1e12).round() / 1e12;
-            all.push([share, micros(nanoseconds.value_at_quantile(share))]);
-        }
-    }
-    all.push([1.0, micros(nanoseconds.max())]);
-    all
-}
+use crate::source::Operation;
 
 /// Points of 1 − F over time, from pairs of F and a time. The last pair, with a remaining share of
 /// 0, has no position on a logarithmic axis.
-pub(super) fn points(distribution: &[[f64; 2]]) -> Vec<[f64; 2]> {
+pub(crate) fn points(distribution: &[[f64; 2]]) -> Vec<[f64; 2]> {
     let mut points: Vec<[f64; 2]> = Vec::with_capacity(distribution.len());
     for [share, time] in distribution {
         let left = ((1.0 - share) * 1e12).round() / 1e12;
@@ -45,7 +18,7 @@ pub(super) fn points(distribution: &[[f64; 2]]) -> Vec<[f64; 2]> {
 
 /// The distribution in an operation's report: in full, or by percentiles in reports of older
 /// versions, where the longest of n operations gets 1/n.
-pub(super) fn of_operation(operation: &Operation) -> Vec<[f64; 2]> {
+pub(crate) fn of_operation(operation: &Operation) -> Vec<[f64; 2]> {
     if !operation.distribution_us.is_empty() {
         return points(&operation.distribution_us);
     }
@@ -64,7 +37,7 @@ pub(super) fn of_operation(operation: &Operation) -> Vec<[f64; 2]> {
 
 /// Steps of 1 − F of single times: the share that took at least this long, so that the longest of n
 /// gets 1/n.
-pub(super) fn of_times(mut times: Vec<f64>) -> Vec<[f64; 2]> {
+pub(crate) fn of_times(mut times: Vec<f64>) -> Vec<[f64; 2]> {
     times.sort_by(f64::total_cmp);
     let count = times.len() as f64;
     times.into_iter().enumerate().map(|(i, time)| [time, (count - i as f64) / count]).collect()
@@ -73,10 +46,12 @@ pub(super) fn of_times(mut times: Vec<f64>) -> Vec<[f64; 2]> {
 #[cfg(test)]
 #[expect(clippy::float_cmp, reason = "what is compared is exact")]
 mod tests {
+    use hdrhistogram::Histogram;
     use proptest::prelude::*;
+    use skein_workloads::report::distribution;
 
-    use super::super::source::Percentiles;
     use super::*;
+    use crate::source::Percentiles;
 
     fn histogram(times: &[u64]) -> Histogram<u64> {
         let mut all = Histogram::new_with_bounds(1, 1_000_000_000, 3).expect("bounds");

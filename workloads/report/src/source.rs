@@ -7,38 +7,39 @@ use serde_json::Value;
 use skein_client::ReadMode;
 use skein_multicast::config::Topology;
 
-pub(super) use super::faults::{Event, Timeline};
-use super::saturation::Load;
-use super::{Machine, faults};
-use crate::multicast::report::Spread;
-use crate::neighbours::Neighbours;
+use crate::faults;
+pub(crate) use crate::faults::{Event, Timeline};
+use crate::saturation::Load;
+use skein_workloads::multicast::report::Spread;
+use skein_workloads::neighbours::Neighbours;
+use skein_workloads::report::Machine;
 
 /// A report, and its file.
 #[derive(Clone, Debug)]
-pub(super) struct Source {
+pub(crate) struct Source {
     /// Name of the file.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// Version of Skein.
-    pub(super) skein: String,
-    pub(super) machine: Machine,
+    pub(crate) skein: String,
+    pub(crate) machine: Machine,
     /// Date of the end, if reported.
-    pub(super) date: Option<String>,
+    pub(crate) date: Option<String>,
     /// Command line, if reported.
     told: Option<String>,
     /// Measured time, if reported.
-    pub(super) duration_s: Option<f64>,
+    pub(crate) duration_s: Option<f64>,
     /// Warm-up, if reported.
-    pub(super) warmup_s: Option<f64>,
+    pub(crate) warmup_s: Option<f64>,
     /// Why the run ended early, if it did.
-    pub(super) ended_early: Option<String>,
+    pub(crate) ended_early: Option<String>,
     /// Operations without a correct reply, if reported.
-    pub(super) errors: Option<u64>,
-    pub(super) what: What,
+    pub(crate) errors: Option<u64>,
+    pub(crate) what: What,
 }
 
 /// The kind and content of a report.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(crate) enum What {
     /// `bench multicast`.
     Multicast(Multicast),
     /// `bench chaos`.
@@ -51,36 +52,36 @@ pub(super) enum What {
     Peers(Peers),
 }
 
-/// A report of `bench multicast`: see [`crate::multicast::report`].
+/// A report of `bench multicast`: see [`skein_workloads::multicast::report`].
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Multicast {
-    pub(super) command: String,
-    pub(super) placement: String,
-    pub(super) fabric: String,
+pub(crate) struct Multicast {
+    pub(crate) command: String,
+    pub(crate) placement: String,
+    pub(crate) fabric: String,
     /// The simulated hardware; `None` if nothing was simulated, and in older reports.
     #[serde(default)]
-    pub(super) hardware: Option<String>,
-    pub(super) waiting: String,
-    pub(super) destinations: u16,
-    pub(super) payload_bytes: usize,
-    pub(super) clients: usize,
+    pub(crate) hardware: Option<String>,
+    pub(crate) waiting: String,
+    pub(crate) destinations: u16,
+    pub(crate) payload_bytes: usize,
+    pub(crate) clients: usize,
     /// Absent in reports of versions without idle sessions.
     #[serde(default)]
-    pub(super) idle: usize,
-    pub(super) window: usize,
-    pub(super) rate: Option<f64>,
+    pub(crate) idle: usize,
+    pub(crate) window: usize,
+    pub(crate) rate: Option<f64>,
     /// Processes that computed beside it, if any.
     #[serde(default)]
-    pub(super) neighbours: Option<Neighbours>,
-    pub(super) topology: Topology,
-    pub(super) messages_per_s: Spread,
-    pub(super) p50_us: Spread,
-    pub(super) p99_us: Spread,
-    pub(super) cross_core_ns: Option<Spread>,
-    pub(super) distribution_us: Vec<[f64; 2]>,
+    pub(crate) neighbours: Option<Neighbours>,
+    pub(crate) topology: Topology,
+    pub(crate) messages_per_s: Spread,
+    pub(crate) p50_us: Spread,
+    pub(crate) p99_us: Spread,
+    pub(crate) cross_core_ns: Option<Spread>,
+    pub(crate) distribution_us: Vec<[f64; 2]>,
     /// Batch sizes per stage, in classes that begin at powers of two.
     #[serde(default)]
-    pub(super) batches: BTreeMap<String, Vec<u64>>,
+    pub(crate) batches: BTreeMap<String, Vec<u64>>,
     /// The end of each run, if reported.
     #[serde(default)]
     runs: Vec<Ended>,
@@ -95,103 +96,103 @@ struct Ended {
     ended_early: Option<String>,
 }
 
-/// A report of `bench chaos`: see [`crate::chaos::report`].
+/// A report of `bench chaos`: see [`skein_workloads::chaos::report`].
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Chaos {
-    pub(super) seed: u64,
-    pub(super) clients: usize,
-    pub(super) topology: Topology,
-    pub(super) ops_per_s: f64,
-    pub(super) events: Vec<Event>,
-    pub(super) timeline: Timeline,
+pub(crate) struct Chaos {
+    pub(crate) seed: u64,
+    pub(crate) clients: usize,
+    pub(crate) topology: Topology,
+    pub(crate) ops_per_s: f64,
+    pub(crate) events: Vec<Event>,
+    pub(crate) timeline: Timeline,
 }
 
-/// A report of `bench ycsb` and similar benchmarks: see [`super::Report`].
+/// A report of `bench ycsb` and similar benchmarks: see [`skein_workloads::report::Report`].
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Store {
-    pub(super) workload: String,
-    pub(super) ops_per_s: f64,
-    pub(super) clients: usize,
+pub(crate) struct Store {
+    pub(crate) workload: String,
+    pub(crate) ops_per_s: f64,
+    pub(crate) clients: usize,
     /// Number of sessions, if reported. There may be fewer than clients.
     #[serde(default)]
-    pub(super) sessions: Option<usize>,
+    pub(crate) sessions: Option<usize>,
     /// Mode of read-only operations, if reported.
     #[serde(default)]
-    pub(super) read_mode: Option<String>,
-    pub(super) records: u64,
-    pub(super) seed: u64,
-    pub(super) cross_core_ns: Option<f64>,
+    pub(crate) read_mode: Option<String>,
+    pub(crate) records: u64,
+    pub(crate) seed: u64,
+    pub(crate) cross_core_ns: Option<f64>,
     /// Arrivals per second of an open loop.
     #[serde(default)]
-    pub(super) rate: Option<f64>,
+    pub(crate) rate: Option<f64>,
     /// Operations that were due and never invoked.
     #[serde(default)]
-    pub(super) never_invoked: u64,
+    pub(crate) never_invoked: u64,
     /// Processes that computed beside it, if any.
     #[serde(default)]
-    pub(super) neighbours: Option<Neighbours>,
-    pub(super) topology: Topology,
-    pub(super) operations: BTreeMap<String, Operation>,
+    pub(crate) neighbours: Option<Neighbours>,
+    pub(crate) topology: Topology,
+    pub(crate) operations: BTreeMap<String, Operation>,
     #[serde(default)]
-    pub(super) events: Vec<Event>,
-    pub(super) timeline: Timeline,
+    pub(crate) events: Vec<Event>,
+    pub(crate) timeline: Timeline,
 }
 
 /// A report of `bench idle`.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Idle {
-    pub(super) sessions: usize,
+pub(crate) struct Idle {
+    pub(crate) sessions: usize,
     /// Processor time of all processes together.
-    pub(super) percent_of_a_core: f64,
-    pub(super) duration_s: f64,
-    pub(super) cross_core_ns: Option<f64>,
-    pub(super) topology: Topology,
+    pub(crate) percent_of_a_core: f64,
+    pub(crate) duration_s: f64,
+    pub(crate) cross_core_ns: Option<f64>,
+    pub(crate) topology: Topology,
 }
 
 /// A report of `workloads/peers/run`.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Peers {
-    pub(super) topology: Topology,
-    pub(super) peers: Vec<Peer>,
+pub(crate) struct Peers {
+    pub(crate) topology: Topology,
+    pub(crate) peers: Vec<Peer>,
 }
 
 /// One store under one load, over several rounds.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     /// Its name in `workloads/peers/settings.md`.
-    pub(super) store: String,
+    pub(crate) store: String,
     /// `put`, `get` or `mixed`.
-    pub(super) asked: String,
-    pub(super) clients: usize,
+    pub(crate) asked: String,
+    pub(crate) clients: usize,
     /// Whether a process of idle priority kept the cores from sleeping.
-    pub(super) awake: bool,
-    pub(super) neighbours: Option<Neighbours>,
-    pub(super) ops_per_s: Spread,
-    pub(super) p99_us: Spread,
+    pub(crate) awake: bool,
+    pub(crate) neighbours: Option<Neighbours>,
+    pub(crate) ops_per_s: Spread,
+    pub(crate) p99_us: Spread,
 }
 
 /// The operations of one kind.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Operation {
-    pub(super) count: u64,
-    pub(super) latency_us: Percentiles,
+pub(crate) struct Operation {
+    pub(crate) count: u64,
+    pub(crate) latency_us: Percentiles,
     /// Pairs of a share of all operations and the microseconds within which they returned; empty in
     /// reports of older versions.
     #[serde(default)]
-    pub(super) distribution_us: Vec<[f64; 2]>,
+    pub(crate) distribution_us: Vec<[f64; 2]>,
 }
 
 /// Percentiles of latency in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Percentiles {
-    pub(super) p50: f64,
+pub(crate) struct Percentiles {
+    pub(crate) p50: f64,
     #[serde(default)]
-    pub(super) p95: Option<f64>,
-    pub(super) p99: f64,
+    pub(crate) p95: Option<f64>,
+    pub(crate) p99: f64,
     #[serde(default)]
-    pub(super) p999: Option<f64>,
+    pub(crate) p999: Option<f64>,
     #[serde(default)]
-    pub(super) max: Option<f64>,
+    pub(crate) max: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -214,7 +215,7 @@ struct Origin {
 }
 
 /// The reports in the text of a file, one object after the other; or why there is none.
-pub(super) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
+pub(crate) fn read(file: &str, text: &str) -> Result<Vec<Source>, String> {
     let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let sources: Result<Vec<_>, serde_json::Error> =
         values.map(|value| value.and_then(|value| one(file, value))).collect();
@@ -253,12 +254,12 @@ fn one(file: &str, value: Value) -> Result<Source, serde_json::Error> {
 
 impl Store {
     /// Number of sessions if the clients share them; `None` if each client has its own.
-    pub(super) fn shared(&self) -> Option<usize> {
+    pub(crate) fn shared(&self) -> Option<usize> {
         self.sessions.filter(|sessions| *sessions < self.clients)
     }
 
     /// The load and the results.
-    pub(super) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         let most = self.operations.values().max_by_key(|operation| operation.count);
         Load {
             throughput: self.ops_per_s,
@@ -269,7 +270,7 @@ impl Store {
     }
 
     /// Mode of read-only operations, if it is not the default.
-    pub(super) fn read(&self) -> Option<&str> {
+    pub(crate) fn read(&self) -> Option<&str> {
         let usual = ReadMode::default().to_string();
         self.read_mode.as_deref().filter(|mode| *mode != usual)
     }
@@ -277,7 +278,7 @@ impl Store {
 
 impl Multicast {
     /// The load and the results.
-    pub(super) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         Load {
             throughput: self.messages_per_s.median,
             latency: self.p50_us.median,
@@ -289,7 +290,7 @@ impl Multicast {
 
 impl Source {
     /// The command line, if reported.
-    pub(super) fn told(&self) -> Option<&str> {
+    pub(crate) fn told(&self) -> Option<&str> {
         match &self.what {
             What::Multicast(multicast) => Some(&multicast.command),
             _ => self.told.as_deref(),
@@ -297,17 +298,17 @@ impl Source {
     }
 
     /// Whether the run was one in virtual time.
-    pub(super) fn is_simulated(&self) -> bool {
+    pub(crate) fn is_simulated(&self) -> bool {
         matches!(&self.what, What::Multicast(multicast) if multicast.placement == "simulated")
     }
 
     /// Date of the end, as reported.
-    pub(super) fn ended(&self) -> &str {
+    pub(crate) fn ended(&self) -> &str {
         self.date.as_deref().unwrap_or("date unknown")
     }
 
     /// The command line, or what is known of it.
-    pub(super) fn command(&self) -> String {
+    pub(crate) fn command(&self) -> String {
         if let Some(told) = &self.told {
             return told.clone();
         }
@@ -342,7 +343,7 @@ impl Source {
         }
     }
 
-    pub(super) fn topology(&self) -> Topology {
+    pub(crate) fn topology(&self) -> Topology {
         match &self.what {
             What::Multicast(Multicast { topology, .. })
             | What::Chaos(Chaos { topology, .. })

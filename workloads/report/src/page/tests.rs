@@ -357,7 +357,7 @@ fn what_was_simulated_on_other_hardware_is_another_line() {
     }
     assert!(page.html.contains("Skein, simulated") && !page.html.contains("shares the machine"));
     let beside = [simulated_and_measured("simulated"), simulated_and_measured("threads")];
-    let page = crate::report::page::page(&[("both.json".to_owned(), beside.join("\n"))]);
+    let page = crate::page::page(&[("both.json".to_owned(), beside.join("\n"))]);
     assert!(page.html.contains("Skein, measured") && page.html.contains("shares the machine"));
     assert!(page.html.contains("1 runs are simulated"));
 }
