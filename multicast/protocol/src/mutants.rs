@@ -182,6 +182,8 @@ mutants! {
     DeniedLeaderGoesOn,
     /// A replica that blocks the full log is waited for (hole 7).
     NobodyEvicted,
+    /// Of the replicas that block the full log, those in the first slots are evicted, not those that are furthest behind.
+    BlockersEvictedBySlot,
     /// A stopped learner is waited for, by the log and by other learners.
     StoppedLearnerKept,
     /// A view change leaves fewer than a quorum for which the log waits.

@@ -55,6 +55,11 @@ impl<R: LogRecord> GroupLog<R> {
     /// As leader: the slots that have blocked us for too long: by their place in the log, by a payload that is kept for
     /// them, or because they are [behind](Self::is_behind). Evicted slots, for which only this leader waits, are among
     /// them if they have stopped, or cannot deliver what is written to them: they must take the state anew.
+    ///
+    /// The slots are in the order in which they are to be evicted: the slot that is furthest behind comes first. Since
+    /// a quorum must remain, perhaps not all can be evicted. If the slot that is furthest behind remained, the log would
+    /// stay full while the others return and are evicted again. Each such round logs view changes. In the end these
+    /// would exceed the room that is reserved for them, and overwrite entries that the slot has not freed.
     pub(crate) fn holds_up(&mut self, backlog: &Backlog<'_>) -> Vec<u8> {
         let Backlog { has_room, refused, waited_for, freed, lag } = *backlog;
         if self.role != Role::Leader || has_room && !refused {
@@ -78,6 +83,9 @@ impl<R: LogRecord> GroupLog<R> {
                 || self.has_stopped(*slot, freed[usize::from(*slot)])
                 || refused && self.is_behind(*slot)
         });
+        if !planted(Mutant::BlockersEvictedBySlot) {
+            slots.sort_by_key(|slot| freed[usize::from(*slot)]);
+        }
         slots
     }
 
@@ -90,5 +98,29 @@ impl<R: LogRecord> GroupLog<R> {
         }
         let stopped = self.detector.suspects(slot) || now >= moved.0 + STOPPED_AFTER_MS;
         stopped && !planted(Mutant::StoppedLearnerKept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::leader;
+    use super::*;
+
+    #[test]
+    fn who_is_furthest_behind_is_evicted_first() {
+        let mut log = leader();
+        let freed = [40, 100, 30, 90, 20];
+        let full = Backlog {
+            has_room: false,
+            refused: false,
+            waited_for: 0b11101,
+            freed: &freed,
+            lag: 10,
+        };
+        assert_eq!(log.holds_up(&full), [], "they may read on in a moment");
+        log.tick(log.now_ms + log.config.evict_after_ms);
+        assert_eq!(log.holds_up(&full), [4, 2, 0, 3]);
+        let nearly = Backlog { lag: 11, ..full };
+        assert_eq!(log.holds_up(&nearly), [4, 2, 0]);
     }
 }
