@@ -42,6 +42,7 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("stops", 25),
     ("aged", 30),
     ("remains", 40),
+    ("bare-quorums", 100),
 ];
 
 /// Seeds of one profile.

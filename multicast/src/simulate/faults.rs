@@ -36,6 +36,9 @@ pub enum Target {
         /// Number of steps. With 0, nothing that it writes has landed.
         steps: u64,
     },
+    /// The node of the group's leader, when a learner has received its state and all followers have delivered
+    /// less than that state contains.
+    Sender(u16),
 }
 
 /// The kind of a fault.
@@ -93,6 +96,22 @@ pub enum Kind {
         node: Target,
         /// Time until it is over.
         lasts: Duration,
+    },
+    /// What all nodes except its leader's send to a replica is held back, from when the replica knows that so
+    /// many replicas of its group are evicted.
+    Sever {
+        group: u16,
+        slot: u8,
+        /// Number of evicted replicas.
+        evicted: usize,
+        lasts: Duration,
+    },
+    /// All replicas of a group die but a quorum, at the moment when all but one of that quorum are evicted and
+    /// [keep their logs](super::nodes::Nodes::all_but_keepers). The leader is among the dead.
+    LeaveKeepers {
+        group: u16,
+        /// Time until the dead are started again.
+        back_after: Duration,
     },
     /// The connections between two nodes break, and can be made again at once.
     Flap {
@@ -380,6 +399,12 @@ impl fmt::Display for Target {
             Self::NewLeader { group, steps } => {
                 write!(f, "g{group}'s next leader, {steps} steps after it began,")
             }
+            Self::Sender(group) => {
+                write!(
+                    f,
+                    "g{group}'s leader, when a learner has its state and no follower has as much,"
+                )
+            }
         }
     }
 }
@@ -418,6 +443,23 @@ impl fmt::Display for Fault {
             }
             Kind::Deaf { node, lasts } => {
                 write!(f, "nothing goes between clients and {node} for {lasts:?}")
+            }
+            Kind::Sever { group, slot, evicted, lasts } => {
+                write!(
+                    f,
+                    "nothing goes to g{group}.{slot}, except from its leader, for {lasts:?}"
+                )?;
+                if *evicted > 0 {
+                    write!(f, ", from when it knows of {evicted} evictions")?;
+                }
+                Ok(())
+            }
+            Kind::LeaveKeepers { group, back_after } => {
+                write!(
+                    f,
+                    "all of g{group} die but a quorum with evicted replicas that keep their logs, \
+                    and restart {back_after:?} later"
+                )
             }
             Kind::Flap { one, other } => {
                 write!(f, "the connections between {one} and {other} break")

@@ -36,6 +36,12 @@ skein_protocol::paths! {
     isolations_one_way,
     /// A node was cut off from all others.
     isolations,
+    /// A replica was cut off from all nodes but its leader's.
+    severed_replicas,
+    /// All replicas of a group died but a quorum, most of which were evicted and kept their logs.
+    keepers_left,
+    /// A leader died when a learner had received its state and the followers lagged behind that state.
+    senders_killed,
     /// A node was cut off from all clients.
     deaf_nodes,
     /// The connections between two nodes broke.
@@ -129,9 +135,7 @@ impl Injector {
 
     /// Returns whether a fault waits for a moment that is soon over.
     pub(super) fn aims(&self) -> bool {
-        let aimed =
-            |(_, kind): &(_, Kind)| matches!(kind.waits_for(), Some(Target::NewLeader { .. }));
-        self.due.iter().any(aimed)
+        self.due.iter().any(|(_, kind)| is_aimed(kind))
     }
 
     /// Returns whether the moment that a fault waits for has not come.
@@ -147,6 +151,7 @@ impl Injector {
                 }
                 self.looks < *since + steps || self.hit.get(&group) == Some(&ballot)
             }
+            Target::Sender(group) => !nodes.has_served(group),
         }
     }
 
@@ -187,9 +192,26 @@ impl Injector {
             } else if let Some(target) = kind.waits_for()
                 && self.misses(target, nodes)
             {
-                let aimed = matches!(target, Target::NewLeader { .. });
-                let wait = if aimed { Duration::ZERO } else { Duration::from_millis(1) };
+                let wait = if is_aimed(&kind) { Duration::ZERO } else { Duration::from_millis(1) };
                 self.due.push((now + wait, kind));
+            } else if let Kind::Sever { group, slot, evicted, .. } = kind
+                && nodes.evictions_known_to(ReplicaId::new(GroupId(group), slot)) < evicted
+            {
+                self.due.push((now, kind));
+            } else if let Kind::LeaveKeepers { group, back_after } = kind {
+                let doomed = nodes.all_but_keepers(GroupId(group));
+                if doomed.is_empty() {
+                    self.due.push((now, kind));
+                } else {
+                    any = true;
+                    stage.note(|| format!("fault: {kind:?}: the nodes {doomed:?} die"));
+                    self.counts.keepers_left += 1;
+                    for node in doomed {
+                        nodes.crash(node, stage);
+                        self.counts.node_crashes += 1;
+                        self.ends.push((now + back_after, Undo::Restart(node)));
+                    }
+                }
             } else if let Kind::Promote { group } = kind {
                 match self.newly_admitted(group, nodes) {
                     Some(id) => {
@@ -249,6 +271,7 @@ impl Injector {
         let now = stage.world.now();
         match kind {
             Kind::Crash { node, back_after } => {
+                self.counts.senders_killed += u64::from(matches!(node, Target::Sender(_)));
                 let node = nodes.node(node);
                 nodes.crash(node, stage);
                 self.counts.node_crashes += 1;
@@ -391,7 +414,19 @@ impl Injector {
                 self.counts.elections_heard_of +=
                     u64::from(nodes.hear_of_elections(id, count, stage)?);
             }
-            Kind::Promote { .. } | Kind::Stall { .. } => {} // `go_on` finds their moment.
+            Kind::Sever { group, slot, lasts, .. } => {
+                let (id, leader) = (ReplicaId::new(GroupId(group), slot), nodes.leader(group));
+                if let Some(leader) = leader.filter(|leader| *leader != id) {
+                    let (from, to) = (nodes.node_of(leader), nodes.node_of(id));
+                    let mut pairs = pairs(nodes, to, None, false, true);
+                    let spared = nodes.names_of(from);
+                    pairs.retain(|(from, _)| !spared.contains(from));
+                    self.counts.severed_replicas += 1;
+                    self.cut(pairs, now + lasts, stage);
+                }
+            }
+            // `go_on` finds their moment.
+            Kind::Promote { .. } | Kind::Stall { .. } | Kind::LeaveKeepers { .. } => {}
             Kind::Evict { group, slot } => {
                 let whom = ReplicaId::new(GroupId(group), slot);
                 if let Some(leader) = nodes.leader(group) {
@@ -478,6 +513,12 @@ impl Injector {
         stage.note(|| "all faults end".to_owned());
         Ok(())
     }
+}
+
+/// Returns whether a fault waits for a moment that is soon over.
+fn is_aimed(kind: &Kind) -> bool {
+    let target = matches!(kind.waits_for(), Some(Target::NewLeader { .. } | Target::Sender(_)));
+    target || matches!(kind, Kind::Sever { evicted: 1.., .. } | Kind::LeaveKeepers { .. })
 }
 
 /// The pairs of names between which nothing passes: from all processes of `node` to those of `other`, or of

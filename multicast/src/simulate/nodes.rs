@@ -260,6 +260,50 @@ impl<O: Driven> Nodes<O> {
         learner.map(|it| self.layout.node_of(it.id))
     }
 
+    /// Number of replicas of its group that a replica knows to be evicted.
+    pub(super) fn evictions_known_to(&self, id: ReplicaId) -> usize {
+        let view = self.find(id).map(|it| it.core.log().view());
+        view.map_or(0, |view| view.members().iter().filter(|member| member.evicted).count())
+    }
+
+    /// Returns whether a learner of a group has received a state that contains more than any follower that runs
+    /// has delivered.
+    pub(super) fn has_served(&self, group: u16) -> bool {
+        let Some(leader) = self.leader(group) else { return false };
+        let others = self.members(GroupId(group)).filter(|id| *id != leader && self.runs(*id));
+        let others = others.filter_map(|id| self.find(id));
+        let (learners, followers): (Vec<_>, _) = others.partition(|it| it.core.log().is_silent());
+        let delivered = |it: &&Replica<Machine, O>| it.core.delivered();
+        let most = followers.iter().map(delivered).max().unwrap_or(0);
+        learners.iter().any(|it| it.core.log().role() != Role::Blank && it.core.delivered() > most)
+    }
+
+    /// If a quorum of a group consists of one replica and of others that it knows to be evicted and that keep
+    /// their logs: the nodes of all replicas outside that quorum, the leader's among them. A replica keeps its
+    /// log if the log ends behind what the one knows to be committed, and if the part that the replica has not
+    /// freed is too long to be written by a new leader.
+    pub(super) fn all_but_keepers(&self, group: GroupId) -> Vec<u16> {
+        let Some(leader) = self.leader(group.0) else { return Vec::new() };
+        let counts = |id: &ReplicaId| *id != leader && self.counts(*id, None);
+        let followers: Vec<_> = self.members(group).filter(counts).collect();
+        for last in followers.iter().filter_map(|id| self.find(*id)) {
+            let log = last.core.log();
+            let keeps = |id: &&ReplicaId| {
+                id.slot != last.id.slot
+                    && log.view().member(id.slot).evicted
+                    && self.find(**id).is_some_and(|it| {
+                        it.core.log().last_index() > log.commit_index() && it.keeps_too_much()
+                    })
+            };
+            let keepers: Vec<_> = followers.iter().filter(keeps).copied().collect();
+            if keepers.len() + 1 == self.quorum() {
+                let rest = self.members(group).filter(|id| *id != last.id && !keepers.contains(id));
+                return rest.map(|id| self.layout.node_of(id)).collect();
+            }
+        }
+        Vec::new()
+    }
+
     /// Returns whether a replica's memory counts in its group if the node `without` is left out. A replica
     /// that has not read that its `Join` is committed counts as soon as another of its group has, since that
     /// one says so when it stands for election.
@@ -372,7 +416,7 @@ impl<O: Driven> Nodes<O> {
 
     /// The node of a replica that a fault names. Faults are drawn before some profiles change the number of groups, and
     /// one of a group that the cluster does not have hits some node.
-    fn node_of(&self, id: ReplicaId) -> u16 {
+    pub(super) fn node_of(&self, id: ReplicaId) -> u16 {
         let topology = self.layout.topology();
         if topology.has(id) {
             self.layout.node_of(id)
@@ -385,7 +429,7 @@ impl<O: Driven> Nodes<O> {
     pub(super) fn node(&self, target: Target) -> u16 {
         match target {
             Target::Node(node) => node,
-            Target::Leader(group) => {
+            Target::Leader(group) | Target::Sender(group) => {
                 let first = ReplicaId::new(GroupId(group), 0);
                 self.node_of(self.leader(group).unwrap_or(first))
             }

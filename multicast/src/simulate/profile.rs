@@ -51,6 +51,8 @@ pub struct Profile {
     pub(super) relayed: bool,
     /// Two processes send different messages under the same names.
     pub(super) twins: bool,
+    /// A leader dies when no quorum is left without replicas that lag by a whole log.
+    pub(super) bare_quorum: bool,
     /// The environment of the processes is difficult.
     pub(super) surroundings: Option<Surroundings>,
 }
@@ -96,12 +98,13 @@ const PLAIN: Profile = Profile {
     severed: false,
     relayed: false,
     twins: false,
+    bare_quorum: false,
     surroundings: None,
 };
 
 impl Profile {
     /// All profiles; the first is run if none is named.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that fails in every seed",
@@ -497,6 +500,16 @@ impl Profile {
             large_one_in: 1000,
             loses: true,
             surroundings: Some(Surroundings::Remains),
+            ..PLAIN
+        },
+        Self {
+            name: "bare-quorums",
+            about: "a leader dies when no quorum is left without replicas that lag by a whole log",
+            faults: (0, 3),
+            mix: Mix { flaps: 1, client_crashes: 2, resends: 2, ..QUIET },
+            messages: (250, 150),
+            large_one_in: 1000,
+            bare_quorum: true,
             ..PLAIN
         },
     ];

@@ -197,6 +197,9 @@ impl Scenario {
         if profile.relayed {
             more.extend(schedules::relays_meet_a_slow_replica(&mut scenario, &mut rng));
         }
+        if profile.bare_quorum {
+            more.extend(schedules::bare_quorum(&mut scenario, &mut rng));
+        }
         for fault in more {
             let at = scenario.faults.partition_point(|before| before.after <= fault.after);
             scenario.faults.insert(at, fault);
@@ -236,7 +239,7 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x5b3e_ad00);
         let silence = scenario.suspected_after().as_millis() as u64;
         scenario.tuning.spread_after_ms = rng.below(4) * silence;
-        if profile.severed {
+        if profile.severed || profile.bare_quorum {
             // A follower that led would be a leader that receives nothing from other groups.
             scenario.tuning.spread_after_ms = 0;
         }

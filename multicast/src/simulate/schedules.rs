@@ -8,6 +8,7 @@ use skein_protocol::ids::{GroupId, ReplicaId};
 use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
 use crate::config::Topology;
+use crate::layout::{Layout, Location};
 
 /// Time within which a session is ended that has not come back, and that no replica has seen.
 const RETURN_MAX: Duration = Duration::from_secs(6);
@@ -279,6 +280,79 @@ pub(super) fn relays_meet_a_slow_replica(scenario: &mut Scenario, rng: &mut Rng)
     }
     faults.sort_by_key(|fault| (fault.after, fault.delay));
     faults
+}
+
+/// The leader of a group of five dies when no quorum is left without replicas that lag by a whole log.
+pub(super) fn bare_quorum(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    // No replica is to be suspected because it is merely late: followers receive from the leader alone.
+    scenario.tuning.heartbeats_missed_max = 16;
+    scenario.rough = false;
+    if scenario.ordering.orders_several_groups() && rng.one_in(2) {
+        learner_is_ahead(scenario, rng)
+    } else {
+        evicted_keep_logs(scenario, rng)
+    }
+}
+
+/// The followers of slot 0 in a group of five, in their order from a random one on.
+fn four_followers(rng: &mut Rng) -> [u8; 4] {
+    let first = rng.below(4) as u8;
+    [0, 1, 2, 3].map(|step| 1 + (first + step) % 4)
+}
+
+/// Two followers receive from the leader alone, see nothing committed, and are evicted, while they keep a part of the
+/// log that fills a ring. A third one sees nothing committed from then on. Then the leader dies, and the fifth replica
+/// with it. The next leader needs the two, which refuse its state: it ends before their logs do.
+fn evicted_keep_logs(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    scenario.resize(Topology { nodes: 5, groups: 1, replicas: 5, engines: 1 });
+    scenario.tuning.evict_after_ms = 20 + rng.below(20);
+    let (group, silence) = (0, scenario.suspected_after());
+    let [one, other, third, _] = four_followers(rng);
+    let lasts = 4 * silence + some_of(rng, 12 * silence);
+    let after = rng.between(scenario.messages / 8, scenario.messages / 2);
+    let later = after + rng.between(2, scenario.messages / 4);
+    let back_after = some_of(rng, 4 * silence);
+    let fault = |after, kind| Fault { after, delay: Duration::ZERO, kind };
+    vec![
+        fault(after, Kind::Sever { group, slot: one, evicted: 0, lasts }),
+        fault(after, Kind::Sever { group, slot: other, evicted: 0, lasts }),
+        fault(later, Kind::Evict { group, slot: one }),
+        fault(later, Kind::Evict { group, slot: other }),
+        fault(later, Kind::Sever { group, slot: third, evicted: 2, lasts }),
+        fault(later, Kind::LeaveKeepers { group, back_after }),
+    ]
+}
+
+/// A follower is evicted and cut off while its leader's log goes round. Another loses its memory, and the last two
+/// receive from the leader alone and see nothing committed. The leader dies when the learner has its state, which
+/// contains more than the two have delivered. The next leader commits nothing until the evicted one has its state, and
+/// the learner, which has applied more, cannot lead.
+fn learner_is_ahead(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
+    // No node hosts replicas of both groups.
+    let topology = Topology { nodes: 10, groups: 2, replicas: 5, engines: 1 };
+    let on = |node| Location { node, engine: 0 };
+    let locations: [Vec<_>; 2] = [(0..5).map(on).collect(), (5..10).map(on).collect()];
+    scenario.layout = Layout::new(topology, &locations).expect("a layout that can be");
+    scenario.shared_percent = 100;
+    let (group, silence) = (0, scenario.suspected_after());
+    let [evicted, learner, one, other] = four_followers(rng);
+    let node = |slot: u8| Target::Node(u16::from(slot));
+    let lasts = 4 * silence + some_of(rng, 12 * silence);
+    let after = rng.between(scenario.messages / 16, scenario.messages / 4);
+    let later = after + rng.between(scenario.messages / 4, scenario.messages / 2);
+    let away =
+        Kind::Isolate { node: node(evicted), outbound: true, inbound: true, lasts: 2 * lasts };
+    let back_after = some_of(rng, silence);
+    let dies = Kind::Crash { node: Target::Sender(group), back_after: some_of(rng, 4 * silence) };
+    let fault = |after, kind| Fault { after, delay: Duration::ZERO, kind };
+    vec![
+        fault(after, Kind::Evict { group, slot: evicted }),
+        fault(after, away),
+        fault(later, Kind::Crash { node: node(learner), back_after }),
+        fault(later, Kind::Sever { group, slot: one, evicted: 0, lasts }),
+        fault(later, Kind::Sever { group, slot: other, evicted: 0, lasts }),
+        fault(later, dies),
+    ]
 }
 
 /// More memories of a group are lost than it tolerates, while there is load.

@@ -14,7 +14,7 @@ use skein_protocol::ordering::{Inspect as _, MessageStage};
 use skein_protocol::properties::Footprint;
 
 use super::Replica;
-use super::log::announced;
+use super::log::{RESERVE_FOR_CONTROL, announced};
 use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica_links::{WAITING_MAX, members};
@@ -162,6 +162,13 @@ impl<A: Application, O: Links> Replica<A, O> {
             frame.step_over(&mut cursor, len);
             runs.push(frame.birth, cursor.position, self.memory.freed_index);
         }
+    }
+
+    /// Whether a new leader with the same log would not write it from where we have not freed it: with the
+    /// leader's first entries it does not fit into a ring.
+    pub(crate) fn keeps_too_much(&self) -> bool {
+        let end = self.memory.runs.end().position + 2 * HEADER as u64;
+        end + RESERVE_FOR_CONTROL as u64 > self.memory.freed + self.memory.space.capacity()
     }
 
     /// As leader: position up to which we have written a follower's log, if we may write it.
