@@ -1,0 +1,169 @@
+//! Which segments there are: the current one, its successor, those still needed, and spare files.
+
+use std::collections::VecDeque;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Options, Origin, Sizes, Task};
+use crate::Lsn;
+use crate::files::{FileName, SegmentName};
+
+/// A segment that was written and may be needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptSegment {
+    pub(crate) name: SegmentName,
+    /// No record of it is at or above this.
+    pub(crate) end: Lsn,
+}
+
+/// A header that is written: when it is durable, what lies below `needed` may go.
+#[derive(Clone, Copy, Debug)]
+struct HeaderOnItsWay {
+    end: Lsn,
+    needed: Lsn,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Successor {
+    /// To be prepared.
+    Wanted,
+    /// Handed out to be prepared.
+    Preparing,
+    Ready(SegmentName),
+}
+
+/// The files of the log. Segments go in the order in which they were written.
+///
+/// `kept` ends rise; `kept[..].end <= base of current`; `spares.len() <= spare_max` once tasks are
+/// done.
+#[derive(Debug)]
+pub(super) struct Segments {
+    start: u64,
+    entropy: u64,
+    bytes: u64,
+    spare_max: usize,
+    /// Sequence of the next segment to prepare.
+    next_sequence: u64,
+    current: Option<SegmentName>,
+    successor: Successor,
+    kept: VecDeque<KeptSegment>,
+    /// Not touched before the first header is durable: until then, the next recovery reads what this one
+    /// did, and a segment that a link names must be there.
+    spares: Vec<FileName>,
+    headers: VecDeque<HeaderOnItsWay>,
+    /// What lies below this is not needed, and a durable header says so.
+    recyclable: Lsn,
+    header_durable_once: bool,
+    recycled: u64,
+}
+
+impl Segments {
+    pub(super) fn new(options: &Options, origin: &Origin) -> Self {
+        Self {
+            start: origin.start,
+            entropy: origin.entropy,
+            bytes: options.segment_bytes,
+            spare_max: options.spare_max,
+            next_sequence: origin.sequence,
+            current: None,
+            successor: Successor::Wanted,
+            kept: origin.kept.clone(),
+            spares: origin.leftovers.clone(),
+            headers: VecDeque::new(),
+            recyclable: Lsn::NONE,
+            header_durable_once: false,
+            recycled: 0,
+        }
+    }
+
+    pub(super) fn header_durable_once(&self) -> bool {
+        self.header_durable_once
+    }
+
+    /// The prepared successor's name.
+    pub(super) fn successor(&self) -> Option<SegmentName> {
+        match self.successor {
+            Successor::Ready(name) => Some(name),
+            Successor::Wanted | Successor::Preparing => None,
+        }
+    }
+
+    pub(super) fn ready(&self) -> bool {
+        self.successor().is_some()
+    }
+
+    /// Goes on to the successor, which begins at `base` and whose table says that nothing below
+    /// `needed` is.
+    pub(super) fn enter(&mut self, base: Lsn, needed: Lsn) -> SegmentName {
+        let name = self.successor().expect("asked before");
+        if let Some(old) = self.current.replace(name) {
+            self.kept.push_back(KeptSegment { name: old, end: base });
+        }
+        self.successor = Successor::Wanted;
+        self.headers.push_back(HeaderOnItsWay { end: base, needed });
+        name
+    }
+
+    /// The header just entered ends here.
+    pub(super) fn header_ends(&mut self, end: Lsn) {
+        self.headers.back_mut().expect("just entered").end = end;
+    }
+
+    /// Everything below `durable` is.
+    pub(super) fn durable(&mut self, durable: Lsn) {
+        while let Some(header) = self.headers.front().filter(|header| header.end <= durable) {
+            self.recyclable = self.recyclable.max(header.needed);
+            self.header_durable_once = true;
+            self.headers.pop_front();
+        }
+        // One old segment stays: a log whose only header is damaged must not look like a new one.
+        while self.kept.len() > 1 && self.kept[0].end <= self.recyclable {
+            let old = self.kept.pop_front().expect("there are two");
+            self.spares.push(FileName::Segment(old.name));
+            self.recycled += 1;
+        }
+    }
+
+    pub(super) fn next_task(&mut self) -> Option<Task> {
+        if let Successor::Wanted = self.successor {
+            self.successor = Successor::Preparing;
+            let name = self.name(self.next_sequence);
+            let reuse = if self.header_durable_once { self.spares.pop() } else { None };
+            return Some(Task::Prepare { name, reuse, bytes: self.bytes });
+        }
+        if self.header_durable_once && self.spares.len() > self.spare_max {
+            return Some(Task::Remove { file: self.spares.remove(0) });
+        }
+        None
+    }
+
+    pub(super) fn performed(&mut self, task: Task) {
+        if let Task::Prepare { name, .. } = task {
+            self.next_sequence += 1;
+            self.successor = Successor::Ready(name);
+        }
+    }
+
+    /// There was no space for it. Only a new file needs space, so nothing has to be undone.
+    pub(super) fn postpone(&mut self, task: Task) {
+        match task {
+            Task::Prepare { .. } => self.successor = Successor::Wanted,
+            Task::Remove { file } => self.spares.push(file),
+        }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let segments = self.kept.len() + usize::from(self.current.is_some());
+        Sizes {
+            segments,
+            bytes: segments as u64 * self.bytes,
+            recycled: self.recycled,
+            spares: self.spares.len(),
+        }
+    }
+
+    fn name(&self, sequence: u64) -> SegmentName {
+        let salt = xxh3_64_with_seed(&sequence.to_le_bytes(), self.entropy);
+        SegmentName { sequence, start: self.start, salt }
+    }
+}
