@@ -155,6 +155,9 @@ impl Recovery {
     }
 
     /// The writer of the start that follows. `entropy` is random, and seeds the segments' salts.
+    ///
+    /// Its tables are those of the last header. Whoever replayed records that say more sets them anew
+    /// before the writer's first task: a record that a group does not keep is told by its table alone.
     pub fn writer(&self, options: Options, entropy: u64) -> Writer {
         let groups = self.groups.iter().map(|found| GroupState {
             group: found.group,

@@ -83,6 +83,13 @@ impl Log {
 
     /// Appends, if the log takes it. None if it is busy or its disk is gone.
     pub fn append(&mut self, group: Group, kind: u8, bytes: &[u8]) -> Option<Lsn> {
+        // Whoever begins anew says first what it has promised.
+        if kind != PROMISE && self.owed.get(&group).is_some_and(|owed| owed.begins) {
+            self.promise(group);
+            if self.owed[&group].begins {
+                return None;
+            }
+        }
         let (a, b) = bytes.split_at(bytes.len() / 3);
         match self.writer.append(group, kind, &[a, b]) {
             Ok(lsn) => {
@@ -97,6 +104,7 @@ impl Log {
     }
 
     /// Promises the next number, as a driver does: a record, then the table.
+    /// Without it, what is logged after `begin` would be all that is known.
     pub fn promise(&mut self, group: Group) {
         let next = self.owed.entry(group).or_default().promise + 1;
         if self.append(group, PROMISE, &next.to_le_bytes()).is_some() {
@@ -195,6 +203,9 @@ impl Log {
             });
         })?;
         let mut found = Found::default();
+        self.entropy += 1;
+        let entropy = self.entropy.wrapping_mul(0x1234_5678_9abc_def1);
+        let mut writer = recovery.writer(self.options, entropy);
         assert!(recovery.start() > self.start, "starts rise");
         for group in recovery.groups() {
             let owed = self.owed.entry(group.group).or_default();
@@ -208,6 +219,10 @@ impl Log {
                 let promise = told.max().unwrap_or(0);
                 assert!(promise >= owed.promised, "{}: a promise is lost", group.group);
                 assert!(promise <= owed.promise, "{}: nobody promised that", group.group);
+                // The table is as old as the last header; records behind it said more.
+                if promise > 0 {
+                    writer.table(group.group, &promise.to_le_bytes()).unwrap();
+                }
             } else {
                 found.damaged.push(group.group);
             }
@@ -218,8 +233,7 @@ impl Log {
             owed.begins = false;
         }
         assert!(replayed.is_empty(), "records of unknown groups");
-        self.entropy += 1;
-        self.writer = recovery.writer(self.options, self.entropy.wrapping_mul(0x1234_5678_9abc_def1));
+        self.writer = writer;
         // All of it was synced.
         self.durable = recovery.cut().map_or(Lsn::NONE, |cut| cut.lsn);
         for owed in self.owed.values_mut() {
