@@ -1,0 +1,370 @@
+//! Torn or damaged, and whom a damage harms.
+
+mod harness;
+
+use harness::{Appended, Log, OWNER, SMALL, VALUE};
+use proptest::prelude::*;
+use skein_wal::files::{FileError, FileName, Files, SegmentName, sync_everything};
+use skein_wal::format::{BLOCK, BlockHeader, BlockKind, Records};
+use skein_wal::{AppendError, Group, Lsn, Recovery, Verdict};
+
+const G: [Group; 4] = [Group(0), Group(1), Group(2), Group(3)];
+
+/// A block as it lies in a file.
+#[derive(Clone, Debug)]
+struct Placed {
+    file: FileName,
+    offset: u64,
+    header: BlockHeader,
+    groups: Vec<Group>,
+}
+
+/// All sound blocks, headers' second copies left out.
+fn blocks(log: &Log) -> Vec<Placed> {
+    let mut found = Vec::new();
+    for file in log.segments() {
+        let FileName::Segment(SegmentName { sequence, salt, .. }) = file else { unreachable!() };
+        let bytes = log.medium.bytes(file);
+        let mut offset = 0;
+        while offset < bytes.len() {
+            let Ok((header, _)) = BlockHeader::verify(&bytes[offset..], salt) else {
+                offset += BLOCK;
+                continue;
+            };
+            assert_eq!(header.sequence, sequence);
+            let groups = Records::of(&header, &bytes[offset..]).map(|r| r.group).collect();
+            if header.kind != BlockKind::Header || offset == 0 {
+                found.push(Placed { file, offset: offset as u64, header, groups });
+            }
+            offset += header.length as usize;
+        }
+    }
+    found
+}
+
+/// A log with one block for each of these groups' records, in this order.
+fn one_block_each(groups: &[Group]) -> Log {
+    let mut log = Log::new(1, SMALL);
+    for (i, &group) in groups.iter().enumerate() {
+        log.append(group, VALUE, &[i as u8; 100]).unwrap();
+        log.turn();
+    }
+    log
+}
+
+fn records(log: &Log) -> Vec<Placed> {
+    blocks(log).into_iter().filter(|block| block.header.kind == BlockKind::Records).collect()
+}
+
+fn rot(log: &Log, block: &Placed, byte: u64) {
+    log.medium.flip(block.file, (block.offset + byte) * 8);
+}
+
+#[test]
+fn the_last_block_is_torn_unless_a_seal_says_that_it_was_durable() {
+    let mut log = one_block_each(&[G[0], G[1], G[1]]);
+    let last = records(&log).pop().unwrap();
+    rot(&log, &last, 100);
+    // The test, not the disk, broke it: what it held is not owed any more.
+    log.durable = last.header.lsn;
+    assert_eq!(log.restart().unwrap().damaged, []);
+    assert_eq!(log.owed[&G[1]].records.len(), 1);
+
+    let mut log = one_block_each(&[G[0], G[1], G[1]]);
+    assert!(log.writer.seal());
+    log.turn();
+    assert!(!log.writer.seal(), "once is enough");
+    let last = records(&log).pop().unwrap();
+    rot(&log, &last, 100);
+    sync_everything(&log.medium).unwrap();
+    let found = Recovery::read(&log.medium, OWNER, &[]).unwrap();
+    let [damage] = found.damages() else { panic!("{:?}", found.damages()) };
+    assert_eq!((damage.sequence, damage.offset), (last.header.sequence, last.offset));
+    // The seal does not say whose it was: both may have had more.
+    assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]]);
+}
+
+#[test]
+fn a_damage_harms_the_groups_whose_chain_passes_through_it() {
+    #[rustfmt::skip]
+    let cases: [(&[Group], usize, &[Group], &str); 6] = [
+        // blocks                                damaged  harms          because
+        (&[G[0], G[1], G[0], G[1], G[0]],        1,       &[G[1]],       "only g1 was there"),
+        (&[G[0], G[1], G[0], G[1], G[0]],        2,       &[G[0]],       "only g0 was there"),
+        (&[G[0], G[1], G[0], G[0], G[0]],        2,       &[G[0], G[1]], "g1 has nothing later, so it may have been"),
+        (&[G[0], G[1], G[2], G[0], G[2], G[1]],  2,       &[G[2]],       "the last record shows that g1 lacks nothing"),
+        (&[G[0], G[1], G[0], G[1], G[2], G[2]],  3,       &[G[0], G[1]], "g2 begins after it"),
+        (&[G[0], G[0], G[1], G[0], G[1], G[0]],  2,       &[G[1]],       "the first record of g1 is lost, and the second says so"),
+    ];
+    for (groups, damaged, harms, because) in cases {
+        for byte in [0, 8, 40, 64, 88, 150, 4000] {
+            let mut log = one_block_each(groups);
+            let block = records(&log)[damaged].clone();
+            rot(&log, &block, byte);
+            assert_eq!(log.restart().unwrap().damaged, harms, "{because}, byte {byte}");
+            // It is remembered, whatever is appended, until the group begins anew.
+            for &group in harms {
+                log.append(group, VALUE, b"more");
+            }
+            log.turn();
+            assert_eq!(log.restart().unwrap().damaged, harms, "{because}, after a restart");
+            for &group in harms {
+                log.begin(group);
+                log.append(group, VALUE, b"anew").unwrap();
+            }
+            log.turn();
+            assert_eq!(log.restart().unwrap().damaged, [], "{because}, after a new beginning");
+        }
+    }
+}
+
+#[test]
+fn a_later_header_shows_that_an_idle_group_lacks_nothing() {
+    let mut log = one_block_each(&[G[1], G[0], G[0], G[0]]);
+    assert_eq!(log.restart().unwrap().damaged, []);
+    log.append(G[0], VALUE, b"more").unwrap();
+    log.turn();
+    let block = records(&log)[1].clone();
+    rot(&log, &block, 100);
+    assert_eq!(log.restart().unwrap().damaged, [G[0]]);
+}
+
+#[test]
+fn a_group_that_was_hosted_and_left_no_trace_behind_a_damage_is_not_called_whole() {
+    let mut log = one_block_each(&[G[0], G[1], G[0]]);
+    let block = records(&log)[1].clone();
+    rot(&log, &block, 100);
+    let hosted = [G[0], G[1], G[3]];
+    let found = Recovery::read(&log.medium, OWNER, &hosted).unwrap();
+    let harmed = found.groups().iter().filter(|group| group.verdict != Verdict::Whole);
+    let harmed: Vec<_> = harmed.map(|group| group.group).collect();
+    assert_eq!(harmed, [G[1], G[3]], "nothing is left that knows them");
+    // It is not forgotten when the next start crashes before they begin anew.
+    log.restart().unwrap();
+    assert_eq!(log.restart().unwrap().damaged, [G[1]], "the harness hosts no g3");
+}
+
+#[test]
+fn a_damage_below_what_a_group_keeps_does_not_harm_it() {
+    let mut log = one_block_each(&[G[0], G[1], G[0], G[1]]);
+    let block = records(&log)[0].clone();
+    let keep = log.owed[&G[0]].records[1].lsn;
+    log.keep_from(G[0], keep);
+    log.restart().unwrap();
+    log.keep_from(G[0], keep);
+    // A header has to say so, and another start has to read it.
+    while log.writer.sizes().segments < 3 {
+        log.append(G[1], VALUE, &[9; 3000]).unwrap();
+        log.turn();
+    }
+    rot(&log, &block, 100);
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
+/// Blocks 11, 12 and 13 are under way, 12 and 13 arrive, and the process ends. Whatever follows, 12
+/// and 13 are never read, though a new 11 stands before them.
+#[test]
+fn nothing_behind_a_cut_is_ever_read() {
+    for lost in 0..3_usize {
+        let mut log = one_block_each(&[G[0], G[1]]);
+        for i in 0..3 {
+            log.append(G[i], VALUE, b"under way").unwrap();
+            let flush = log.writer.next_flush().unwrap();
+            if i != lost {
+                log.medium.write(flush.file(), flush.offset(), flush.bytes()).unwrap();
+            }
+            // The writer is not told: the process ends first.
+            std::mem::forget(flush);
+        }
+        log.medium.crash();
+        for round in 0..3 {
+            let found = log.restart().unwrap();
+            assert_eq!(found.damaged, []);
+            assert_eq!(found.records, 2 + lost + round, "those before the lost one, and newer ones");
+            log.append(G[0], VALUE, b"new").unwrap();
+            log.turn();
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_lied_about_a_write_is_found_out_by_the_next_block() {
+    let mut log = one_block_each(&[G[0], G[1]]);
+    log.append(G[0], VALUE, b"a lie").unwrap();
+    log.medium.faults(|faults| faults.lies = true);
+    log.flush();
+    log.finish(0);
+    log.medium.faults(|faults| faults.lies = false);
+    for group in [G[1], G[0]] {
+        log.append(group, VALUE, b"after it").unwrap();
+        log.turn();
+    }
+    // The lie is lost for certain: whatever the power leaves is not what was written.
+    log.medium.power_loss();
+    let lie = log.owed[&G[0]].records[1].clone();
+    let block = Lsn(lie.lsn.0 / BLOCK as u64 * BLOCK as u64);
+    if let Some(kept) = records(&log).iter().find(|placed| placed.header.lsn == block) {
+        rot(&log, kept, 0);
+    }
+    assert_eq!(log.restart().unwrap().damaged, [G[0]]);
+}
+
+#[test]
+fn a_misdirected_write_is_missed_where_it_belongs_and_harms_what_it_hit() {
+    let mut log = one_block_each(&[G[0], G[1], G[2], G[3]]);
+    let victim = records(&log)[1].clone();
+    log.append(G[2], VALUE, b"astray").unwrap();
+    log.medium.faults(|faults| faults.misdirect_to = Some(victim.offset));
+    log.turn();
+    for group in [G[0], G[1], G[2], G[3]] {
+        log.append(group, VALUE, b"after it").unwrap();
+        log.turn();
+    }
+    assert_eq!(log.restart().unwrap().damaged, [G[1], G[2]]);
+}
+
+/// A log of some segments; and the files of its first start that hold blocks.
+fn long() -> (Log, Vec<FileName>) {
+    let mut log = Log::new(1, SMALL);
+    for i in 0..40 {
+        log.append(G[i % 2], VALUE, &[i as u8; 5000]).unwrap();
+        log.turn();
+    }
+    assert!(log.writer.sizes().segments > 3);
+    let mut files = log.segments();
+    files.pop(); // The successor that is prepared.
+    (log, files)
+}
+
+#[test]
+fn one_copy_of_a_header_is_enough() {
+    let (_, files) = long();
+    for index in 0..files.len() {
+        for copy in [0, 1] {
+            let (mut log, files) = long();
+            log.medium.flip(files[index], (copy * BLOCK as u64 + 100) * 8);
+            assert_eq!(log.restart().unwrap().damaged, [], "segment {index}, copy {copy}");
+        }
+    }
+}
+
+#[test]
+fn without_both_copies_of_its_header_a_segment_is_damaged() {
+    let (_, files) = long();
+    for index in 0..files.len() {
+        let (mut log, files) = long();
+        log.medium.overwrite(files[index], 0, &[0; 2 * BLOCK]);
+        let damaged = log.restart().unwrap().damaged;
+        if index == 0 {
+            assert_eq!(damaged, [G[0], G[1]], "nobody knows what it said");
+        } else {
+            assert_eq!(damaged, [], "the link before it and the chains show that no record is lost");
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_gone_is_missed() {
+    let (_, files) = long();
+    for index in 0..files.len() {
+        let (mut log, files) = long();
+        log.medium.remove(files[index]).unwrap();
+        log.medium.sync_directory().unwrap();
+        assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]], "segment {index}");
+        assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]], "segment {index}, again");
+    }
+}
+
+#[test]
+fn old_blocks_in_a_recycled_file_are_not_read() {
+    let mut log = Log::new(1, SMALL);
+    let mut recycled = 0;
+    for i in 0..200 {
+        log.append(G[i % 2], VALUE, &[i as u8; 3000]).unwrap();
+        log.turn();
+        for group in [G[0], G[1]] {
+            log.keep_from(group, log.durable);
+        }
+        if log.writer.sizes().recycled > recycled && i % 7 == 0 {
+            recycled = log.writer.sizes().recycled;
+            assert_eq!(log.restart().unwrap().damaged, []);
+            recycled = recycled.min(log.writer.sizes().recycled);
+        }
+    }
+    assert!(log.segments().len() < 8, "{} files", log.segments().len());
+}
+
+#[test]
+fn a_full_disk_is_waited_for_and_a_failed_one_is_not() {
+    let mut log = Log::new(1, SMALL);
+    let used = log.medium.list().unwrap().iter().map(|(_, length)| length).sum();
+    log.medium.faults(|faults| faults.capacity = Some(used));
+    let mut took = 0;
+    while log.append(G[0], VALUE, &[1; 3000]).is_some() {
+        log.turn();
+        took += 1;
+    }
+    assert!(took > 10, "what was prepared is used");
+    assert_eq!(log.writer.append(G[0], VALUE, &[&[1; 3000]]), Err(AppendError::Busy));
+    log.medium.faults(|faults| faults.capacity = None);
+    log.turn();
+    assert!(log.append(G[0], VALUE, &[1; 3000]).is_some(), "there is room again");
+    log.turn();
+
+    log.append(G[0], VALUE, b"doomed").unwrap();
+    let at = log.medium.operations() + 1;
+    log.medium.faults(|faults| faults.error_at = Some(at));
+    let flush = log.writer.next_flush().unwrap();
+    let result = log.medium.begin_write(flush.file(), flush.offset(), flush.bytes());
+    let error = log.writer.flushed(flush, Err(result.unwrap_err())).unwrap_err();
+    assert!(matches!(error, FileError::Io { .. }));
+    assert_eq!(log.writer.append(G[0], VALUE, &[]), Err(AppendError::Failed));
+    assert!(log.writer.next_flush().is_none() && log.writer.next_task().is_none());
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
+/// What lies in the block with this LSN, of a group that is still wanted.
+fn in_block(records: &[Appended], header: &BlockHeader) -> bool {
+    records.iter().any(|record| record.lsn > header.lsn && record.lsn < header.end())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150, failure_persistence: None, ..ProptestConfig::default()
+    })]
+
+    /// One sector of a sealed log rots. Nothing that was durable is missed silently, and only groups
+    /// that had something there, or nothing later, are harmed.
+    #[test]
+    fn rot_is_never_silent_and_harms_nobody_else(
+        sizes in prop::collection::vec((0..4_u16, 0..7000_usize), 1..60),
+        restart_after in 0..60_usize,
+        at in any::<prop::sample::Index>(),
+        byte in any::<prop::sample::Index>(),
+    ) {
+        let mut log = Log::new(3, SMALL);
+        for (i, &(group, bytes)) in sizes.iter().enumerate() {
+            log.append(Group(group), VALUE, &vec![i as u8; bytes]).unwrap();
+            if i % 3 == 0 {
+                log.turn();
+            }
+            if i == restart_after {
+                log.turn();
+                log.restart().unwrap();
+            }
+        }
+        log.turn();
+        log.writer.seal();
+        log.turn();
+        let blocks = blocks(&log);
+        let hit = at.get(&blocks).clone();
+        rot(&log, &hit, byte.index(hit.header.length as usize) as u64);
+        let owed = log.owed.clone();
+        let found = log.restart().unwrap();
+        for group in found.damaged {
+            let records = &owed[&group].records;
+            let later = records.last().is_some_and(|record| record.lsn > hit.header.end());
+            prop_assert!(in_block(records, &hit.header) || !later, "{group} was not there");
+        }
+    }
+}
