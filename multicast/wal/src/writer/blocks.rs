@@ -36,7 +36,7 @@ struct InFlight {
 
 /// Blocks in the order of the log: durable, in flight, waiting, forming.
 ///
-/// `durable <= acked <= closed <= end`, where `closed` is the end of the last block handed out.
+/// `told <= durable <= end`, and `records_end <= end`.
 #[derive(Debug)]
 pub(super) struct Blocks {
     cluster: [u8; 16],
@@ -56,7 +56,6 @@ pub(super) struct Blocks {
     next_id: u64,
     /// The header that is being written. Nothing behind it is until it is.
     header: Option<u64>,
-    closed: Lsn,
     durable: Lsn,
     /// What the last closed block says is durable. `told <= durable`.
     told: Lsn,
@@ -80,7 +79,6 @@ impl Blocks {
             in_flight: VecDeque::with_capacity(options.in_flight_max),
             next_id: 0,
             header: None,
-            closed: base,
             durable: base,
             told: base,
             records_end: base,
@@ -91,8 +89,8 @@ impl Blocks {
         self.durable
     }
 
-    pub(super) fn closed(&self) -> Lsn {
-        self.closed
+    pub(super) fn base(&self) -> Lsn {
+        self.base
     }
 
     pub(super) fn end(&self) -> Lsn {
@@ -196,7 +194,6 @@ impl Blocks {
         if header {
             self.header = Some(flush.id);
         }
-        self.closed = end;
         self.in_flight.push_back(InFlight { id: flush.id, end, done: false });
         Some(flush)
     }

@@ -217,10 +217,33 @@ impl Writer {
         self.blocks.durable()
     }
 
-    /// The place up to which the log is handed out or durable: records at or above it are still in
-    /// the forming block, or not appended.
-    pub fn closed(&self) -> Lsn {
-        self.blocks.closed()
+    /// Where the forming block begins: records at or above it are in none that was closed.
+    pub(crate) fn forming(&self) -> Lsn {
+        self.blocks.end()
+    }
+
+    /// Place of the current segment's first byte.
+    pub(crate) fn segment_base(&self) -> Lsn {
+        self.blocks.base()
+    }
+
+    /// Segments below this are not needed any more.
+    pub(crate) fn recyclable(&self) -> Lsn {
+        self.segments.recyclable()
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether [`Writer::next_task`] has something.
+    pub(crate) fn has_task(&self) -> bool {
+        !self.failed && self.segments.has_task()
+    }
+
+    /// Whether records are durable that no block on disk says are.
+    pub fn unsealed(&self) -> bool {
+        self.blocks.unsealed()
     }
 
     /// Whether something was appended that is not durable yet.

@@ -124,6 +124,19 @@ impl Segments {
         }
     }
 
+    pub(super) fn recyclable(&self) -> Lsn {
+        self.recyclable
+    }
+
+    pub(super) fn has_task(&self) -> bool {
+        matches!(self.successor, Successor::Wanted) || self.crowded()
+    }
+
+    /// Whether there are more spare files than are kept.
+    fn crowded(&self) -> bool {
+        self.header_durable_once && self.spares.len() > self.spare_max
+    }
+
     pub(super) fn next_task(&mut self) -> Option<Task> {
         if let Successor::Wanted = self.successor {
             self.successor = Successor::Preparing;
@@ -131,7 +144,7 @@ impl Segments {
             let reuse = if self.header_durable_once { self.spares.pop() } else { None };
             return Some(Task::Prepare { name, reuse, bytes: self.bytes });
         }
-        if self.header_durable_once && self.spares.len() > self.spare_max {
+        if self.crowded() {
             return Some(Task::Remove { file: self.spares.remove(0) });
         }
         None

@@ -1,0 +1,145 @@
+//! What the disk threads do.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Core, DiskError, SEAL_AFTER, Shared};
+use crate::Flush;
+use crate::files::{FileError, Files, perform};
+
+/// How long to wait before a full disk is tried again.
+const FULL_AGAIN: Duration = Duration::from_secs(1);
+
+/// How many times a spinning thread pauses between two looks, each of which takes the mutex.
+const PAUSES: usize = 200;
+
+type Written = (Flush, Result<(), FileError>, Duration);
+
+/// What a turn under the mutex found.
+struct Turn {
+    next: Option<Flush>,
+    /// There is work for the preparer.
+    task: bool,
+    unsealed: bool,
+    /// Nothing is left to do, or to wait for, but the seal.
+    over: bool,
+}
+
+/// Writes blocks until the log is stopped and everything appended is durable.
+pub(super) fn flusher<F: Files>(shared: &Shared<F>, me: usize) {
+    let mut wake = vec![false; shared.told.len()];
+    let mut idle_since = None;
+    let mut flush = None;
+    loop {
+        let written = flush.take().map(|flush: Flush| {
+            let began = Instant::now();
+            let result = shared.files.write(flush.file(), flush.offset(), flush.bytes());
+            (flush, result, began.elapsed())
+        });
+        let turn = turn(&mut shared.core(), shared, written, &mut wake);
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(error) => return shared.fail(error),
+        };
+        for (woken, wake) in wake.iter_mut().zip(&shared.wakes) {
+            if std::mem::take(woken) {
+                wake();
+            }
+        }
+        if turn.task {
+            shared.preparer.wake_one();
+        }
+        flush = turn.next;
+        if flush.is_some() {
+            idle_since = None;
+            continue;
+        }
+        let stopping = shared.stopping.load(Ordering::Acquire);
+        if stopping && (turn.over || shared.failure.get().is_some()) {
+            flush = seal(shared);
+            if flush.is_none() {
+                return;
+            }
+            continue;
+        }
+        if idle_since.get_or_insert_with(Instant::now).elapsed() < shared.spin {
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+            continue;
+        }
+        // While stopping, another thread's write is waited for by looking again.
+        let timeout = if turn.unsealed || stopping { Some(SEAL_AFTER) } else { None };
+        let work = || shared.core().work() || shared.stopping.load(Ordering::SeqCst) != stopping;
+        if shared.flushers.sleep(me, timeout, work) {
+            flush = seal(shared);
+        }
+    }
+}
+
+/// Takes note of a write, takes what the rings hold, and gives the next write.
+fn turn<F>(
+    core: &mut Core,
+    shared: &Shared<F>,
+    written: Option<Written>,
+    wake: &mut [bool],
+) -> Result<Turn, DiskError> {
+    if let Some((flush, result, took)) = written {
+        core.latencies.note(took);
+        core.bytes += flush.bytes().len() as u64;
+        core.writer.flushed(flush, result)?;
+        let durable = core.writer.durable();
+        for (lane, (told, woken)) in core.lanes.iter_mut().zip(shared.told.iter().zip(wake)) {
+            if let Some(number) = lane.settle(durable) {
+                told.durable.store(number, Ordering::Release);
+                *woken = true;
+            }
+        }
+    }
+    core.take()?;
+    let next = core.writer.next_flush();
+    let empty = core.lanes.iter().all(super::Lane::is_empty);
+    Ok(Turn {
+        task: core.writer.has_task() && !core.full,
+        unsealed: core.writer.unsealed(),
+        over: next.is_none() && !core.writer.busy() && (empty || core.full),
+        next,
+    })
+}
+
+fn seal<F>(shared: &Shared<F>) -> Option<Flush> {
+    let mut core = shared.core();
+    if core.work() || !core.writer.seal() {
+        return None;
+    }
+    core.writer.next_flush()
+}
+
+/// Makes segments ahead of need, and removes old ones.
+pub(super) fn preparer<F: Files>(shared: &Shared<F>) {
+    while !shared.finished.load(Ordering::Acquire) {
+        let task = shared.core().writer.next_task();
+        let Some(task) = task else {
+            shared.preparer.sleep(0, None, || {
+                shared.core().writer.has_task() || shared.finished.load(Ordering::SeqCst)
+            });
+            continue;
+        };
+        let result = perform(&*shared.files, &task);
+        let full = matches!(result, Err(FileError::Full { .. }));
+        let performed = {
+            let mut core = shared.core();
+            core.full = full;
+            // What the writer refused may go on now.
+            core.blocked = false;
+            core.writer.performed(task, result)
+        };
+        if let Err(error) = performed {
+            shared.fail(error.into());
+            return;
+        }
+        shared.flushers.wake_one();
+        if full {
+            tracing::warn!("the disk is full: the log waits for space");
+            shared.preparer.sleep(0, Some(FULL_AGAIN), || shared.finished.load(Ordering::SeqCst));
+        }
+    }
+}

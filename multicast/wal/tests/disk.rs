@@ -1,0 +1,323 @@
+//! The threads, over the simulated disk and over a real one.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use skein_wal::disk::{DiskOptions, Handle, StageError, Wake};
+use skein_wal::files::{Directory, FileName, Files, Medium, OpenError, sync_everything};
+use skein_wal::{Disk, Group, Lsn, Options, Owner, Recovery, Verdict, inspect};
+
+const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
+
+const SMALL: Options = Options {
+    segment_bytes: 256 << 10,
+    block_bytes_max: 32 << 10,
+    groups_max: 16,
+    table_bytes_max: 64,
+    in_flight_max: 4,
+    waiting_max: 8,
+    spare_max: 1,
+};
+
+/// A directory that is gone at the end. Not in `/tmp`, which may be in memory.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A number that rises with each wake-up, and a way to wait for the next.
+#[derive(Default)]
+struct Bell(Mutex<u64>, Condvar);
+
+impl Bell {
+    fn wake(self: &Arc<Self>) -> Wake {
+        let bell = Arc::clone(self);
+        Box::new(move || {
+            *bell.0.lock().unwrap() += 1;
+            bell.1.notify_all();
+        })
+    }
+
+    /// Waits for wake-ups until it holds. A lost wake-up is a failure.
+    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let mut count = self.0.lock().unwrap();
+        while !holds() {
+            let (next, timeout) = self.1.wait_timeout(count, Duration::from_secs(30)).unwrap();
+            assert!(!timeout.timed_out(), "not in 30 s: {what}");
+            count = next;
+        }
+    }
+}
+
+fn start<F: Files + 'static>(
+    files: &Arc<F>,
+    threads: usize,
+    wakes: Vec<Wake>,
+) -> (Disk<F>, Vec<Handle>) {
+    sync_everything(&**files).unwrap();
+    let recovery = Recovery::read(&**files, OWNER, &[]).unwrap();
+    let options = DiskOptions { threads, ring_bytes: 256 << 10, ..DiskOptions::default() };
+    let failed = Box::new(|error: &_| panic!("{error}"));
+    Disk::start(Arc::clone(files), recovery.writer(SMALL, 77), options, wakes, failed).unwrap()
+}
+
+/// Everything that is there, by group.
+fn replay(files: &impl Files) -> BTreeMap<Group, Vec<Vec<u8>>> {
+    let recovery = Recovery::read(files, OWNER, &[]).unwrap();
+    assert!(recovery.groups().iter().all(|group| group.verdict == Verdict::Whole));
+    let mut found: BTreeMap<Group, Vec<Vec<u8>>> = BTreeMap::new();
+    let visit = |record: &skein_wal::format::Record<'_>| {
+        found.entry(record.group).or_default().push(record.bytes.to_vec());
+    };
+    recovery.replay(files, visit).unwrap();
+    found
+}
+
+/// The `number`-th record of a group: of any length, and unlike the others.
+fn record(group: u16, number: u64) -> Vec<u8> {
+    let length = 8 + (number * 7919 % 3000) as usize;
+    let mut bytes = vec![group as u8; length];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+fn engines_append<F: Files + 'static>(files: &Arc<F>, threads: usize) {
+    const ENGINES: u16 = 3;
+    const RECORDS: u64 = 400;
+    let bells: Vec<Arc<Bell>> = (0..ENGINES).map(|_| Arc::default()).collect();
+    let (disk, handles) = start(files, threads, bells.iter().map(Bell::wake).collect());
+    thread::scope(|scope| {
+        for (group, (mut handle, bell)) in handles.into_iter().zip(&bells).enumerate() {
+            let group = group as u16;
+            scope.spawn(move || {
+                for number in 1..=RECORDS {
+                    let bytes = record(group, number);
+                    let (a, b) = bytes.split_at(number as usize % bytes.len());
+                    bell.until("there is room", || match handle.append(Group(group), 1, &[a, b]) {
+                        Ok(given) => {
+                            assert_eq!(given, number);
+                            true
+                        }
+                        Err(StageError::Full) => false,
+                        Err(error) => panic!("{error}"),
+                    });
+                    if number % 50 == 0 {
+                        bell.until("it is durable", || handle.durable() >= number);
+                    }
+                }
+                bell.until("all is durable", || handle.durable() == RECORDS);
+            });
+        }
+    });
+    let status = disk.status();
+    assert!(status.flushes.count > 10 && status.sizes.segments > 2, "{status:?}");
+    disk.stop();
+    let found = replay(&**files);
+    assert_eq!(found.len(), usize::from(ENGINES));
+    for (group, records) in found {
+        let expected: Vec<_> = (1..=RECORDS).map(|number| record(group.0, number)).collect();
+        assert!(records == expected, "{group}: {} records", records.len());
+    }
+}
+
+#[test]
+fn what_engines_append_is_durable_and_comes_back_in_order() {
+    for threads in [1, 2, 4] {
+        engines_append(&Arc::new(Medium::new(1)), threads);
+    }
+}
+
+#[test]
+fn so_it_is_on_a_real_disk_over_several_starts() {
+    let scratch = scratch();
+    let files = Arc::new(Directory::open(&scratch.path().join("log")).unwrap());
+    engines_append(&files, 2);
+    let bell = Arc::new(Bell::default());
+    for start_number in 0..3_u64 {
+        let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+        handles[0].append(Group(9), 1, &[&start_number.to_le_bytes()]).unwrap();
+        bell.until("it is durable", || handles[0].durable() == 1);
+        disk.stop();
+        assert_eq!(replay(&*files)[&Group(9)].len() as u64, start_number + 1);
+    }
+}
+
+#[test]
+fn what_no_group_keeps_is_recycled() {
+    let scratch = scratch();
+    let files = Arc::new(Directory::open(&scratch.path().join("log")).unwrap());
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    let handle = &mut handles[0];
+    for number in 1..=600 {
+        let group = Group((number % 2) as u16);
+        bell.until("there is room", || handle.append(group, 1, &[&[1; 8000]]).is_ok());
+        if number % 20 == 0 {
+            bell.until("it is durable", || handle.durable() >= number);
+            for group in [Group(0), Group(1)] {
+                handle.keep_from_record(group, number).unwrap();
+            }
+        }
+    }
+    let sizes = disk.status().sizes;
+    assert!(sizes.recycled > 10 && sizes.segments < 8, "{sizes:?}");
+    disk.stop();
+    let files = files.list().unwrap().len();
+    assert!(files < 10, "{files} files");
+}
+
+#[test]
+fn an_idle_log_is_sealed_and_can_be_shown() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    let mut segments = files.list().unwrap().into_iter().map(|(name, _)| name);
+    let first = segments.find(|name| matches!(name, FileName::Segment(_))).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let shown = loop {
+        let mut shown = String::new();
+        let found = inspect(&files.bytes(first)[..], &mut shown).unwrap();
+        assert_eq!((found.records, found.detached), (1, 0));
+        if found.blocks == 2 {
+            break shown;
+        }
+        assert!(Instant::now() < deadline, "not sealed: {shown}");
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert!(shown.contains("seal") && shown.contains("g4 kind 5"), "{shown}");
+    drop(disk);
+}
+
+#[test]
+fn a_full_disk_makes_appends_wait_until_there_is_room() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    files.faults(|faults| faults.capacity = Some(2 * SMALL.segment_bytes));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !disk.status().full {
+        _ = handles[0].append(Group(0), 1, &[&[1; 4000]]);
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(1));
+    }
+    while handles[0].append(Group(0), 1, &[&[1; 4000]]).is_ok() {
+        thread::sleep(Duration::from_micros(100));
+    }
+    assert!(!handles[0].failed());
+    files.faults(|faults| faults.capacity = None);
+    let appended = handles[0].appended();
+    bell.until("there is room again", || handles[0].durable() == appended);
+    assert!(!disk.status().full);
+}
+
+#[test]
+fn an_error_of_the_disk_is_told_once_and_ends_everything() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let errors = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&errors);
+    let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 1);
+    let failed = Box::new(move |_: &_| _ = counted.fetch_add(1, Ordering::SeqCst));
+    let options = DiskOptions::default();
+    let (disk, mut handles) =
+        Disk::start(Arc::clone(&files), writer, options, vec![bell.wake()], failed).unwrap();
+    handles[0].append(Group(0), 1, &[b"fine"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    let at = files.operations() + 1;
+    files.faults(|faults| faults.power_at = Some(at));
+    handles[0].append(Group(0), 1, &[b"lost"]).unwrap();
+    bell.until("it failed", || handles[0].failed());
+    assert_eq!(handles[0].append(Group(0), 1, &[]), Err(StageError::Failed));
+    drop(disk);
+    assert_eq!(errors.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_request_that_is_too_long_is_refused_and_an_append_allocates_nothing() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (_disk, mut handles) = start(&files, 1, vec![bell.wake()]);
+    let long = vec![0; 200 << 10];
+    let refused = handles[0].append(Group(0), 1, &[&long]);
+    assert!(matches!(refused, Err(StageError::TooLong { .. })));
+    handles[0].append(Group(0), 1, &[&[1; 100]]).unwrap();
+    let info = allocation_counter::measure(|| {
+        for _ in 0..50 {
+            handles[0].append(Group(0), 1, &[&[1; 100], &[2; 100]]).unwrap();
+            handles[0].table(Group(0), &[1; 20]).unwrap();
+            handles[0].keep_from(Group(0), Lsn(1)).unwrap();
+        }
+    });
+    assert_eq!(info.count_total, 0);
+    bell.until("all is durable", || handles[0].durable() == 51);
+}
+
+#[test]
+fn a_file_system_in_memory_is_refused() {
+    match Directory::open(&PathBuf::from("/dev/shm/skein-wal-test")) {
+        Err(error @ OpenError::Volatile { .. }) => {
+            assert!(error.to_string().contains("tmpfs"), "{error}");
+        }
+        other => println!("no tmpfs in /dev/shm: {other:?}"),
+    }
+    _ = std::fs::remove_dir("/dev/shm/skein-wal-test");
+}
+
+/// Set for a child, which appends to the log there until it is killed.
+const CHILD: &str = "SKEIN_WAL_TEST_CHILD";
+
+#[test]
+fn what_a_killed_process_called_durable_comes_back() {
+    use std::io::{BufRead, BufReader};
+    if let Ok(path) = std::env::var(CHILD) {
+        return append_until_killed(&PathBuf::from(path));
+    }
+    let scratch = scratch();
+    let path = scratch.path().join("log");
+    let mut called_durable = 0;
+    for round in 0..5_u64 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "what_a_killed_process_called_durable_comes_back", "--nocapture"])
+            .env(CHILD, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // What the test runner prints, then numbers.
+        let numbers = lines.map_while(Result::ok).filter_map(|line| line.parse::<u64>().ok());
+        for number in numbers.take(200 + round as usize * 150) {
+            called_durable = number;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let files = Directory::open(&path).unwrap();
+        let found = replay(&files).remove(&Group(0)).unwrap_or_default();
+        assert!(found.len() as u64 >= called_durable, "{} of {called_durable}", found.len());
+        for (at, bytes) in found.iter().enumerate() {
+            assert_eq!(*bytes, record(0, at as u64 + 1));
+        }
+        called_durable = found.len() as u64;
+    }
+    assert!(called_durable >= 1000, "{called_durable}");
+}
+
+fn append_until_killed(path: &std::path::Path) {
+    let files = Arc::new(Directory::open(path).unwrap());
+    let before = replay(&*files).remove(&Group(0)).map_or(0, |records| records.len() as u64);
+    let bell = Arc::new(Bell::default());
+    let (_disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    for number in 1.. {
+        let bytes = record(0, before + number);
+        bell.until("there is room", || handles[0].append(Group(0), 1, &[&bytes]).is_ok());
+        if number % 3 == 0 {
+            bell.until("some are durable", || handles[0].durable() + 5 >= number);
+            println!("{}", before + handles[0].durable());
+        }
+    }
+}
