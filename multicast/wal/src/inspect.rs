@@ -34,10 +34,7 @@ pub struct Inspection {
 ///
 /// Only the file's own header is believed: whether it is the right file under this name, and where a later
 /// start cut it, is not known here.
-pub fn inspect(
-    mut file: impl Read,
-    out: &mut impl fmt::Write,
-) -> Result<Inspection, InspectError> {
+pub fn inspect(mut file: impl Read, out: &mut impl fmt::Write) -> Result<Inspection, InspectError> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let (mut offset, block, checksum, header) = header(&bytes)?;
@@ -55,7 +52,11 @@ pub fn inspect(
         writeln!(out, "the file has {} bytes", bytes.len())?;
     }
     if let Some(cut) = header.cut {
-        writeln!(out, "the log before it ends in segment {:016x} at LSN {}", cut.sequence, cut.lsn)?;
+        writeln!(
+            out,
+            "the log before it ends in segment {:016x} at LSN {}",
+            cut.sequence, cut.lsn
+        )?;
     }
     for entry in &header.table {
         write!(out, "{}: last {}, keep from {}", entry.group, entry.last, entry.keep)?;
@@ -94,11 +95,13 @@ pub fn inspect(
 
 /// The header from whichever copy is sound, and where the blocks begin.
 fn header(bytes: &[u8]) -> Result<(u64, BlockHeader, u64, SegmentHeader), InspectError> {
-    for offset in (0..bytes.len() / 2 + 1).step_by(BLOCK) {
+    for offset in (0..=bytes.len() / 2).step_by(BLOCK) {
         let copy = &bytes[offset.min(bytes.len())..];
         let block = match BlockHeader::parse(copy) {
             Ok(block) => block,
-            Err(fault @ BlockFault::Format(_)) if offset == 0 => return Err(InspectError::Format(fault)),
+            Err(fault @ BlockFault::Format(_)) if offset == 0 => {
+                return Err(InspectError::Format(fault));
+            }
             Err(_) => continue,
         };
         if block.kind != BlockKind::Header || (offset != 0 && offset != block.length as usize) {

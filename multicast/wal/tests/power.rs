@@ -8,19 +8,34 @@ use skein_wal::{Group, Lsn};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Append { group: u16, bytes: usize, fill: u8 },
-    Promise { group: u16 },
+    Append {
+        group: u16,
+        bytes: usize,
+        fill: u8,
+    },
+    Promise {
+        group: u16,
+    },
     Flush,
-    Finish { which: usize },
+    Finish {
+        which: usize,
+    },
     Task,
     Turn,
     Seal,
-    Keep { group: u16, back: u64 },
-    Begin { group: u16 },
+    Keep {
+        group: u16,
+        back: u64,
+    },
+    Begin {
+        group: u16,
+    },
     /// The process ends here.
     Crash,
     /// Power goes so many operations from here, whatever they are.
-    PowerIn { operations: u64 },
+    PowerIn {
+        operations: u64,
+    },
     PowerLoss,
 }
 

@@ -124,7 +124,7 @@ impl BlockHeader {
             length: u32_at(bytes, AT_LENGTH),
             used: u32_at(bytes, AT_USED),
         };
-        let whole = header.length as usize % BLOCK == 0 && header.length > 0;
+        let whole = (header.length as usize).is_multiple_of(BLOCK) && header.length > 0;
         if !whole || (header.used as usize) < Self::BYTES || header.used > header.length {
             return Err(BlockFault::Field);
         }

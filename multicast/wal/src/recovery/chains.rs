@@ -48,8 +48,7 @@ impl Chain {
     fn loss(&self) -> Option<Gap> {
         let gap = self.gaps.iter().find(|gap| gap.through >= self.keep).copied();
         let suspect = self.suspect.filter(|hole| hole.end > self.keep);
-        let suspect =
-            suspect.map(|Hole { damage, from, end }| Gap { damage, from, through: end });
+        let suspect = suspect.map(|Hole { damage, from, end }| Gap { damage, from, through: end });
         gap.or(suspect)
     }
 }

@@ -83,9 +83,10 @@ impl Inventory {
     }
 
     fn check(&self) -> Result<(), RecoverError> {
-        let mut heads = self.segments.iter().filter_map(|segment| {
-            segment.head.as_ref().map(|head| (head.base, segment.name))
-        });
+        let mut heads = self
+            .segments
+            .iter()
+            .filter_map(|segment| segment.head.as_ref().map(|head| (head.base, segment.name)));
         let Some(mut before) = heads.next() else {
             // Without a block there was nothing to lose: the log is new, and its first header tore.
             return match self.segments.first() {
@@ -160,7 +161,7 @@ fn head(
 
 /// What looks like a header and stands where a copy would: at the beginning, or right behind that.
 fn copies(image: &Image, length: u64) -> Vec<(u64, BlockHeader)> {
-    let places = (0..length / 2 + 1).step_by(BLOCK);
+    let places = (0..=length / 2).step_by(BLOCK);
     let parsed = places.filter_map(|offset| {
         let block = BlockHeader::parse(image.from(offset)).ok()?;
         let placed = offset == 0 || offset == u64::from(block.length);

@@ -34,7 +34,8 @@ pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<FileName>) {
         };
         runs.push(run);
         while let Some(mut segments) = starts.pop().filter(|_| continues) {
-            let known = |segment: &Segment| limit.is_none_or(|c| segment.name.sequence <= c.sequence);
+            let known =
+                |segment: &Segment| limit.is_none_or(|c| segment.name.sequence <= c.sequence);
             let behind = segments.partition_point(known);
             orphans.extend(segments.drain(behind..).map(|lost| FileName::Segment(lost.name)));
             if !segments.is_empty() {

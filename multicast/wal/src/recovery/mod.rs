@@ -43,13 +43,17 @@ pub enum RecoverError {
     WrongNode { file: FileName, found: u32, expected: u32 },
     #[error("{file} has format {format}, and this version reads {FORMAT_OLDEST} to {FORMAT}")]
     Format { file: FileName, format: u16 },
-    #[error("{file} holds what was written as segment {sequence:016x}: files were swapped or copied")]
+    #[error(
+        "{file} holds what was written as segment {sequence:016x}: files were swapped or copied"
+    )]
     Misnamed { file: FileName, sequence: u64 },
     #[error("{file} is {length} bytes long instead of {expected}")]
     Truncated { file: FileName, length: u64, expected: u64 },
     #[error("{file} does not follow the segments before it: a file was put back or renamed")]
     Disordered { file: FileName },
-    #[error("{file} ends otherwise at {offset} than its successor read: an older copy was put back")]
+    #[error(
+        "{file} ends otherwise at {offset} than its successor read: an older copy was put back"
+    )]
     Diverged { file: FileName, offset: u64 },
     #[error("{file} and every other segment lack a readable header")]
     Headless { file: FileName },

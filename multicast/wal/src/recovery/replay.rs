@@ -38,7 +38,10 @@ impl Recovery {
             while offset < span.to {
                 let bytes = image.from(offset);
                 let Ok((block, _)) = BlockHeader::verify(bytes, span.name.salt) else {
-                    return Err(RecoverError::Changed { file: FileName::Segment(span.name), offset });
+                    return Err(RecoverError::Changed {
+                        file: FileName::Segment(span.name),
+                        offset,
+                    });
                 };
                 for record in Records::of(&block, bytes) {
                     if self.wants(&record) {

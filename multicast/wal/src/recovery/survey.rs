@@ -167,7 +167,8 @@ impl<'a, F: Files> Survey<'a, F> {
         let behind = self.behind(run, at)?;
         // A successor is there, durably, before a link names it.
         let missing = at.link.is_some_and(|(sequence, _)| {
-            let is = |file: &FileName| matches!(file, FileName::Segment(n) if n.sequence == sequence);
+            let is =
+                |file: &FileName| matches!(file, FileName::Segment(n) if n.sequence == sequence);
             !self.unbegun.iter().any(is) && run.segments.iter().all(|s| s.name.sequence != sequence)
         });
         if !behind.acked && !missing {

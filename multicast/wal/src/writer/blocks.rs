@@ -69,7 +69,10 @@ impl Blocks {
             cluster,
             segment_bytes: options.segment_bytes,
             in_flight_max: options.in_flight_max,
-            pool: Pool::new(options.block_bytes_max, options.in_flight_max + options.waiting_max + 1),
+            pool: Pool::new(
+                options.block_bytes_max,
+                options.in_flight_max + options.waiting_max + 1,
+            ),
             segment: None,
             base,
             end: base,

@@ -308,7 +308,11 @@ impl Writer {
     }
 
     /// A write ended. After an error, which is handed back, the writer takes and gives nothing more.
-    pub fn flushed(&mut self, flush: Flush, result: Result<(), FileError>) -> Result<(), FileError> {
+    pub fn flushed(
+        &mut self,
+        flush: Flush,
+        result: Result<(), FileError>,
+    ) -> Result<(), FileError> {
         if result.is_err() {
             self.failed = true;
             return result;
@@ -345,7 +349,11 @@ impl Writer {
 
     /// A task ended. After "no space" it will be handed out again; any other error is handed back,
     /// and the writer takes and gives nothing more.
-    pub fn performed(&mut self, task: Task, result: Result<(), FileError>) -> Result<(), FileError> {
+    pub fn performed(
+        &mut self,
+        task: Task,
+        result: Result<(), FileError>,
+    ) -> Result<(), FileError> {
         match result {
             Ok(()) => self.segments.performed(task),
             Err(FileError::Full { .. }) => self.segments.postpone(task),

@@ -215,7 +215,8 @@ impl Log {
             if whole {
                 let told = records.iter().filter(|record| record.kind == PROMISE);
                 let told = told.map(|record| &record.bytes[..]).chain([&group.table[..]]);
-                let told = told.filter_map(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+                let told =
+                    told.filter_map(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
                 let promise = told.max().unwrap_or(0);
                 assert!(promise >= owed.promised, "{}: a promise is lost", group.group);
                 assert!(promise <= owed.promise, "{}: nobody promised that", group.group);
@@ -237,12 +238,13 @@ impl Log {
         // All of it was synced.
         self.durable = recovery.cut().map_or(Lsn::NONE, |cut| cut.lsn);
         for owed in self.owed.values_mut() {
-            owed.promised = owed.records.iter().filter(|record| record.kind == PROMISE).fold(
-                owed.promised,
-                |most, record| {
+            owed.promised = owed
+                .records
+                .iter()
+                .filter(|record| record.kind == PROMISE)
+                .fold(owed.promised, |most, record| {
                     most.max(u64::from_le_bytes(record.bytes[..].try_into().unwrap()))
-                },
-            );
+                });
         }
         self.turn();
         Ok(found)
