@@ -189,6 +189,49 @@ fn nothing_behind_a_cut_is_ever_read() {
     }
 }
 
+/// As above, but 11 arrives after all, when the next start has long found the log's end before it. All
+/// three blocks are sound then, and follow each other.
+#[test]
+fn a_block_that_arrives_after_the_cut_does_not_revive_those_behind_it() {
+    let mut log = one_block_each(&[G[0], G[1]]);
+    let mut late = None;
+    for i in 0..3 {
+        log.append(G[i % 2], VALUE, b"under way").unwrap();
+        let flush = log.writer.next_flush().unwrap();
+        if i > 0 {
+            log.medium.write(flush.file(), flush.offset(), flush.bytes()).unwrap();
+        }
+        late.get_or_insert(flush);
+    }
+    log.medium.crash();
+    assert_eq!(log.restart().unwrap().records, 2);
+    let late = late.unwrap();
+    log.medium.write(late.file(), late.offset(), late.bytes()).unwrap();
+    for _ in 0..2 {
+        let found = log.restart().unwrap();
+        assert_eq!((found.damaged, found.records), (vec![], 2));
+    }
+}
+
+/// The last block before a cut rots. What lies behind the cut is no continuation of the log.
+#[test]
+fn a_damage_before_a_cut_does_not_lead_behind_it() {
+    let mut log = one_block_each(&[G[0], G[1]]);
+    for (i, group) in [G[0], G[2]].into_iter().enumerate() {
+        log.append(group, VALUE, b"under way").unwrap();
+        let flush = log.writer.next_flush().unwrap();
+        if i > 0 {
+            log.medium.write(flush.file(), flush.offset(), flush.bytes()).unwrap();
+        }
+    }
+    log.medium.crash();
+    assert_eq!(log.restart().unwrap().records, 2);
+    let last = records(&log)[1].clone();
+    rot(&log, &last, 100);
+    let found = log.restart().unwrap();
+    assert_eq!((found.damaged, found.records), (vec![G[1]], 1));
+}
+
 /// A value contains what looks like a block at the very place where it will lie. When the block around
 /// it tears, the image must not be read, nor testify that the torn block was durable.
 #[test]

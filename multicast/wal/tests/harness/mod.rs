@@ -186,9 +186,16 @@ impl Log {
         }
     }
 
-    /// Starts anew on what the disk has, as a node does, and compares. Errors of the disk are the
-    /// caller's: it may have lost power again.
+    /// Starts anew on what the disk has, as a node does, and compares.
     pub fn restart(&mut self) -> Result<Found, RecoverError> {
+        let found = self.reopen()?;
+        self.turn();
+        Ok(found)
+    }
+
+    /// Does the same, and leaves the first segment of the new start to be written. Errors of the disk
+    /// are the caller's: it may have lost power again.
+    pub fn reopen(&mut self) -> Result<Found, RecoverError> {
         self.in_flight.clear();
         sync_everything(&self.medium)?;
         let hosted: Vec<Group> = self.owed.keys().copied().collect();
@@ -246,7 +253,6 @@ impl Log {
                     most.max(u64::from_le_bytes(record.bytes[..].try_into().unwrap()))
                 });
         }
-        self.turn();
         Ok(found)
     }
 
