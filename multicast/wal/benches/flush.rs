@@ -89,9 +89,8 @@ fn appends(dir: &Path, threads: usize, pace: Option<Duration>) -> Vec<Duration> 
             handle.append(Group(1), 1, &[&RECORD]).unwrap();
         }
         let now = Instant::now();
-        for number in took.len()..handle.durable() as usize {
-            took.push(now - began[number]);
-        }
+        let seen = took.len()..handle.durable() as usize;
+        took.extend(began[seen].iter().map(|began| now - *began));
         match pace {
             None => thread::park_timeout(Duration::from_millis(10)),
             Some(pace) => thread::park_timeout(pace / 2),

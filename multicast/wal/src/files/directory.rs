@@ -142,7 +142,11 @@ impl Files for Directory {
     }
 
     fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {
-        self.zeroed(name, bytes).map_err(|error| failure("make", &name, error))
+        self.zeroed(name, bytes).map_err(|error| {
+            // Half a file only takes space that is missing elsewhere.
+            _ = fs::remove_file(self.at(name));
+            failure("make", &name, error)
+        })
     }
 
     fn read(&self, name: FileName, offset: u64, into: &mut [u8]) -> Result<(), FileError> {

@@ -357,6 +357,10 @@ impl Files for Medium {
             if state.faults.capacity.is_some_and(|capacity| used as u64 + bytes > capacity) {
                 return Err(FileError::Full { operation: "make", file: name.to_string() });
             }
+            // Without power it ends anywhere.
+            let dies = state.faults.power_at == Some(state.operations);
+            let sectors = bytes / SECTOR as u64;
+            let bytes = if dies { state.below(sectors + 1) * SECTOR as u64 } else { bytes };
             let content = Content { medium: vec![0; bytes as usize], cached: BTreeMap::new() };
             let at = state.contents.len();
             state.contents.push(content);

@@ -4,7 +4,11 @@ use super::image::Image;
 use super::{RecoverError, round_up};
 use crate::files::{FileName, Files, SegmentName};
 use crate::format::{BLOCK, BlockFault, BlockHeader, BlockKind, SegmentHeader};
+use crate::writer::Leftover;
 use crate::{Lsn, Owner};
+
+/// What is read of each segment to find its header. In bytes.
+const BEGINNING_BYTES: u64 = 1 << 20;
 
 /// A segment's header as it was read.
 #[derive(Clone, Debug)]
@@ -34,7 +38,7 @@ pub(super) struct Segment {
 pub(super) struct Inventory {
     pub(super) segments: Vec<Segment>,
     /// Files that hold nothing: spares, and segments whose header was never durable.
-    pub(super) leftovers: Vec<FileName>,
+    pub(super) leftovers: Vec<Leftover>,
     pub(super) sequence_max: u64,
     pub(super) start_max: u64,
 }
@@ -49,7 +53,7 @@ impl Inventory {
             let FileName::Segment(name) = file else {
                 let FileName::Spare(number) = file else { unreachable!("the other kind") };
                 found.sequence_max = found.sequence_max.max(number);
-                found.leftovers.push(file);
+                found.leftovers.push(Leftover { file, length });
                 continue;
             };
             if found.segments.last().is_some_and(|last| last.name.sequence == name.sequence) {
@@ -61,12 +65,17 @@ impl Inventory {
                 let expected = length.next_multiple_of(BLOCK as u64).max(BLOCK as u64);
                 return Err(RecoverError::Truncated { file, length, expected });
             }
-            image.load(files, name, length)?;
-            let head = head(&image, owner, name, length)?;
+            // Only where no header is at the beginning has the whole file to be searched.
+            image.load(files, name, length.min(BEGINNING_BYTES))?;
+            let mut head = head(&image, owner, name, length)?;
+            if head.is_none() {
+                image.load(files, name, length)?;
+                head = self::head(&image, owner, name, length)?;
+            }
             if head.is_some() || image.blocks(owner, 0, None).next().is_some() {
                 found.segments.push(Segment { name, length, head });
             } else {
-                found.leftovers.push(file);
+                found.leftovers.push(Leftover { file, length });
             }
         }
         found.check()?;

@@ -4,6 +4,7 @@
 use super::inventory::Segment;
 use crate::files::FileName;
 use crate::format::Cut;
+use crate::writer::Leftover;
 
 /// The segments of one start, as far as the next start knew of them.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(super) struct Run {
 }
 
 /// The runs of the log in order, and the files behind a cut, which hold nothing that counts.
-pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<FileName>) {
+pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<Leftover>) {
     let mut starts: Vec<Vec<Segment>> = Vec::new();
     for segment in segments {
         match starts.last_mut() {
@@ -37,7 +38,7 @@ pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<FileName>) {
             let known =
                 |segment: &Segment| limit.is_none_or(|c| segment.name.sequence <= c.sequence);
             let behind = segments.partition_point(known);
-            orphans.extend(segments.drain(behind..).map(|lost| FileName::Segment(lost.name)));
+            orphans.extend(segments.drain(behind..).map(leftover));
             if !segments.is_empty() {
                 next = Some(Run { segments, limit });
                 break;
@@ -45,7 +46,11 @@ pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<FileName>) {
         }
     }
     let forgotten = starts.into_iter().flatten();
-    orphans.extend(forgotten.map(|segment| FileName::Segment(segment.name)));
+    orphans.extend(forgotten.map(leftover));
     runs.reverse();
     (runs, orphans)
+}
+
+fn leftover(segment: Segment) -> Leftover {
+    Leftover { file: FileName::Segment(segment.name), length: segment.length }
 }

@@ -29,7 +29,7 @@ use survey::Survey;
 
 use crate::files::{FileError, FileName, Files};
 use crate::format::{BLOCK, Cut, Damage, FORMAT, FORMAT_OLDEST};
-use crate::writer::{GroupState, KeptSegment, Options, Origin, Writer};
+use crate::writer::{GroupState, KeptSegment, Leftover, Options, Origin, Writer};
 use crate::{Group, Lsn, Owner};
 
 /// Why the log cannot be read. Nothing was changed on disk.
@@ -102,7 +102,7 @@ pub struct Recovery {
     damages: Vec<Damage>,
     spans: Vec<Span>,
     kept: VecDeque<KeptSegment>,
-    leftovers: Vec<FileName>,
+    leftovers: Vec<Leftover>,
 }
 
 impl Recovery {
@@ -123,7 +123,7 @@ impl Recovery {
         let mut end = cut.map_or(Lsn::NONE, |cut| cut.lsn);
         let mut kept = VecDeque::new();
         for segment in runs.iter().rev().flat_map(|run| run.segments.iter().rev()) {
-            kept.push_front(KeptSegment { name: segment.name, end });
+            kept.push_front(KeptSegment { name: segment.name, length: segment.length, end });
             end = segment.head.as_ref().map_or(end, |head| head.base);
         }
         let leftovers = unbegun.into_iter().chain(orphans).collect();

@@ -7,6 +7,7 @@ use super::lineage::Run;
 use super::replay::Span;
 use crate::files::{FileName, Files, SegmentName};
 use crate::format::{BlockHeader, BlockKind, Cut, Damage, Records};
+use crate::writer::Leftover;
 use crate::{Lsn, Owner};
 
 /// Where the walk stands: before the block at `offset` of a run's segment.
@@ -40,7 +41,7 @@ pub(super) struct Survey<'a, F> {
     files: &'a F,
     owner: Owner,
     /// Prepared segments without a header: a link to one of them leads to a header that tore.
-    unbegun: &'a [FileName],
+    unbegun: &'a [Leftover],
     image: Image,
     chains: Chains,
     spans: Vec<Span>,
@@ -48,7 +49,7 @@ pub(super) struct Survey<'a, F> {
 }
 
 impl<'a, F: Files> Survey<'a, F> {
-    pub(super) fn new(files: &'a F, owner: Owner, unbegun: &'a [FileName]) -> Self {
+    pub(super) fn new(files: &'a F, owner: Owner, unbegun: &'a [Leftover]) -> Self {
         let (image, chains) = (Image::new(), Chains::default());
         Self { files, owner, unbegun, image, chains, spans: Vec::new(), damages: Vec::new() }
     }
@@ -167,8 +168,7 @@ impl<'a, F: Files> Survey<'a, F> {
         let behind = self.behind(run, at)?;
         // A successor is there, durably, before a link names it.
         let missing = at.link.is_some_and(|(sequence, _)| {
-            let is =
-                |file: &FileName| matches!(file, FileName::Segment(n) if n.sequence == sequence);
+            let is = |leftover: &Leftover| matches!(leftover.file, FileName::Segment(n) if n.sequence == sequence);
             !self.unbegun.iter().any(is) && run.segments.iter().all(|s| s.name.sequence != sequence)
         });
         if !behind.acked && !missing {

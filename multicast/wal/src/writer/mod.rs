@@ -22,8 +22,8 @@ use std::collections::VecDeque;
 use blocks::Blocks;
 pub(crate) use groups::GroupState;
 use groups::Groups;
-pub(crate) use segments::KeptSegment;
 use segments::Segments;
+pub(crate) use segments::{KeptSegment, Leftover};
 
 use crate::aligned::Aligned;
 use crate::files::{FileError, FileName, SegmentName};
@@ -166,7 +166,7 @@ pub(crate) struct Origin {
     pub(crate) cut: Option<Cut>,
     pub(crate) groups: Vec<GroupState>,
     pub(crate) kept: VecDeque<KeptSegment>,
-    pub(crate) leftovers: Vec<FileName>,
+    pub(crate) leftovers: Vec<Leftover>,
     pub(crate) entropy: u64,
 }
 

@@ -12,8 +12,18 @@ use crate::files::{FileName, SegmentName};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptSegment {
     pub(crate) name: SegmentName,
+    /// Of its file, in bytes.
+    pub(crate) length: u64,
     /// No record of it is at or above this.
     pub(crate) end: Lsn,
+}
+
+/// A file that holds nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leftover {
+    pub(crate) file: FileName,
+    /// In bytes. Another length than a segment's if its making was cut short, or the options changed.
+    pub(crate) length: u64,
 }
 
 /// A header that is written: when it is durable, what lies below `needed` may go.
@@ -50,6 +60,8 @@ pub(super) struct Segments {
     /// Not touched before the first header is durable: until then, the next recovery reads what this one
     /// did, and a segment that a link names must be there.
     spares: Vec<FileName>,
+    /// Files of another length than segments have. They are removed.
+    misfits: Vec<FileName>,
     headers: VecDeque<HeaderOnItsWay>,
     /// What lies below this is not needed, and a durable header says so.
     recyclable: Lsn,
@@ -59,6 +71,9 @@ pub(super) struct Segments {
 
 impl Segments {
     pub(super) fn new(options: &Options, origin: &Origin) -> Self {
+        let fits = |leftover: &&Leftover| leftover.length == options.segment_bytes;
+        let (spares, misfits): (Vec<_>, Vec<_>) = origin.leftovers.iter().partition(fits);
+        let files = |leftovers: Vec<&Leftover>| leftovers.iter().map(|it| it.file).collect();
         Self {
             start: origin.start,
             entropy: origin.entropy,
@@ -68,7 +83,8 @@ impl Segments {
             current: None,
             successor: Successor::Wanted,
             kept: origin.kept.clone(),
-            spares: origin.leftovers.clone(),
+            spares: files(spares),
+            misfits: files(misfits),
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,
@@ -97,7 +113,7 @@ impl Segments {
     pub(super) fn enter(&mut self, base: Lsn, needed: Lsn) -> SegmentName {
         let name = self.successor().expect("asked before");
         if let Some(old) = self.current.replace(name) {
-            self.kept.push_back(KeptSegment { name: old, end: base });
+            self.kept.push_back(KeptSegment { name: old, length: self.bytes, end: base });
         }
         self.successor = Successor::Wanted;
         self.headers.push_back(HeaderOnItsWay { end: base, needed });
@@ -119,7 +135,12 @@ impl Segments {
         // One old segment stays: a log whose only header is damaged must not look like a new one.
         while self.kept.len() > 1 && self.kept[0].end <= self.recyclable {
             let old = self.kept.pop_front().expect("there are two");
-            self.spares.push(FileName::Segment(old.name));
+            let file = FileName::Segment(old.name);
+            if old.length == self.bytes {
+                self.spares.push(file);
+            } else {
+                self.misfits.push(file);
+            }
             self.recycled += 1;
         }
     }
@@ -132,9 +153,10 @@ impl Segments {
         matches!(self.successor, Successor::Wanted) || self.crowded()
     }
 
-    /// Whether there are more spare files than are kept.
+    /// Whether there are files to remove: misfits, or more spare ones than are kept.
     fn crowded(&self) -> bool {
-        self.header_durable_once && self.spares.len() > self.spare_max
+        let crowded = !self.misfits.is_empty() || self.spares.len() > self.spare_max;
+        self.header_durable_once && crowded
     }
 
     pub(super) fn next_task(&mut self) -> Option<Task> {
@@ -145,7 +167,8 @@ impl Segments {
             return Some(Task::Prepare { name, reuse, bytes: self.bytes });
         }
         if self.crowded() {
-            return Some(Task::Remove { file: self.spares.remove(0) });
+            let file = self.misfits.pop().unwrap_or_else(|| self.spares.remove(0));
+            return Some(Task::Remove { file });
         }
         None
     }
@@ -161,7 +184,7 @@ impl Segments {
     pub(super) fn postpone(&mut self, task: Task) {
         match task {
             Task::Prepare { .. } => self.successor = Successor::Wanted,
-            Task::Remove { file } => self.spares.push(file),
+            Task::Remove { file } => self.misfits.push(file),
         }
     }
 
