@@ -334,6 +334,12 @@ fn without_both_copies_of_its_header_a_segment_is_damaged() {
         let damaged = log.restart().unwrap().damaged;
         if index == 0 {
             assert_eq!(damaged, [G[0], G[1]], "nobody knows what it said");
+            for group in damaged {
+                log.begin(group);
+                log.append(group, VALUE, b"anew").unwrap();
+            }
+            log.turn();
+            assert_eq!(log.restart().unwrap().damaged, [], "what they lost, they do not need");
         } else {
             assert_eq!(
                 damaged,
@@ -354,6 +360,64 @@ fn a_segment_that_is_gone_is_missed() {
         assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]], "segment {index}");
         assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]], "segment {index}, again");
     }
+}
+
+/// Old segments that nobody needs go one after the other. One that goes before an older one would be
+/// missed: the cut that the next start names lies in it.
+#[test]
+fn old_segments_go_in_their_order() {
+    for tasks in 1..8 {
+        let mut log = Log::new(1, SMALL);
+        for _ in 0..5 {
+            log.restart().unwrap();
+        }
+        log.reopen().unwrap();
+        log.task();
+        while log.flush() {
+            log.finish(0);
+        }
+        (0..tasks).for_each(|_| _ = log.task());
+        let found = Recovery::read(&log.medium, OWNER, &G).unwrap();
+        assert_eq!(found.damages(), [], "after {tasks} tasks");
+    }
+}
+
+/// The only header is damaged, and nobody needs what was before it. It must not look like a new log:
+/// the promise was told.
+#[test]
+fn a_log_without_its_last_header_is_not_a_new_one() {
+    let mut log = Log::new(1, SMALL);
+    log.promise(G[0]);
+    log.turn();
+    for _ in 0..4 {
+        log.keep_from(G[0], log.durable);
+        log.restart().unwrap();
+    }
+    let last = last_segment(&log);
+    log.medium.overwrite(last, 0, &[0; 2 * BLOCK]);
+    assert_eq!(log.owed[&G[0]].promised, 1);
+    // The harness compares promises.
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
+fn last_segment(log: &Log) -> FileName {
+    blocks(log).last().expect("a header").file
+}
+
+/// A sound block in the place of another one: its own checksum matches, and the next block knows better.
+#[test]
+fn a_block_that_was_exchanged_is_noticed_by_the_next_one() {
+    let log = one_block_each(&[G[0], G[1], G[0], G[1], G[0]]);
+    let block = records(&log)[1].clone();
+    let FileName::Segment(name) = block.file else { unreachable!() };
+    let mut forged = log.medium.bytes(block.file)[block.offset as usize..][..BLOCK].to_vec();
+    forged[150] ^= 1;
+    let checksum = xxhash_rust::xxh3::xxh3_64_with_seed(&forged[8..], name.salt);
+    forged[..8].copy_from_slice(&checksum.to_le_bytes());
+    log.medium.overwrite(block.file, block.offset, &forged);
+    let found = Recovery::read(&log.medium, OWNER, &[]).unwrap();
+    let next = block.offset + BLOCK as u64;
+    assert_eq!(found.damages().iter().map(|damage| damage.offset).collect::<Vec<_>>(), [next]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use skein_wal::disk::{DiskOptions, Handle, StageError, Wake};
-use skein_wal::files::{Directory, FileName, Files, Medium, OpenError, sync_everything};
+use skein_wal::files::{Directory, FileError, FileName, Files, Medium, OpenError, sync_everything};
 use skein_wal::{Disk, Group, Lsn, Options, Owner, Recovery, Verdict, inspect};
 
 const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
@@ -192,6 +192,90 @@ fn an_idle_log_is_sealed_and_can_be_shown() {
     };
     assert!(shown.contains("seal") && shown.contains("g4 kind 5"), "{shown}");
     drop(disk);
+}
+
+/// A disk of which one write can be held up.
+struct Held {
+    medium: Medium,
+    /// Whether the next write is to be held, and whether one is.
+    hold: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Held {
+    fn release(&self) {
+        self.hold.lock().unwrap().1 = false;
+        self.changed.notify_all();
+    }
+}
+
+impl Files for Held {
+    fn write(&self, name: FileName, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+        let mut hold = self.hold.lock().unwrap();
+        if std::mem::take(&mut hold.0) {
+            hold.1 = true;
+            self.changed.notify_all();
+            hold = self.changed.wait_while(hold, |hold| hold.1).unwrap();
+        }
+        drop(hold);
+        self.medium.write(name, offset, bytes)
+    }
+
+    fn list(&self) -> Result<Vec<(FileName, u64)>, FileError> {
+        self.medium.list()
+    }
+
+    fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {
+        self.medium.create(name, bytes)
+    }
+
+    fn read(&self, name: FileName, offset: u64, into: &mut [u8]) -> Result<(), FileError> {
+        self.medium.read(name, offset, into)
+    }
+
+    fn sync(&self, name: FileName) -> Result<(), FileError> {
+        self.medium.sync(name)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<(), FileError> {
+        self.medium.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> Result<(), FileError> {
+        self.medium.remove(name)
+    }
+
+    fn sync_directory(&self) -> Result<(), FileError> {
+        self.medium.sync_directory()
+    }
+}
+
+#[test]
+fn a_later_write_that_ends_first_makes_nothing_durable() {
+    let files = Arc::new(Held {
+        medium: Medium::new(1),
+        hold: Mutex::new((false, false)),
+        changed: Condvar::new(),
+    });
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    handles[0].append(Group(0), 1, &[b"before"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    files.hold.lock().unwrap().0 = true;
+    handles[0].append(Group(0), 1, &[b"held up"]).unwrap();
+    drop(files.changed.wait_while(files.hold.lock().unwrap(), |hold| !hold.1).unwrap());
+    let flushes = disk.status().flushes.count;
+    for later in 1..=3 {
+        handles[0].append(Group(0), 1, &[b"later"]).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while disk.status().flushes.count < flushes + later {
+            assert!(Instant::now() < deadline, "the other thread writes meanwhile");
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(handles[0].durable(), 1, "one before it is not durable");
+    }
+    files.release();
+    bell.until("all is durable", || handles[0].durable() == 5);
 }
 
 #[test]

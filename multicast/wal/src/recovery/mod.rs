@@ -126,7 +126,7 @@ impl Recovery {
             kept.push_front(KeptSegment { name: segment.name, length: segment.length, end });
             end = segment.head.as_ref().map_or(end, |head| head.base);
         }
-        let leftovers = unbegun.into_iter().chain(orphans).collect();
+        let leftovers = orphans.into_iter().chain(unbegun).collect();
         let groups = recovered(chains, hosted);
         for RecoveredGroup { group, verdict, .. } in &groups {
             if let Verdict::Damaged(damage) = verdict {

@@ -57,11 +57,10 @@ pub(super) struct Segments {
     current: Option<SegmentName>,
     successor: Successor,
     kept: VecDeque<KeptSegment>,
-    /// Not touched before the first header is durable: until then, the next recovery reads what this one
-    /// did, and a segment that a link names must be there.
-    spares: Vec<FileName>,
-    /// Files of another length than segments have. They are removed.
-    misfits: Vec<FileName>,
+    /// Files to use again or remove, the oldest first: an old segment that went before an older one would
+    /// be missed. Not touched before the first header is durable: until then, the next recovery reads what
+    /// this one did, and a segment that a link names must be there.
+    spares: VecDeque<Leftover>,
     headers: VecDeque<HeaderOnItsWay>,
     /// What lies below this is not needed, and a durable header says so.
     recyclable: Lsn,
@@ -71,9 +70,6 @@ pub(super) struct Segments {
 
 impl Segments {
     pub(super) fn new(options: &Options, origin: &Origin) -> Self {
-        let fits = |leftover: &&Leftover| leftover.length == options.segment_bytes;
-        let (spares, misfits): (Vec<_>, Vec<_>) = origin.leftovers.iter().partition(fits);
-        let files = |leftovers: Vec<&Leftover>| leftovers.iter().map(|it| it.file).collect();
         Self {
             start: origin.start,
             entropy: origin.entropy,
@@ -83,8 +79,7 @@ impl Segments {
             current: None,
             successor: Successor::Wanted,
             kept: origin.kept.clone(),
-            spares: files(spares),
-            misfits: files(misfits),
+            spares: origin.leftovers.iter().copied().collect(),
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,
@@ -136,11 +131,7 @@ impl Segments {
         while self.kept.len() > 1 && self.kept[0].end <= self.recyclable {
             let old = self.kept.pop_front().expect("there are two");
             let file = FileName::Segment(old.name);
-            if old.length == self.bytes {
-                self.spares.push(file);
-            } else {
-                self.misfits.push(file);
-            }
+            self.spares.push_back(Leftover { file, length: old.length });
             self.recycled += 1;
         }
     }
@@ -153,21 +144,24 @@ impl Segments {
         matches!(self.successor, Successor::Wanted) || self.crowded()
     }
 
-    /// Whether there are files to remove: misfits, or more spare ones than are kept.
+    /// Whether the oldest spare file is to be removed: there are too many, or it does not fit.
     fn crowded(&self) -> bool {
-        let crowded = !self.misfits.is_empty() || self.spares.len() > self.spare_max;
-        self.header_durable_once && crowded
+        let misfit = self.spares.front().is_some_and(|oldest| oldest.length != self.bytes);
+        self.header_durable_once && (misfit || self.spares.len() > self.spare_max)
     }
 
     pub(super) fn next_task(&mut self) -> Option<Task> {
         if let Successor::Wanted = self.successor {
             self.successor = Successor::Preparing;
             let name = self.name(self.next_sequence);
-            let reuse = if self.header_durable_once { self.spares.pop() } else { None };
+            let fits = |oldest: &mut Leftover| oldest.length == self.bytes;
+            let reuse =
+                if self.header_durable_once { self.spares.pop_front_if(fits) } else { None };
+            let reuse = reuse.map(|oldest| oldest.file);
             return Some(Task::Prepare { name, reuse, bytes: self.bytes });
         }
         if self.crowded() {
-            let file = self.misfits.pop().unwrap_or_else(|| self.spares.remove(0));
+            let Leftover { file, .. } = self.spares.pop_front().expect("a crowd");
             return Some(Task::Remove { file });
         }
         None
@@ -184,7 +178,7 @@ impl Segments {
     pub(super) fn postpone(&mut self, task: Task) {
         match task {
             Task::Prepare { .. } => self.successor = Successor::Wanted,
-            Task::Remove { file } => self.misfits.push(file),
+            Task::Remove { file } => self.spares.push_front(Leftover { file, length: 0 }),
         }
     }
 
