@@ -15,9 +15,9 @@ use skein_wal::files::{Directory, FileName, Files};
 use skein_wal::format::BLOCK;
 use skein_wal::{Aligned, Disk, Group, Options, Owner, Recovery};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const PROBES: usize = 400;
-const APPENDS: u64 = 2000;
+const APPENDS: u64 = 500;
 const RECORD: [u8; 100] = [7; 100];
 
 fn main() {

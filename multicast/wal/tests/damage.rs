@@ -6,7 +6,7 @@ use harness::{Appended, Log, OWNER, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::files::{FileError, FileName, Files, SegmentName, sync_everything};
 use skein_wal::format::{BLOCK, BlockHeader, BlockKind};
-use skein_wal::{AppendError, Group, Lsn, Recovery, Verdict};
+use skein_wal::{AppendError, Group, Lsn, Options, Recovery, Verdict};
 
 const G: [Group; 4] = [Group(0), Group(1), Group(2), Group(3)];
 
@@ -232,6 +232,52 @@ fn a_damage_before_a_cut_does_not_lead_behind_it() {
     assert_eq!((found.damaged, found.records), (vec![G[1]], 1));
 }
 
+/// As above, and what lies behind the cut is a segment with a header of its own.
+#[test]
+fn a_damage_before_a_cut_does_not_lead_to_an_orphaned_segment() {
+    let mut log = Log::new(1, SMALL);
+    let mut put = |i: u8, lost: bool| {
+        log.append(G[0], VALUE, &[i; 5000]).unwrap();
+        while let Some(flush) = log.writer.next_flush() {
+            if lost {
+                continue; // Under way when the process ends.
+            }
+            log.medium.write(flush.file(), flush.offset(), flush.bytes()).unwrap();
+            log.writer.flushed(flush, Ok(())).unwrap();
+        }
+    };
+    // Six blocks fill a segment. The last is lost; the link behind it and the next segment are not.
+    (0..5).for_each(|i| put(i, false));
+    put(5, true);
+    put(6, false);
+    log.medium.crash();
+    assert_eq!(log.restart().unwrap().records, 5);
+    let last = records(&log)[4].clone();
+    rot(&log, &last, 100);
+    let found = log.restart().unwrap();
+    assert_eq!((found.damaged, found.records), (vec![G[0]], 4));
+}
+
+#[test]
+fn a_start_without_its_first_header_harms_everybody_until_they_begin_anew() {
+    let mut log = one_block_each(&[G[0], G[1]]);
+    log.restart().unwrap();
+    for group in [G[0], G[1]] {
+        log.append(group, VALUE, b"second start").unwrap();
+        log.turn();
+    }
+    let second = last_segment(&log);
+    log.medium.overwrite(second, 0, &[0; 2 * BLOCK]);
+    assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]]);
+    assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]]);
+    for group in [G[0], G[1]] {
+        log.begin(group);
+        log.append(group, VALUE, b"anew").unwrap();
+    }
+    log.turn();
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
 /// A value contains what looks like a block at the very place where it will lie. When the block around
 /// it tears, the image must not be read, nor testify that the torn block was durable.
 #[test]
@@ -386,7 +432,7 @@ fn old_segments_go_in_their_order() {
 /// the promise was told.
 #[test]
 fn a_log_without_its_last_header_is_not_a_new_one() {
-    let mut log = Log::new(1, SMALL);
+    let mut log = Log::new(1, Options { spare_max: 0, ..SMALL });
     log.promise(G[0]);
     log.turn();
     for _ in 0..4 {

@@ -1,16 +1,15 @@
 //! The simulated files: a disk that loses power, tears, fails, rots and lies, as its seed and its
 //! [`Faults`] say.
 
+mod state;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use state::{Content, NameChange, SECTOR, State, UnderWay, gone};
+
 use super::{FileError, FileName, Files};
-
-/// What the disk writes whole, in bytes.
-const SECTOR: usize = 512;
-
-type Sector = [u8; SECTOR];
 
 /// What goes wrong, and when. Operations are counted by [`Medium::operations`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,65 +34,6 @@ pub struct WriteId(u64);
 #[derive(Clone, Debug)]
 pub struct Snapshot(BTreeMap<FileName, Vec<u8>>);
 
-/// A file: what the medium holds, and what only a cache does.
-#[derive(Clone, Debug, Default)]
-struct Content {
-    medium: Vec<u8>,
-    /// By sector, every version since the last sync. Any of them may be the one that survives.
-    cached: BTreeMap<usize, Vec<Sector>>,
-}
-
-impl Content {
-    fn sector(&self, index: usize) -> Sector {
-        let newest = self.cached.get(&index).and_then(|versions| versions.last()).copied();
-        newest.unwrap_or_else(|| {
-            let at = index * SECTOR;
-            self.medium[at..at + SECTOR].try_into().expect("whole sectors")
-        })
-    }
-
-    fn sync(&mut self, sectors: std::ops::Range<usize>) {
-        for index in sectors {
-            if let Some(versions) = self.cached.remove(&index) {
-                self.settle(index, versions.last().expect("one version at least"));
-            }
-        }
-    }
-
-    fn settle(&mut self, index: usize, sector: &Sector) {
-        self.medium[index * SECTOR..(index + 1) * SECTOR].copy_from_slice(sector);
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum NameChange {
-    Link(FileName, usize),
-    Unlink(FileName),
-    Rename(FileName, FileName),
-}
-
-#[derive(Debug)]
-struct UnderWay {
-    id: WriteId,
-    content: usize,
-    sectors: std::ops::Range<usize>,
-}
-
-#[derive(Debug)]
-struct State {
-    random: u64,
-    contents: Vec<Content>,
-    names: BTreeMap<FileName, usize>,
-    /// Names that survive, and changes that may, in their order.
-    durable_names: BTreeMap<FileName, usize>,
-    changes: Vec<NameChange>,
-    under_way: Vec<UnderWay>,
-    next_id: u64,
-    operations: u64,
-    faults: Faults,
-    down: bool,
-}
-
 /// A disk in memory. A seed makes all of its choices.
 ///
 /// A [`crash`](Self::crash) of the process keeps what was cached; the [loss of
@@ -104,18 +44,7 @@ pub struct Medium(Mutex<State>);
 
 impl Medium {
     pub fn new(seed: u64) -> Self {
-        Self(Mutex::new(State {
-            random: seed,
-            contents: Vec::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
-            changes: Vec::new(),
-            under_way: Vec::new(),
-            next_id: 0,
-            operations: 0,
-            faults: Faults::default(),
-            down: false,
-        }))
+        Self(Mutex::new(State::new(seed)))
     }
 
     /// Begins a write: from now on it is read, and may survive.
@@ -243,104 +172,6 @@ impl Medium {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl State {
-    /// Runs an operation, unless it is the one in which something happens to the disk.
-    fn operation<T>(
-        &mut self,
-        operation: &'static str,
-        file: impl ToString,
-        run: impl FnOnce(&mut Self) -> Result<T, FileError>,
-    ) -> Result<T, FileError> {
-        if self.down {
-            return Err(gone(operation, file));
-        }
-        self.operations += 1;
-        let now = Some(self.operations);
-        if self.faults.error_at == now {
-            let source = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
-            return Err(FileError::Io { operation, file: file.to_string(), source });
-        }
-        // Its effects reach the cache, and the power decides what stays of them.
-        let dies = self.faults.power_at == now;
-        self.faults.lies |= dies;
-        let done = run(self);
-        if dies {
-            self.lose_power();
-            return Err(gone(operation, file));
-        }
-        done
-    }
-
-    fn lose_power(&mut self) {
-        self.down = true;
-        self.under_way.clear();
-        for at in 0..self.contents.len() {
-            for (index, versions) in std::mem::take(&mut self.contents[at].cached) {
-                // Half of the time nothing survives, so that long writes often lose something.
-                let chosen = self.below(2 * versions.len() as u64) as usize;
-                if let Some(sector) = versions.get(chosen) {
-                    self.contents[at].settle(index, sector);
-                }
-            }
-        }
-        let survive = self.below(self.changes.len() as u64 + 1) as usize;
-        let mut names = self.durable_names.clone();
-        for change in self.changes.drain(..).take(survive) {
-            apply(&mut names, change);
-        }
-        self.names = names.clone();
-        self.durable_names = names;
-    }
-
-    fn change(&mut self, change: NameChange) {
-        apply(&mut self.names, change);
-        self.changes.push(change);
-    }
-
-    fn named(&self, name: FileName) -> Result<usize, FileError> {
-        self.names.get(&name).copied().ok_or_else(|| FileError::Io {
-            operation: "find",
-            file: name.to_string(),
-            source: io::ErrorKind::NotFound.into(),
-        })
-    }
-
-    fn read(&self, content: usize) -> Vec<u8> {
-        let content = &self.contents[content];
-        let mut bytes = content.medium.clone();
-        for &index in content.cached.keys() {
-            bytes[index * SECTOR..(index + 1) * SECTOR].copy_from_slice(&content.sector(index));
-        }
-        bytes
-    }
-
-    /// A number below `bound` (splitmix64).
-    fn below(&mut self, bound: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
-
-fn apply(names: &mut BTreeMap<FileName, usize>, change: NameChange) {
-    match change {
-        NameChange::Link(name, content) => _ = names.insert(name, content),
-        NameChange::Unlink(name) => _ = names.remove(&name),
-        NameChange::Rename(from, to) => {
-            if let Some(content) = names.remove(&from) {
-                names.insert(to, content);
-            }
-        }
-    }
-}
-
-fn gone(operation: &'static str, file: impl ToString) -> FileError {
-    let source = io::Error::other("the power is off");
-    FileError::Io { operation, file: file.to_string(), source }
 }
 
 impl Files for Medium {
