@@ -5,7 +5,7 @@ mod harness;
 use harness::{Appended, Log, OWNER, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::files::{FileError, FileName, Files, SegmentName, sync_everything};
-use skein_wal::format::{BLOCK, BlockHeader, BlockKind};
+use skein_wal::format::{BLOCK, BlockHeader, BlockKind, Records};
 use skein_wal::{AppendError, Group, Lsn, Options, Recovery, Verdict};
 
 const G: [Group; 4] = [Group(0), Group(1), Group(2), Group(3)];
@@ -451,20 +451,68 @@ fn last_segment(log: &Log) -> FileName {
     blocks(log).last().expect("a header").file
 }
 
-/// A sound block in the place of another one: its own checksum matches, and the next block knows better.
-#[test]
-fn a_block_that_was_exchanged_is_noticed_by_the_next_one() {
-    let log = one_block_each(&[G[0], G[1], G[0], G[1], G[0]]);
-    let block = records(&log)[1].clone();
+/// Changes a byte of a block that holds nothing, or a value, and makes its checksum match.
+fn exchange(log: &Log, block: &Placed) {
     let FileName::Segment(name) = block.file else { unreachable!() };
     let mut forged = log.medium.bytes(block.file)[block.offset as usize..][..BLOCK].to_vec();
     forged[150] ^= 1;
     let checksum = xxhash_rust::xxh3::xxh3_64_with_seed(&forged[8..], name.salt);
     forged[..8].copy_from_slice(&checksum.to_le_bytes());
     log.medium.overwrite(block.file, block.offset, &forged);
+}
+
+fn damages(log: &Log) -> Vec<(u64, u64)> {
     let found = Recovery::read(&log.medium, OWNER, &[]).unwrap();
-    let next = block.offset + BLOCK as u64;
-    assert_eq!(found.damages().iter().map(|damage| damage.offset).collect::<Vec<_>>(), [next]);
+    found.damages().iter().map(|damage| (damage.sequence, damage.offset)).collect()
+}
+
+/// A sound block in the place of another one: its own checksum matches, and the next block knows better.
+#[test]
+fn a_block_that_was_exchanged_is_noticed_by_the_next_one() {
+    let log = one_block_each(&[G[0], G[1], G[0], G[1], G[0]]);
+    let block = records(&log)[1].clone();
+    exchange(&log, &block);
+    assert_eq!(damages(&log), [(block.header.sequence, block.offset + BLOCK as u64)]);
+
+    let (log, _) = long();
+    let is_link = |block: &Placed| matches!(block.header.kind, BlockKind::Link { .. });
+    let link = blocks(&log).into_iter().find(is_link).unwrap();
+    exchange(&log, &link);
+    assert_eq!(damages(&log), [(link.header.sequence + 1, 0)], "the next header knows better");
+}
+
+#[test]
+fn what_is_not_used_of_a_block_is_zero() {
+    let mut log = Log::new(1, SMALL);
+    for i in 0..30 {
+        // Long ones leave their bytes in the buffers of short ones.
+        log.append(G[0], VALUE, &vec![0xff; [6000, 3, 11][i % 3]]).unwrap();
+        log.append(G[0], VALUE, &[0xff; 5]).unwrap();
+        log.turn();
+    }
+    for placed in records(&log) {
+        let block = &log.medium.bytes(placed.file)[placed.offset as usize..];
+        let block = &block[..placed.header.length as usize];
+        assert!(block[placed.header.used as usize..].iter().all(|&byte| byte == 0));
+        for record in Records::of(&placed.header, block) {
+            let end = (record.lsn.0 - placed.header.lsn.0) as usize + 16 + record.bytes.len();
+            assert!(block[end..end.next_multiple_of(8)].iter().all(|&byte| byte == 0));
+        }
+    }
+}
+
+#[test]
+fn what_a_group_logged_before_it_began_anew_holds_no_segment() {
+    let mut log = Log::new(1, SMALL);
+    for i in 0..60 {
+        if i == 30 {
+            log.begin(G[0]);
+        }
+        log.append(G[0], VALUE, &[1; 5000]).unwrap();
+        log.turn();
+    }
+    assert!(log.writer.sizes().recycled > 2, "{:?}", log.writer.sizes());
+    assert_eq!(log.restart().unwrap().damaged, []);
 }
 
 #[test]
