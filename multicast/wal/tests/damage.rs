@@ -481,6 +481,25 @@ fn a_block_that_was_exchanged_is_noticed_by_the_next_one() {
     assert_eq!(damages(&log), [(link.header.sequence + 1, 0)], "the next header knows better");
 }
 
+/// Also files whose making was cut short are of another length.
+#[test]
+fn segments_of_another_length_are_read_and_not_used_again() {
+    let (mut log, _) = long();
+    log.options.segment_bytes *= 2;
+    assert_eq!(log.restart().unwrap().damaged, []);
+    for i in 0..100 {
+        log.append(G[i % 2], VALUE, &[3; 5000]).unwrap();
+        log.turn();
+        for group in [G[0], G[1]] {
+            log.keep_from(group, log.durable);
+        }
+    }
+    assert!(log.writer.sizes().recycled > 4);
+    let lengths = log.medium.list().unwrap().into_iter().map(|(_, length)| length);
+    assert_eq!(lengths.min(), Some(log.options.segment_bytes), "old ones are removed");
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
 #[test]
 fn what_is_not_used_of_a_block_is_zero() {
     let mut log = Log::new(1, SMALL);
