@@ -279,6 +279,23 @@ fn a_start_without_its_first_header_harms_everybody_until_they_begin_anew() {
     assert_eq!(log.restart().unwrap().damaged, []);
 }
 
+#[test]
+fn who_began_anew_after_a_damage_is_not_harmed_by_it() {
+    let mut log = one_block_each(&[G[0], G[1]]);
+    log.restart().unwrap();
+    log.append(G[0], VALUE, b"second start").unwrap();
+    log.turn();
+    let second = last_segment(&log);
+    log.restart().unwrap();
+    log.begin(G[0]);
+    for group in [G[0], G[1]] {
+        log.append(group, VALUE, b"third start").unwrap();
+        log.turn();
+    }
+    log.medium.overwrite(second, 0, &[0; 2 * BLOCK]);
+    assert_eq!(log.restart().unwrap().damaged, [G[1]]);
+}
+
 /// A value contains what looks like a block at the very place where it will lie. When the block around
 /// it tears, the image must not be read, nor testify that the torn block was durable.
 #[test]
@@ -437,8 +454,9 @@ fn a_log_without_its_last_header_is_not_a_new_one() {
     log.promise(G[0]);
     log.turn();
     for _ in 0..4 {
+        log.reopen().unwrap();
         log.keep_from(G[0], log.durable);
-        log.restart().unwrap();
+        log.turn();
     }
     let last = last_segment(&log);
     log.medium.overwrite(last, 0, &[0; 2 * BLOCK]);
@@ -489,6 +507,10 @@ fn segments_of_another_length_are_read_and_not_used_again() {
     assert_eq!(log.restart().unwrap().damaged, []);
     for i in 0..100 {
         log.append(G[i % 2], VALUE, &[3; 5000]).unwrap();
+        // Headers first: then old segments are there when the next one is to be made.
+        while log.flush() {
+            log.finish(0);
+        }
         log.turn();
         for group in [G[0], G[1]] {
             log.keep_from(group, log.durable);
