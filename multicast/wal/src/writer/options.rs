@@ -18,7 +18,7 @@ pub struct Options {
     pub table_bytes_max: usize,
     /// Writes under way at once.
     pub in_flight_max: usize,
-    /// Closed blocks that wait for a write. Beyond it, [`Writer::append`] refuses.
+    /// Closed blocks that wait for a write. Beyond it, [`append`](crate::Writer::append) refuses.
     pub waiting_max: usize,
     /// Files kept for later segments. More are removed.
     pub spare_max: usize,
