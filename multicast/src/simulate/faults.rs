@@ -107,7 +107,7 @@ pub enum Kind {
         lasts: Duration,
     },
     /// All replicas of a group die but a quorum, at the moment when all but one of that quorum are evicted and
-    /// [keep their logs](super::nodes::Nodes::all_but_keepers). The leader is among the dead.
+    /// keep their logs (`Nodes::all_but_keepers`). The leader is among the dead.
     LeaveKeepers {
         group: u16,
         /// Time until the dead are started again.

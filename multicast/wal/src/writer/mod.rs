@@ -51,6 +51,7 @@ impl Flush {
         self.id
     }
 
+    /// The segment that is written.
     pub fn file(&self) -> FileName {
         FileName::Segment(self.file)
     }

@@ -43,6 +43,7 @@ pub struct Snapshot(BTreeMap<FileName, Vec<u8>>);
 pub struct Medium(Mutex<State>);
 
 impl Medium {
+    /// An empty disk, whose faults are drawn from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(State::new(seed)))
     }
