@@ -145,6 +145,27 @@ pub(crate) enum Content {
     Order,
 }
 
+impl Content {
+    /// As one byte.
+    pub(crate) const fn to_byte(self) -> u8 {
+        match self {
+            Self::Machine => 0,
+            Self::MachineLast => 1,
+            Self::Order => 2,
+        }
+    }
+
+    /// Decodes a byte.
+    pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Machine,
+            1 => Self::MachineLast,
+            2 => Self::Order,
+            _ => return None,
+        })
+    }
+}
+
 impl Election {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("plain data")

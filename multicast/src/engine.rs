@@ -23,12 +23,13 @@ use self::pace::Pace;
 use crate::application::{Application, Stopped};
 use crate::batches::{Batches, Sizes};
 use crate::config::{Tuning, endpoint_name};
+use crate::disk::Disk;
 use crate::endpoint::{Endpoint, Opening, RingSizes};
 use crate::introductions::{Introduction, Name, Purpose, WIRE_VERSION, replica};
 use crate::layout::Layout;
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::ordering::Links;
-use crate::replica::{Replica, untag};
+use crate::replica::{NotReplayed, Replica, untag};
 use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks};
 use crate::roster::Roster;
 use crate::work::Work;
@@ -93,19 +94,21 @@ impl<F: Fabric, A: Application> Engine<F, A> {
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
         let roster = Arc::new(Roster::unrecorded(me.node, me.incarnation));
-        Self::with_roster(fabric, layout, tuning, me, roster, application)
+        Self::with_roster(fabric, layout, tuning, me, roster, None, application)
     }
 }
 
 impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// Like [`Engine::new`], with any ordering, for a node that remembers which processes ran the others. The
-    /// node's engines share the roster.
+    /// node's engines share the roster. If there is a `disk`, replicas say only what it holds, and begin with that in
+    /// [`replay`](Self::replay).
     pub fn with_roster(
         fabric: F,
         layout: &Layout,
         tuning: Tuning,
         me: Identity,
         roster: Arc<Roster>,
+        disk: Option<Box<dyn Disk>>,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
         let mut application: Box<dyn FnMut(ReplicaId) -> A + Send> = Box::new(application);
@@ -123,6 +126,10 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         )?;
         links.roster = roster;
         links.constants = links.constants.and(tuning.constants());
+        if disk.is_some() {
+            links.constants = links.constants.with("durable", true);
+        }
+        links.disk = disk;
         let mut replicas = Vec::new();
         for id in links.local.clone() {
             let incarnation = me.incarnation << RESETS_BITS;
@@ -156,6 +163,18 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         })
     }
 
+    /// Lets the replicas begin with what the disk holds of them. To be called once, before the first turn.
+    ///
+    /// # Errors
+    /// If the disk does not hold what a replica wrote, or a machine fails. Such an engine must not run.
+    pub fn replay(&mut self) -> Result<(), (ReplicaId, NotReplayed<A::Failure>)> {
+        let Self { replicas, links, application, .. } = self;
+        for replica in replicas {
+            replica.replay(links, application).map_err(|why| (replica.id, why))?;
+        }
+        Ok(())
+    }
+
     /// Looks at everything once and does what follows. Returns whether there was anything to do. Does nothing once a
     /// machine has [failed](Self::take_stopped), by which the others take the engine for dead.
     pub fn turn(&mut self) -> bool {
@@ -175,7 +194,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.work.turns += 1;
         self.work.replicas += self.replicas.len() as u64;
         self.links.began = self.keep_time();
-        let mut worked = self.read_mail();
+        let mut worked = self.reached_disk();
+        worked |= self.read_mail();
         worked |= self.take_completions();
         worked |= self.look_at_words();
         for replica in &mut self.replicas {
@@ -210,11 +230,21 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             self.links.endpoint.tell();
         }
         worked |= self.deliver(|replica| !replica.core.log().leads())?;
+        for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
+            replica.record_moment(&mut self.links);
+        }
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.links.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
             let sent = replica.send_state(&mut self.links);
             if sent.map_err(|why| Stopped { replica: replica.id, why })? {
+                replica.stir();
+                worked = true;
+            }
+        }
+        for replica in &mut self.replicas {
+            let wrote = replica.write_snapshot(&mut self.links);
+            if wrote.map_err(|why| Stopped { replica: replica.id, why })? {
                 replica.stir();
                 worked = true;
             }
@@ -230,6 +260,23 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             }
         }
         Ok(worked)
+    }
+
+    /// Handles what has reached the disk since the last turn. Returns whether there was anything.
+    fn reached_disk(&mut self) -> bool {
+        let Some(disk) = &mut self.links.disk else { return false };
+        disk.go_on();
+        let durable = disk.durable();
+        if durable <= self.links.durable {
+            return false;
+        }
+        self.links.durable = durable;
+        let Self { replicas, links, .. } = self;
+        let mut any = false;
+        for replica in replicas {
+            any |= replica.reached_disk(durable, links);
+        }
+        any
     }
 
     /// The replica whose machine has failed, if one has since this was last asked. Such an engine is of no further use.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | which replica runs on which engine | [`layout`] |
 //! | sizes and limits | [`config`] |
+//! | what replicas write to a disk | [`disk`] |
 //! | a replica's and an engine's work, and its order | [`engine`], `replica` |
 //! | a session's messages to the replicas, and their replies | [`session_transport`] |
 //! | the state machine that delivery drives, which the user implements | [`application`] |
@@ -19,6 +20,7 @@ pub mod batches;
 mod buffers;
 mod channel;
 pub mod config;
+pub mod disk;
 mod election;
 mod endpoint;
 pub mod engine;
@@ -41,5 +43,6 @@ pub mod work;
 
 pub use introductions::WIRE_VERSION;
 pub use ordering::Links;
+pub use replica::NotReplayed;
 pub use skein_fabric as fabric;
 pub use skein_protocol as protocol;

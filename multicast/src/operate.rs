@@ -345,6 +345,11 @@ pub enum CommandError {
         max = Ballot::GENERATION_MAX
     )]
     NoGenerationLeft(GroupId),
+    /// What is on the disks of a durable cluster cannot be given up in part.
+    #[error(
+        "{0} cannot be recreated: its cluster keeps its data on disk, and this version recreates groups in memory only; start the nodes that have its data, or restore what you need in a new cluster"
+    )]
+    Durable(GroupId),
     /// The replica whose state the group would resume from has no usable state.
     #[error(
         "{0} cannot be recreated from the replica here: it has no state that can be trusted, or was evicted and lacks messages that other groups no longer send; choose another survivor, or, if there is none, begin empty with --accept-data-loss --discard-survivors"

@@ -24,6 +24,7 @@ use skein_protocol::view::View;
 use crate::buffers::Buffers;
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, endpoint_name};
+use crate::disk::Disk;
 use crate::endpoint::Endpoint;
 use crate::introductions::{Introduction, Key, Purpose, WIRE_VERSION, key, name};
 use crate::layout::Layout;
@@ -139,6 +140,10 @@ pub(crate) struct ReplicaLinks<F, O: Links> {
     /// Messages that a session may have in flight.
     window: usize,
     pub local: Vec<ReplicaId>,
+    /// The log on this node's disk; `None` if the cluster keeps everything in memory.
+    pub disk: Option<Box<dyn Disk>>,
+    /// The position up to which what is on disk was handled.
+    pub durable: u64,
     /// Locations of all replicas of the cluster, by [`member`].
     places: Vec<ReplicaLocation>,
     words: Region,
@@ -182,8 +187,8 @@ pub(crate) enum Note<R> {
     Logged { by: ReplicaId, index: u64, record: R },
     /// A replica has written something about a message, or about its log, to another replica.
     ReceivedResult(Touch),
-    /// A replica has promised a ballot.
-    Promised { by: ReplicaId, ballot: Ballot },
+    /// A replica has promised a ballot. `granted` says that it tells so.
+    Promised { by: ReplicaId, ballot: Ballot, granted: bool },
     /// A replica has delivered a message.
     Delivered { by: ReplicaId, deliver: Deliver },
     /// A leader has reported how far all replicas of its group's `view` are done with messages that
@@ -241,6 +246,8 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             sessions: HashMap::new(),
             told: vec![0; told],
             local,
+            disk: None,
+            durable: 0,
             gathered: 0,
             told_here: false,
             loopback: VecDeque::new(),
@@ -441,14 +448,21 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     /// Returns whether no peer has written a status word or a channel's slot since the last scan.
     pub(crate) fn is_quiet(&self) -> bool {
         let Self { endpoint, words, words_seen, .. } = self;
-        endpoint.is_quiet() && endpoint.fabric.changed(*words, words_seen, 0).is_none()
+        endpoint.is_quiet()
+            && endpoint.fabric.changed(*words, words_seen, 0).is_none()
+            && !has_news(self.disk.as_deref(), self.durable)
     }
 
     /// The fabric to sleep on, and the check for news that must be repeated before sleeping.
     pub(crate) fn parking(&mut self) -> (&mut F, impl Fn(&F) -> bool) {
-        let Self { endpoint, words, words_seen, .. } = self;
+        let Self { endpoint, words, words_seen, disk, durable, .. } = self;
         let (fabric, quiet) = endpoint.parking();
-        (fabric, move |fabric: &F| quiet(fabric) && fabric.changed(*words, words_seen, 0).is_none())
+        let quiet = move |fabric: &F| {
+            quiet(fabric)
+                && fabric.changed(*words, words_seen, 0).is_none()
+                && !has_news(disk.as_deref(), *durable)
+        };
+        (fabric, quiet)
     }
 
     /// Sends a datagram from a replica here to another replica, here or elsewhere.
@@ -704,6 +718,11 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     pub(crate) fn keep(&mut self, buffer: Vec<u8>) {
         self.scratch = buffer;
     }
+}
+
+/// Whether more is on a disk than was handled.
+fn has_news(disk: Option<&dyn Disk>, handled: u64) -> bool {
+    disk.is_some_and(|disk| disk.durable() > handled)
 }
 
 /// Number of replicas of the cluster.

@@ -309,6 +309,14 @@ mutants! {
     /// A put of the key `diverge/2` writes another value in the replica of slot 2, and likewise for other slots. One of
     /// `diverge/all` writes another value in every replica.
     StoreDiverges,
+    /// A replica acknowledges what its disk does not hold.
+    WordBeforeDisk,
+    /// A replica grants, or asks for grants, before its promise is on its disk.
+    PromiseBeforeDisk,
+    /// A leader counts as a holder of what it has logged, whatever its disk holds.
+    LeaderTakenForDurable,
+    /// A write that has reached a follower's memory counts as one on its disk.
+    CompletionTakenForDurable,
 }
 
 /// Whether the guard is disabled.

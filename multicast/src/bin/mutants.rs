@@ -31,7 +31,7 @@ use skein_multicast::simulate::{Failure, Kept, Profile, run};
 /// Seeds tried for a mutant, over all profiles, before it counts as a survivor.
 const SEEDS: u64 = 5000;
 /// The profiles, and the number of seeds of each that are tried in one round.
-const ROUND: [(&str, u64); 26] = [
+const ROUND: [(&str, u64); 29] = [
     ("default", 10),
     ("elections", 14),
     ("crashes", 6),
@@ -58,6 +58,9 @@ const ROUND: [(&str, u64); 26] = [
     ("stops", 3),
     ("aged", 3),
     ("bare-quorums", 8),
+    ("power", 6),
+    ("disks", 3),
+    ("mixed", 6),
 ];
 
 struct Args {

@@ -64,8 +64,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         let before = self.written_before(slot, granted, base, &mut links.endpoint.fabric);
         let first = self.core.log().first_index();
         let header = Leadership { ballot, base, grant, first, held_from: before.start }.encode();
-        // It reports its applied rank once it has this header; an earlier report may be of a former incarnation.
+        // It reports again once it has this header. An earlier report may be of a former incarnation, or of a former
+        // process of this one, which knew more to be committed than its disk.
         links.forget_word(self.id, follower, StatusColumn::Applied);
+        links.forget_word(self.id, follower, StatusColumn::Freed);
         if let Err(error) = links.endpoint.fabric.write(log, 0, Source::Inline(&header), None) {
             links.endpoint.fabric.detach(log);
             self.writer.followers[usize::from(slot)].attempt += 1;
@@ -97,15 +99,22 @@ impl<A: Application, O: Links> Replica<A, O> {
         base: Cursor,
         fabric: &mut F,
     ) -> Range<u64> {
-        // A learner whose log is written counts as soon as its `Join` is committed.
-        let others = self.waited_for().filter(|it| *it != slot);
+        // A learner whose log is written counts as soon as its `Join` is committed. So does one whose `Join` an earlier
+        // leader logged: what that leader wrote to this follower may not be there any more, if the follower has begun
+        // again with a snapshot.
+        let view = self.core.log().view_at_end();
+        let others = (0..self.topology.replicas).filter(|it| {
+            let joins = self.writer.followers[usize::from(*it)].joining.is_some();
+            let counts = *it != self.id.slot && !view.member(*it).evicted;
+            *it != slot && (counts || self.core.log().keeps_log_for(*it, joins))
+        });
         let needed = others.map(|it| {
             let follower = &self.writer.followers[usize::from(it)];
             // A replica that has not granted us its log may need all of ours, even if it is being sent our
             // state: the transfer may never complete.
             if follower.log.is_some() { follower.freed } else { 0 }
         });
-        let needed = needed.fold(self.memory.freed, u64::min);
+        let needed = needed.fold(self.freed(), u64::min);
         let nothing = base.position..base.position;
         let Range { start, end } = written_before(base.position, granted.held_from, needed);
         if start == end {

@@ -84,7 +84,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             GroupEffect::Ask { to, question } => self.ask_for_grant(to, question, links),
             GroupEffect::Grant(asked) => {
-                links.note(|| Note::Promised { by: self.id, ballot: asked.question.ballot });
+                let ballot = asked.question.ballot;
+                links.note(|| Note::Promised { by: self.id, ballot, granted: true });
                 self.forget_followers();
                 self.report(asked, links);
             }
@@ -176,6 +177,10 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.read_log(links, usize::MAX);
         } else {
             self.close_log(links);
+            if links.disk.is_some() {
+                // Nobody may write again before the promise is on disk.
+                self.reader.await_leader(&self.memory, &links.endpoint.fabric);
+            }
         }
         self.tell_core(GroupEvent::LogClosed { then }, links);
     }
@@ -187,7 +192,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         cause: Cause,
         links: &mut ReplicaLinks<F, O>,
     ) {
-        links.note(|| Note::Promised { by: self.id, ballot });
+        links.note(|| Note::Promised { by: self.id, ballot, granted: false });
         tracing::info!(replica = %self.id, %ballot, ?cause, "stands for election");
         // Nothing more is read: only we, or a replica that we grant, may write our log.
         self.reader.await_leader(&self.memory, &links.endpoint.fabric);

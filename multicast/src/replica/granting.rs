@@ -94,7 +94,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             end: place(self.memory.runs.end()),
             freed: self.memory.freed,
             whole,
-            applied: self.exchange.last_applied().number(),
+            applied: self.applied(links.disk.is_some()).number(),
             held_from: self.memory.held_from(&links.endpoint.fabric),
         };
         self.tell_member(asked.by, &Election::Granted(granted), &tail, links);
@@ -102,7 +102,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Collects our log's entries from `from` on, and the payloads that they do not contain. Returns false if
     /// some of them are overwritten.
-    fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
+    pub(super) fn collect<F: Fabric>(&self, from: Cursor, fabric: &F, into: &mut Vec<u8>) -> bool {
         let end = self.memory.runs.end();
         let capacity = self.memory.space.capacity();
         if from.position + capacity < end.position {

@@ -11,11 +11,14 @@ mod handover;
 mod inspect;
 mod intake;
 mod log;
+mod on_disk;
 mod reads;
 mod received;
 mod recreation;
+mod replay;
 mod reply_buffer;
 mod results;
+mod snapshot;
 mod status_words;
 mod takeover;
 #[cfg(test)]
@@ -44,10 +47,14 @@ use self::gate::ReplyGate;
 use self::intake::Intake;
 pub(crate) use self::log::untag;
 use self::log::{LogMemory, LogReader, LogWriter};
+use self::on_disk::DiskProgress;
+pub(crate) use self::on_disk::LogEnd;
 use self::reads::Reads;
 use self::recreation::Recreations;
+pub use self::replay::NotReplayed;
 use self::reply_buffer::Deliveries;
 use self::results::{Exchanged, ResultExchange};
+use self::snapshot::Snapshot;
 use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;
@@ -114,6 +121,8 @@ skein_protocol::paths! {
     parts_taken,
     /// A copy of a state was resumed whose sender had been deposed, or had paused for its receiver.
     copy_resumed,
+    /// A snapshot is on disk.
+    snapshots,
     /// Another group's result was received again.
     result_again,
     /// A result was sent again.
@@ -141,6 +150,8 @@ pub(crate) struct Replica<A, O: Links> {
     writer: LogWriter,
     campaign: Campaign,
     transfer: StateTransfer<A>,
+    disk: DiskProgress,
+    snapshot: Snapshot,
     recreation: Recreations,
     pub intake: Intake,
     exchange: ResultExchange,
@@ -187,6 +198,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             clock_skew_percent: tuning.clock_skew_percent,
             spread_after_ms: if topology.groups > 1 { tuning.spread_after_ms } else { 0 },
             lag_max: (tuning.log_bytes / HEADER) as u64,
+            durable: links.disk.is_some(),
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
         let config = Config { group, groups, fetch_after_ms };
@@ -204,6 +216,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             writer: LogWriter::new(topology.replicas),
             campaign: Campaign::new(topology.replicas),
             transfer: StateTransfer::default(),
+            disk: DiskProgress::default(),
+            snapshot: Snapshot::default(),
             recreation: Recreations::default(),
             intake: Intake::default(),
             exchange: ResultExchange::new(id, topology.groups),
@@ -491,6 +505,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.carry_out(links);
                 self.finish_sending(links)?;
             }
+            self.finish_snapshot(links)?;
             work += self.application.take_work();
             if work > WORK_PER_TURN {
                 break; // The rest is delivered in the next turn.

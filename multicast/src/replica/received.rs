@@ -137,6 +137,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) {
         let inline = len <= self.tuning.inline_bytes_max;
+        if self.core.log().stalled_on() == Some(message) {
+            self.record_payload(message, links);
+        }
         let event = Event::Received { message, low_water, destinations, inline };
         self.core.step(event, &mut self.effects);
         self.intake.may_log += O::entries_behind(destinations);

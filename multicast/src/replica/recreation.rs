@@ -57,6 +57,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         if !lost && !unfinished {
             return Err(CommandError::NotLost(self.id.group));
         }
+        if self.core.log().is_durable() {
+            return Err(CommandError::Durable(self.id.group));
+        }
         let Some(marker) = Ballot::recreated(plan.ballot_counter) else {
             return Err(CommandError::NoGenerationLeft(self.id.group));
         };
@@ -121,7 +124,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             Some(_) => self.core.revive(marker, Revival::Other),
         }
         if from.is_some() {
-            links.note(|| Note::Promised { by: self.id, ballot: marker });
+            links.note(|| Note::Promised { by: self.id, ballot: marker, granted: false });
         }
         Ok(())
     }

@@ -207,6 +207,11 @@ impl ResultExchange {
         self.last_applied
     }
 
+    /// The rank of the last delivery.
+    pub(super) const fn last_delivered(&self) -> Rank {
+        self.last_delivered
+    }
+
     /// As leader: asks other groups for the results that our machine waits for. They may not have sent them,
     /// or have sent them to a leader that is gone.
     pub(super) fn ask<O: OrderingProtocol>(

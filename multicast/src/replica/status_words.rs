@@ -15,7 +15,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Reports to the leader how far our machine has applied deliveries, so that the leader can report it to
     /// other groups. A report that nothing is applied is sent too, since the leader waits for it.
     pub(super) fn tell_applied<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
-        let applied = self.exchange.apply();
+        let applied = self.applied(links.disk.is_some());
         self.step(Event::Applied { slot: self.id.slot, rank: applied });
         self.told_after = self.core.delivered();
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)

@@ -11,6 +11,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
 use super::Replica;
+use super::on_disk::DiskRecord;
 use crate::application::Application;
 use crate::election::{Granted, Piece, cursor};
 use crate::ordering::Links;
@@ -76,7 +77,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         for follower in &mut self.writer.followers {
             follower.freed = self.memory.freed;
         }
-        tracing::info!(replica = %self.id, ballot = %self.core.log().promised(), end = end.index - 1, "leads");
+        let ballot = self.core.log().promised();
+        tracing::info!(replica = %self.id, %ballot, end = end.index - 1, "leads");
+        self.record(DiskRecord::Ballot { ballot, base: end, first: end.index }, links);
         self.tell_core(GroupEvent::TookOver, links);
         self.exchange.ask_soon();
         for (slot, grant) in
@@ -116,7 +119,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Some(base) = self.memory.runs.shared(&runs).filter(|_| granted.whole) else {
             return false;
         };
-        self.cut_log(base);
+        self.cut_log(base, links);
         let ballot = self.core.log().promised();
         let mut rest = &tail[..];
         while let Some(piece) = Piece::next(&mut rest) {
@@ -126,7 +129,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             if self.core.log().stalled_on().is_some() {
                 // No granter has that payload any more: the entries behind it are not ours.
-                self.cut_log(self.memory.end_of(self.core.log().last_index()));
+                self.cut_log(self.memory.end_of(self.core.log().last_index()), links);
                 break;
             }
         }
@@ -134,7 +137,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.memory.runs.end() == end
     }
 
-    fn take_payload(&mut self, bytes: &[u8]) {
+    pub(super) fn take_payload(&mut self, bytes: &[u8]) {
         let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
             self.payloads.replace(message, low_water, destinations, payload);
@@ -142,7 +145,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Appends an entry of another replica's log to ours, as written by us.
-    fn adopt_entry<F: Fabric>(
+    pub(super) fn adopt_entry<F: Fabric>(
         &mut self,
         bytes: &[u8],
         ballot: Ballot,
@@ -158,6 +161,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.memory.put(at, &mut bytes.to_vec(), ballot, fabric);
         let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
         self.memory.note(index, birth, at.position + bytes.len() as u64);
+        self.record(DiskRecord::Entry(bytes), links);
         self.take_entry(At { index, birth, time_ms }, &body, links);
     }
 }

@@ -43,6 +43,9 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("aged", 30),
     ("remains", 40),
     ("bare-quorums", 100),
+    ("power", 100),
+    ("disks", 60),
+    ("mixed", 140),
 ];
 
 /// Seeds of one profile.

@@ -14,6 +14,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::Deliver;
 
 use super::Driven;
+use super::disks::Disks;
 use super::machine::Machine;
 use super::rules::{Rules, check_elections, check_lease};
 use crate::engine::Engine;
@@ -70,13 +71,40 @@ impl<O: Driven> Onlooker<O> {
         self.history.begins(id, 0)
     }
 
-    /// An engine is about to die.
-    pub(super) fn ends(&mut self, engine: &SimEngine<O>) {
+    /// A replica begins with what its disk holds: it is bound by all that it has said. If it was never admitted, what
+    /// its former incarnation held counts until it is.
+    pub(super) fn resumes(&mut self, replica: &Replica<Machine, O>) -> Result<(), Violation> {
+        if self.speaks(replica) {
+            self.fallen.remove(&replica.id);
+        }
+        self.rules.resumes(replica)?;
+        self.history.begins(replica.id, replica.core.delivered())
+    }
+
+    /// Whether a replica's own log counts, and not what its former incarnation held. One that was admitted may have lost
+    /// its power before its disk said so. It has forgotten that it counts, and its disk holds what it acknowledged.
+    fn speaks(&self, replica: &Replica<Machine, O>) -> bool {
+        let log = replica.core.log();
+        !log.is_silent() || log.is_durable() && self.rules.has_spoken(replica.id)
+    }
+
+    /// An engine has died.
+    pub(super) fn ends(&mut self, engine: &SimEngine<O>, disks: &Disks) {
         let (replicas, endpoint) = engine.inside();
         for replica in replicas {
-            let log = self.logs.remove(&replica.id).unwrap_or_default();
             // An incarnation that was never admitted was never counted on.
-            if !replica.core.log().is_silent() {
+            let counted = self.speaks(replica);
+            if replica.core.log().is_durable() {
+                if counted {
+                    let log = self.logs.get(&replica.id).cloned().unwrap_or_default();
+                    let end = disks.log_end(&endpoint.fabric.name(), replica.id.group).last;
+                    self.fallen.insert(replica.id, Fallen { log, read: end, whole: end });
+                }
+                self.history.ends(replica.id);
+                continue;
+            }
+            let log = self.logs.remove(&replica.id).unwrap_or_default();
+            if counted {
                 let (read, whole) =
                     (replica.keeps(&endpoint.fabric), replica.holds(&endpoint.fabric));
                 self.fallen.insert(replica.id, Fallen { log, read, whole });
@@ -142,8 +170,11 @@ impl<O: Driven> Onlooker<O> {
                         spoke.push(touch.by);
                     }
                 }
-                Note::Promised { by, ballot } => {
+                Note::Promised { by, ballot, granted } => {
                     self.rules.promises(by, ballot, endpoint.fabric.now())?;
+                    if granted {
+                        self.rules.grants(by, ballot);
+                    }
                     promised.insert(by.group);
                 }
                 Note::Settled { by, rank, view } => {
@@ -170,8 +201,7 @@ impl<O: Driven> Onlooker<O> {
                     };
                     // A replica that counts and is still silent has its former incarnation's words.
                     let held = |of: ReplicaId, at: (u64, Rank)| {
-                        let speaks =
-                            find(engines(), of).is_some_and(|(_, it)| !it.core.log().is_silent());
+                        let speaks = find(engines(), of).is_some_and(|(_, it)| self.speaks(it));
                         let fallen = self.fallen.get(&of);
                         let held = |Fallen { log, read, whole }: &Fallen| {
                             let remains = find(self.remains.values(), of);
@@ -365,7 +395,7 @@ fn describe<R: std::fmt::Debug>(notes: &[Note<R>]) -> String {
         Note::ReceivedResult(Touch { by, about: About::Passed, .. }) => {
             format!("{by} sends {to} what was delivered and passed")
         }
-        Note::Promised { by, ballot } => format!("{by} promises {ballot}"),
+        Note::Promised { by, ballot, .. } => format!("{by} promises {ballot}"),
         Note::Settled { by, rank, .. } => {
             format!("{by} reports that its group has settled up to {rank}")
         }

@@ -50,6 +50,17 @@ pub enum Kind {
         /// Time until it is started again.
         back_after: Duration,
     },
+    /// All nodes die at once, and are started again one after the other.
+    PowerFailure {
+        /// Time within which all are started again.
+        back_within: Duration,
+    },
+    /// A node dies, and is started again later with an empty disk: it has lost its memory.
+    DiskLoss {
+        node: Target,
+        /// Time until it is started again.
+        back_after: Duration,
+    },
     /// So many replicas of a group die together, on its leader's node first, and are started again later, in
     /// their next incarnations: more than the group tolerates. An operator has to recreate it.
     Loss {
@@ -227,6 +238,7 @@ impl Kind {
     pub(super) fn waits_for(&self) -> Option<Target> {
         match *self {
             Self::Crash { node, .. }
+            | Self::DiskLoss { node, .. }
             | Self::FailedStarts { node, .. }
             | Self::WrongLife { node, .. }
             | Self::StopInside { node, .. }
@@ -242,10 +254,18 @@ impl Kind {
     pub(super) fn kills(&self) -> Option<Target> {
         match *self {
             Self::Crash { node, .. }
+            | Self::DiskLoss { node, .. }
             | Self::FailedStarts { node, .. }
             | Self::WrongLife { node, .. } => Some(node),
             _ => None,
         }
+    }
+}
+
+impl Kind {
+    /// Whether what the fault kills has lost its memory when it is back.
+    pub(super) const fn loses_memory(&self, durable: bool) -> bool {
+        !durable || matches!(self, Self::DiskLoss { .. })
     }
 }
 
@@ -415,6 +435,12 @@ impl fmt::Display for Fault {
         match &self.kind {
             Kind::Crash { node, back_after } => {
                 write!(f, "{node} dies, and restarts {back_after:?} later")
+            }
+            Kind::PowerFailure { back_within } => {
+                write!(f, "all nodes lose their power, and are back within {back_within:?}")
+            }
+            Kind::DiskLoss { node, back_after } => {
+                write!(f, "{node} dies, and restarts with an empty disk {back_after:?} later")
             }
             Kind::Loss { group, replicas, back_after } => {
                 write!(

@@ -9,7 +9,7 @@ use skein_protocol::properties::Violation;
 
 use super::Driven;
 use super::clients::Clients;
-use super::faults::{FOR_EVER, Fault, Kind, Target};
+use super::faults::{FOR_EVER, Fault, Kind, Target, some_of};
 use super::nodes::Nodes;
 use super::operator::Operator;
 use super::world::Stage;
@@ -19,8 +19,12 @@ skein_protocol::paths! {
     /// Counts of the faults that happened, by kind.
     FaultCounts:
     node_crashes,
-    /// A dead node began its next incarnation.
+    /// A dead node was started again.
     node_restarts,
+    /// All nodes lost their power at once.
+    power_failures,
+    /// A node lost its disk.
+    disk_losses,
     /// The crash of a node was put off until its groups could tolerate it.
     crashes_put_off,
     /// A node was suspended.
@@ -242,7 +246,8 @@ impl Injector {
                 // Not before the group serves again.
                 self.due.push((now + Duration::from_millis(1), kind));
             } else if let Some(node) = kind.kills()
-                && !nodes.may_crash(nodes.node(node))
+                && kind.loses_memory(stage.scenario.durable)
+                && !nodes.may_crash(nodes.node(node), stage)
             {
                 self.counts.crashes_put_off += 1;
                 self.due.push((now + Duration::from_millis(1), kind));
@@ -276,6 +281,23 @@ impl Injector {
                 nodes.crash(node, stage);
                 self.counts.node_crashes += 1;
                 self.ends.push((now + back_after, Undo::Restart(node)));
+            }
+            Kind::DiskLoss { node, back_after } => {
+                let node = nodes.node(node);
+                nodes.crash(node, stage);
+                for name in nodes.names_of(node) {
+                    stage.disks.lose(&name);
+                }
+                self.counts.disk_losses += 1;
+                self.ends.push((now + back_after, Undo::Restart(node)));
+            }
+            Kind::PowerFailure { back_within } => {
+                self.counts.power_failures += 1;
+                for node in 0..stage.scenario.topology().nodes {
+                    nodes.crash(node, stage);
+                    let back_after = some_of(&mut stage.rng, back_within);
+                    self.ends.push((now + back_after, Undo::Restart(node)));
+                }
             }
             Kind::Loss { group, replicas, back_after } => {
                 for node in nodes.nodes_of(group, replicas) {

@@ -9,6 +9,7 @@
 mod campaign;
 mod checker;
 mod clients;
+mod disks;
 mod faults;
 mod injector;
 mod kept;

@@ -17,6 +17,7 @@ use super::Coverage;
 use super::Driven;
 use super::checker::{Onlooker, SimEngine};
 use super::clients::is_inherited;
+use super::disks::Disks;
 use super::faults::Target;
 use super::machine::Machine;
 use super::rules::{check_counted, check_memory, check_reach, check_unread};
@@ -84,9 +85,10 @@ impl<O: Driven> Process<O> {
         let me = Identity { node: self.node, engine: self.number, incarnation };
         let (fabric, tuning) = (stage.world.join(&self.name), stage.scenario.tuning);
         let seed = stage.scenario.seed;
+        let disk = stage.scenario.durable.then(|| stage.disks.of(&self.name));
         let machine = move |id: ReplicaId| Machine::new(id.group, seed);
         self.waiter = Waiter::new(Waiting::Park);
-        Engine::with_roster(fabric, layout, tuning, me, Arc::clone(roster), machine)
+        Engine::with_roster(fabric, layout, tuning, me, Arc::clone(roster), disk, machine)
             .expect("simulated memory does not run out")
     }
 
@@ -149,10 +151,20 @@ impl<O: Driven> Nodes<O> {
             if process.engine.is_some() {
                 continue;
             }
+            let resumes = stage.disks.has_records(&process.name);
             let mut engine = process.run(layout, incarnation, &roster, stage);
+            if let Err((id, why)) = engine.replay() {
+                let evidence = format!("{id}: {why}");
+                let property = "a node begins with what its disk holds";
+                return Err(Violation { property, evidence });
+            }
             engine.look_on();
             for replica in engine.inside().0 {
-                stage.onlooker.begins(replica.id)?;
+                if resumes {
+                    stage.onlooker.resumes(replica)?;
+                } else {
+                    stage.onlooker.begins(replica.id)?;
+                }
             }
             process.engine = Some(engine);
         }
@@ -203,7 +215,8 @@ impl<O: Driven> Nodes<O> {
                     stage.world.leave_asleep(&sleeper);
                 }
                 stage.world.crash(&process.name);
-                stage.onlooker.ends(&engine);
+                stage.disks.lose_power(&process.name);
+                stage.onlooker.ends(&engine, &stage.disks);
                 cover(&engine, &mut self.past);
                 process.stands_still = false;
                 if stage.scenario.memory_outlives > Duration::ZERO {
@@ -232,8 +245,11 @@ impl<O: Driven> Nodes<O> {
 
     /// Returns whether each group tolerates the loss of this node's memory, besides what is lost now: a
     /// replica's memory is lost until its group has admitted its next incarnation.
-    pub(super) fn may_crash(&self, node: u16) -> bool {
-        let counts = |id: ReplicaId| self.counts(id, Some(node));
+    pub(super) fn may_crash(&self, node: u16, stage: &Stage<O>) -> bool {
+        let counts = |id: ReplicaId| {
+            self.counts(id, Some(node))
+                && (!stage.scenario.durable || self.counts_on_disk(id, node, &stage.disks))
+        };
         let tolerated = usize::from(self.layout.topology().replicas) / 2;
         self.layout.topology().all_groups().iter().all(|group| {
             let members = || self.layout.topology().replicas_of(group);
@@ -319,6 +335,31 @@ impl<O: Driven> Nodes<O> {
             // A replica that an operator has told to take a survivor's state counts once it has it.
             let has_state = it.core.log().role() != Role::Blank && !it.core.log().is_suspended();
             !it.core.log().is_silent() || has_state && known.any(names)
+        })
+    }
+
+    /// Returns whether a replica's disk counts in its group if the node `without` is left out. After a loss of power,
+    /// what replicas knew besides what their disks hold is gone. So the replica's state must be on its disk. And some
+    /// disk must hold that its `Join` is committed: its own, or that of a replica whose own `Join` is known there. A
+    /// `Join` that is merely in a log admits nobody, since its leader may have been deposed before it logged it.
+    fn counts_on_disk(&self, id: ReplicaId, without: u16, disks: &Disks) -> bool {
+        // A state that a replica has received is on its disk if what is committed there reaches the end of that state.
+        let of_group = self.engines().flat_map(|engine| {
+            let (replicas, endpoint) = engine.inside();
+            let of_group = replicas.iter().filter(|replica| replica.id.group == id.group);
+            of_group.map(move |it| (it, disks.log_end(&endpoint.fabric.name(), id.group).commit))
+        });
+        let on_disk = of_group.filter(|(it, commit)| *commit >= it.memory.begun_at.index - 1);
+        let on_disk: Vec<_> = on_disk.collect();
+        let Some((it, _)) = on_disk.iter().find(|(it, _)| it.id == id) else { return false };
+        on_disk.iter().any(|(other, commit)| {
+            let log = other.core.log();
+            let knows = |it: &Replica<Machine, O>| {
+                let slot = it.id.slot;
+                log.view().names(slot, it.incarnation) && *commit >= log.inspect().joined_at(slot)
+            };
+            let stays = other.id == id || self.layout.node_of(other.id) != without;
+            stays && knows(it) && knows(other)
         })
     }
 

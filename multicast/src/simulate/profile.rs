@@ -55,6 +55,10 @@ pub struct Profile {
     pub(super) bare_quorum: bool,
     /// The environment of the processes is difficult.
     pub(super) surroundings: Option<Surroundings>,
+    /// Replicas say only what their disks hold, and the power of all fails at once.
+    pub(super) power_fails: bool,
+    /// Replicas say only what their disks hold, and disks are lost.
+    pub(super) disks_fail: bool,
 }
 
 /// No faults.
@@ -100,11 +104,13 @@ const PLAIN: Profile = Profile {
     twins: false,
     bare_quorum: false,
     surroundings: None,
+    power_fails: false,
+    disks_fail: false,
 };
 
 impl Profile {
     /// All profiles; the first is run if none is named.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 34] = [
         Self {
             name: "default",
             about: "every kind of fault, and a leader that fails in every seed",
@@ -510,6 +516,72 @@ impl Profile {
             messages: (250, 150),
             large_one_in: 1000,
             bare_quorum: true,
+            ..PLAIN
+        },
+        Self {
+            name: "power",
+            about: "all nodes lose their power at once, and begin again with what their disks hold",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 6,
+                pauses: 2,
+                slows: 1,
+                partitions: 2,
+                flaps: 2,
+                client_crashes: 1,
+                resends: 2,
+                transfers: 1,
+                ..QUIET
+            },
+            messages: (80, 160),
+            large_one_in: 1000,
+            single: true,
+            power_fails: true,
+            ..PLAIN
+        },
+        Self {
+            name: "disks",
+            about: "nodes lose their disks, one after the other, and join again",
+            faults: (1, 5),
+            mix: Mix {
+                crashes: 5,
+                pauses: 3,
+                slows: 2,
+                partitions: 2,
+                flaps: 2,
+                resends: 2,
+                transfers: 2,
+                evictions: 2,
+                ..QUIET
+            },
+            messages: (80, 160),
+            large_one_in: 1000,
+            leader_falls: true,
+            disks_fail: true,
+            ..PLAIN
+        },
+        Self {
+            name: "mixed",
+            about: "disks are lost, power fails, replicas lag and are evicted",
+            faults: (4, 8),
+            mix: Mix {
+                crashes: 5,
+                pauses: 4,
+                slows: 2,
+                partitions: 4,
+                flaps: 2,
+                client_crashes: 2,
+                resends: 2,
+                transfers: 3,
+                evictions: 4,
+                deafs: 2,
+                ..QUIET
+            },
+            messages: (100, 150),
+            large_one_in: 1000,
+            lags: true,
+            power_fails: true,
+            disks_fail: true,
             ..PLAIN
         },
     ];

@@ -30,6 +30,8 @@ const LONG: u32 = 10;
 #[derive(Default)]
 pub(super) struct Rules {
     promised: BTreeMap<ReplicaId, Ballot>,
+    /// The last ballot that each replica has granted.
+    granted: BTreeMap<ReplicaId, Ballot>,
     said: BTreeMap<ReplicaId, Acceptance>,
     /// The longest log that any replica of a group considered committed, and the ballot that this replica had
     /// promised then.
@@ -70,8 +72,24 @@ impl Rules {
     /// A replica begins an incarnation, without obligations.
     pub(super) fn begins(&mut self, id: ReplicaId) {
         self.promised.remove(&id);
+        self.granted.remove(&id);
         self.said.remove(&id);
         self.missed.remove(&id);
+    }
+
+    /// A replica begins with what its disk holds. What it has granted, and what it has acknowledged, it must be able to
+    /// repeat; a promise that it has not spoken of may be forgotten.
+    pub(super) fn resumes<O: Driven>(
+        &mut self,
+        replica: &Replica<Machine, O>,
+    ) -> Result<(), Violation> {
+        let (id, promised) = (replica.id, replica.core.log().promised());
+        self.promised.insert(id, promised);
+        if let Some(granted) = self.granted.get(&id).filter(|granted| **granted > promised) {
+            let evidence = format!("{id} has granted {granted}, and begins again with {promised}");
+            return Err(Violation { property: "a promise survives a loss of power", evidence });
+        }
+        Ok(())
     }
 
     /// A group is recreated. Each replica keeps its promises until it [restores](Self::restores) its state.
@@ -248,6 +266,16 @@ impl Rules {
                 Err(Violation { property: "a promise is kept", evidence })
             }
         }
+    }
+
+    /// A replica lets another write its log, in this ballot.
+    pub(super) fn grants(&mut self, by: ReplicaId, ballot: Ballot) {
+        self.granted.insert(by, ballot);
+    }
+
+    /// Whether a replica has acknowledged anything in its present incarnation.
+    pub(super) fn has_spoken(&self, id: ReplicaId) -> bool {
+        self.said.contains_key(&id)
     }
 
     /// A replica has acknowledged its log up to an index: in the ballot that it has granted, and in no other.

@@ -66,6 +66,8 @@ pub struct Scenario {
     pub late_completions: bool,
     /// Whether a process may be held up between two reads of memory.
     pub held_up: bool,
+    /// Whether replicas say only what their disks hold, and begin again with that.
+    pub durable: bool,
     /// Time for which the memory of a dead process can still be written by processes that have not noticed;
     /// zero for none.
     pub memory_outlives: Duration,
@@ -148,6 +150,7 @@ impl Scenario {
             stirred_looks_one_in: 0,
             late_completions: false,
             held_up: false,
+            durable: profile.power_fails || profile.disks_fail,
             memory_outlives: Duration::ZERO,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
@@ -193,6 +196,12 @@ impl Scenario {
         if profile.severed {
             let mut rng = Rng::new(seed ^ 0x05e7_e2ed);
             more.extend(schedules::follower_is_severed(&mut scenario, &mut rng));
+        }
+        if profile.power_fails {
+            more.extend(schedules::power_fails(&scenario, &mut rng));
+        }
+        if profile.disks_fail {
+            more.extend(schedules::disks_are_lost(&scenario, &mut rng));
         }
         if profile.relayed {
             more.extend(schedules::relays_meet_a_slow_replica(&mut scenario, &mut rng));

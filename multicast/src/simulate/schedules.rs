@@ -282,6 +282,36 @@ pub(super) fn relays_meet_a_slow_replica(scenario: &mut Scenario, rng: &mut Rng)
     faults
 }
 
+/// The power of all nodes fails, up to three times, while there is load.
+pub(super) fn power_fails(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    let failure = |_| Fault {
+        after: rng.between(scenario.messages / 8, scenario.messages - 1),
+        delay: Duration::from_micros(rng.below(2000)),
+        kind: Kind::PowerFailure { back_within: some_of(rng, 4 * silence) },
+    };
+    let mut faults: Vec<_> = (0..3).map(failure).collect();
+    faults.truncate(rng.between(1, 3) as usize);
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
+/// Nodes lose their disks, one after the other, while there is load.
+pub(super) fn disks_are_lost(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 4) {
+        let node = Target::Node(rng.below(u64::from(scenario.topology().nodes)) as u16);
+        faults.push(Fault {
+            after: rng.below(scenario.messages),
+            delay: Duration::from_micros(rng.below(2000)),
+            kind: Kind::DiskLoss { node, back_after: some_of(rng, 2 * silence) },
+        });
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
 /// The leader of a group of five dies when no quorum is left without replicas that lag by a whole log.
 pub(super) fn bare_quorum(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     // No replica is to be suspected because it is merely late: followers receive from the leader alone.

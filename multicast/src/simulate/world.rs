@@ -11,6 +11,7 @@ use skein_protocol::properties::Violation;
 use super::Driven;
 use super::checker::Onlooker;
 use super::clients::Clients;
+use super::disks::Disks;
 use super::injector::Injector;
 use super::nodes::Nodes;
 use super::{Coverage, Report, Scenario};
@@ -46,6 +47,7 @@ pub(super) struct Stage<O: Driven> {
     pub(super) world: World,
     pub(super) rng: Rng,
     pub(super) onlooker: Onlooker<O>,
+    pub(super) disks: Disks,
     pub(super) trace: Option<Vec<String>>,
 }
 
@@ -89,11 +91,13 @@ impl<O: Driven> Simulation<O> {
         let schedule = scenario.reduction.schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let world = World::new(scenario.seed ^ schedule, scenario.world());
         let injector = Injector::new(&scenario.faults);
+        let disks = Rng::new(scenario.seed ^ 0xd15c_0f1e);
         let mut stage = Stage {
             rng: world.fork_rng(),
             scenario,
             world,
             onlooker: Onlooker::default(),
+            disks: Disks::new(disks),
             trace: trace.then(Vec::new),
         };
         let nodes = Nodes::new(&mut stage)?;
@@ -230,6 +234,11 @@ impl<O: Driven> Simulation<O> {
         } else {
             self.turn(sending)?;
         }
+        for process in self.stage.disks.go_on(self.stage.world.now()) {
+            if self.stage.world.is_alive(&process) {
+                self.stage.world.wake(&process);
+            }
+        }
         self.stand_still()?;
         if (self.injector.aims() || self.steps.is_multiple_of(FAULTS_EVERY))
             && self.injector.go_on(&mut self.nodes, &mut self.clients, &mut self.stage)?
@@ -306,7 +315,9 @@ impl<O: Driven> Simulation<O> {
         let alarm = self.nodes.first_alarm(&self.stage);
         let until_alarm = alarm.and_then(|alarm| alarm.checked_sub(world.now()));
         let until_alarm = until_alarm.filter(|it| !it.is_zero()).unwrap_or(NAP);
-        world.advance(until_alarm.min(NAP));
+        let flushed = self.stage.disks.next_due().and_then(|due| due.checked_sub(world.now()));
+        let flushed = flushed.unwrap_or(NAP).max(Duration::from_micros(1));
+        world.advance(until_alarm.min(NAP).min(flushed));
         Ok(())
     }
 

@@ -123,6 +123,9 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The request to all replicas that have not granted our ballot, if it is time to send it.
     pub(crate) fn asks_now(&mut self) -> Option<Question> {
+        if !self.is_promise_durable() {
+            return None;
+        }
         let (leads, now) = (self.leads(), self.now_ms);
         let question = match self.asks() {
             Some((ballot, forced)) if leads || self.role == Role::Candidate => {

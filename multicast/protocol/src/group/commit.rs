@@ -33,17 +33,7 @@ impl<R: LogRecord> GroupLog<R> {
         if !guard!(Mutant::LeftBallotCommits, self.keeps_ballot()) || self.is_all_committed() {
             return None;
         }
-        let (ballot, me) = (self.entries.ballot, self.config.me.slot);
-        // The leader has written everything that a follower reads, and a follower that has read an entry holds it.
-        let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
-        if me != ballot.slot() && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
-            needed = needed.saturating_sub(1);
-        }
-        let index = held_by(self.config.replicas, needed, |slot| match slot {
-            _ if slot == ballot.slot() || slot == me => 0,
-            _ if self.leads() => self.counts_on(slot),
-            _ => self.accepted(slot),
-        });
+        let index = if self.config.durable { self.held_on_disks() } else { self.held_in_memory() };
         let index = index.min(self.entries.last);
         let in_ballot = guard!(Mutant::CommitBelowNewBallot, index >= self.entries.first);
         if !in_ballot || index <= self.entries.commit {
@@ -56,6 +46,32 @@ impl<R: LogRecord> GroupLog<R> {
             self.paths.committed_by_completion += u64::from(by_completion);
         }
         Some(index)
+    }
+
+    /// The index up to which f+1 slots hold the log in memory. The leader has written everything that a follower reads,
+    /// and a follower that has read an entry holds it.
+    fn held_in_memory(&self) -> u64 {
+        let (leader, me) = (self.entries.ballot.slot(), self.config.me.slot);
+        let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
+        if me != leader && guard!(Mutant::LearnerCountsItself, !self.is_silent()) {
+            needed = needed.saturating_sub(1);
+        }
+        held_by(self.config.replicas, needed, |slot| match slot {
+            _ if slot == leader || slot == me => 0,
+            _ if self.leads() => self.counts_on(slot),
+            _ => self.accepted(slot),
+        })
+    }
+
+    /// The index up to which f+1 slots hold the log on their disks, as their words say. Nobody is a holder without a
+    /// word, neither the leader nor ourselves.
+    fn held_on_disks(&self) -> u64 {
+        let (leader, me) = (self.entries.ballot.slot(), self.config.me.slot);
+        held_by(self.config.replicas, self.quorum(), |slot| match slot {
+            _ if slot == leader && planted(Mutant::LeaderTakenForDurable) => u64::MAX,
+            _ if slot == me => self.acceptance().map_or(0, |word| word.index),
+            _ => self.counts_on(slot),
+        })
     }
 
     /// Commits everything up to `index`. The records are then taken one by one.
@@ -100,6 +116,9 @@ impl<R: LogRecord> GroupLog<R> {
     /// As leader: the index up to which we count on the memory of that slot.
     pub(crate) fn counts_on(&self, slot: u8) -> u64 {
         let accepted = self.accepted(slot);
+        if self.config.durable && !planted(Mutant::CompletionTakenForDurable) {
+            return accepted;
+        }
         accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
@@ -150,5 +169,117 @@ impl<R: LogRecord> GroupLog<R> {
         let join = GroupRecord::Join { slot, incarnation };
         self.election.admitted_below.is_some_and(|ballot| self.ballot() >= ballot)
             && self.entries.uncommitted.iter().any(|entry| entry.record.of_group() == Some(join))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Record, all_on_disk, append, leads, log_of, read_to};
+    use super::super::{Cause, GroupConfig};
+    use super::*;
+    use crate::ballot::Acceptance;
+    use crate::ids::ReplicaId;
+    use crate::view::View;
+
+    /// The ballot in which slot 0 leads.
+    const LED: Ballot = Ballot::new(1, 0, 0);
+
+    /// The word of `slot` covers everything in our log.
+    fn acknowledged(log: &mut GroupLog<Record>, slot: u8) {
+        let word = Acceptance { tag: log.ballot().tag(), index: log.last_index() };
+        log.acknowledged(slot, word);
+    }
+
+    /// Slot 1 of three, which has read three entries of the leader of `LED`.
+    fn follower(durable: bool) -> GroupLog<Record> {
+        let mut log = log_of(3, durable);
+        log.promise(LED);
+        log.follow(LED, 1);
+        read_to(&mut log, 3);
+        log
+    }
+
+    /// The only replica of its group, as leader.
+    fn alone(durable: bool) -> GroupLog<Record> {
+        let me = ReplicaId { slot: 0, ..log_of(3, durable).config.me };
+        let config = GroupConfig { me, replicas: 1, ..log_of(3, durable).config };
+        let mut log = GroupLog::new(config, View::first(1));
+        log.campaign(Cause::Start);
+        log.begin_to_lead();
+        let (index, birth, time_ms) = log.next_entry();
+        log.push(Uncommitted { index, birth, time_ms, record: GroupRecord::NewBallot.into() });
+        log.led_from(index);
+        log
+    }
+
+    #[test]
+    fn a_durable_leader_needs_its_own_disk_or_one_more_word() {
+        let mut log = leads(log_of(5, true));
+        acknowledged(&mut log, 2);
+        acknowledged(&mut log, 3);
+        assert_eq!(log.newly_committed(), None, "two of five hold it");
+        all_on_disk(&mut log);
+        assert_eq!(log.newly_committed(), Some(1));
+
+        let mut log = leads(log_of(5, true));
+        for slot in [2, 3, 4] {
+            acknowledged(&mut log, slot);
+        }
+        assert_eq!(log.newly_committed(), Some(1), "three do, and the leader is none of them");
+    }
+
+    #[test]
+    fn completed_writes_say_nothing_of_disks() {
+        for durable in [false, true] {
+            let mut log = leads(log_of(5, durable));
+            for slot in [0, 2, 3, 4] {
+                log.add_follower(slot, 0, 0);
+                acknowledged(&mut log, slot);
+            }
+            let index = append(&mut log, Record::Message(1));
+            for slot in [0, 2, 3, 4] {
+                log.complete(slot, index);
+            }
+            all_on_disk(&mut log);
+            assert_eq!(log.newly_committed(), Some(if durable { index - 1 } else { index }));
+            acknowledged(&mut log, 2);
+            acknowledged(&mut log, 3);
+            assert_eq!(log.newly_committed(), Some(index));
+        }
+    }
+
+    #[test]
+    fn a_durable_follower_counts_words_alone() {
+        let mut log = follower(true);
+        assert_eq!(log.newly_committed(), None, "nobody has said that it holds anything");
+        acknowledged(&mut log, 2);
+        assert_eq!(log.newly_committed(), None, "one of three does");
+        all_on_disk(&mut log);
+        assert_eq!(log.newly_committed(), Some(3));
+
+        let mut log = follower(true);
+        all_on_disk(&mut log);
+        assert_eq!(log.newly_committed(), None, "its leader has said nothing");
+        acknowledged(&mut log, 0);
+        assert_eq!(log.newly_committed(), Some(3));
+    }
+
+    #[test]
+    fn one_replica_alone_needs_its_disk() {
+        let mut log = alone(true);
+        assert_eq!(log.newly_committed(), None);
+        all_on_disk(&mut log);
+        assert_eq!(log.newly_committed(), Some(1));
+        assert_eq!(alone(false).newly_committed(), Some(1));
+    }
+
+    #[test]
+    fn without_disks_leader_and_follower_are_implied() {
+        let mut log = leads(log_of(5, false));
+        acknowledged(&mut log, 2);
+        assert_eq!(log.newly_committed(), None);
+        acknowledged(&mut log, 3);
+        assert_eq!(log.newly_committed(), Some(1));
+        assert_eq!(follower(false).newly_committed(), Some(3));
     }
 }

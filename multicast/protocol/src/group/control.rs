@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::durable::{OnDisk, Replay};
 use super::election::{Cause, GrantDecision};
 use super::frame::Cursor;
 use super::record::LogRecord;
@@ -247,6 +248,10 @@ pub enum GroupEvent {
     StopsSending { slot: u8 },
     /// Our copy of another replica's state is dropped: it is malformed, or is a state that we may not take.
     StopsReceiving,
+    /// Our disk holds more than before. It occurs only if the cluster is durable.
+    Durable(OnDisk),
+    /// A replica that begins with what its disk holds: the next of what it had promised, seen committed, or delivered.
+    Replay(Replay),
 }
 
 /// The reason for which our log is closed.
@@ -438,13 +443,22 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn closed<E: From<GroupEffect>>(&mut self, then: Closing, effects: &mut Vec<E>) {
         self.forget_put_off();
         match then {
-            Closing::Grant(asked) => {
-                self.promise(asked.question.ballot);
-                effects.push(GroupEffect::Grant(asked).into());
-            }
+            Closing::Grant(asked) => self.promise(asked.question.ballot),
             Closing::SetOut(cause) => {
                 let ballot = self.campaign(cause);
                 effects.push(GroupEffect::SetsOut { ballot, cause }.into());
+            }
+        }
+        self.await_promise(then);
+        self.speak_of_promise(effects);
+    }
+
+    /// Says what we have promised, once it may be said: grants what was asked for, or asks for grants.
+    pub(crate) fn speak_of_promise<E: From<GroupEffect>>(&mut self, effects: &mut Vec<E>) {
+        match self.take_promised() {
+            None => {}
+            Some(Closing::Grant(asked)) => effects.push(GroupEffect::Grant(asked).into()),
+            Some(Closing::SetOut(_)) => {
                 let best = self.elected();
                 self.take_over(best, effects);
                 self.ask_now(effects);

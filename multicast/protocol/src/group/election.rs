@@ -61,7 +61,7 @@ pub(crate) enum GrantDecision {
     GrantAgain,
     /// Our promise is higher, or our leader is well.
     Refuse,
-    /// This replica does not count, or leads in that ballot itself.
+    /// This replica does not count, or leads in that ballot itself, or the promise is on its way to the disk.
     Ignore,
     /// We have promised a lease to another leader: the candidate must ask again.
     Wait,
@@ -178,6 +178,7 @@ impl<R: LogRecord> GroupLog<R> {
         assert!(rises, "a promise is never taken back");
         self.role = Role::Follower;
         self.election.campaign = None;
+        self.durable.forget_awaited();
         self.election.replaced_ms = None;
         self.election.promised_ms = self.now_ms;
         self.election.promised = ballot;
@@ -275,7 +276,8 @@ impl<R: LogRecord> GroupLog<R> {
             if leads && !self.leads() {
                 self.election.retry_ms = self.election.retry_ms.max(self.stands_back());
             }
-            return if self.leads() { GrantDecision::Ignore } else { GrantDecision::GrantAgain };
+            let told = self.is_promise_durable() && !self.leads();
+            return if told { GrantDecision::GrantAgain } else { GrantDecision::Ignore };
         }
         if !guard!(Mutant::GrantOfLowerBallot, ballot > self.election.promised) {
             self.paths.refused_lower += 1;
@@ -423,13 +425,20 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The incarnations in the view at the end of our log, by slot.
     pub fn named(&self) -> Vec<u32> {
+        self.view_at_end().members().iter().map(|member| member.incarnation).collect()
+    }
+
+    /// The view at the end of our log: the committed one, with all changes that are not committed.
+    pub fn view_at_end(&self) -> View {
         let mut view = self.members.view.clone();
         for entry in self.entries.uncommitted.iter() {
-            if let Some(GroupRecord::Join { slot, incarnation }) = entry.record.of_group() {
-                view.join(slot, incarnation);
+            match entry.record.of_group() {
+                Some(GroupRecord::Join { slot, incarnation }) => view.join(slot, incarnation),
+                Some(GroupRecord::Evict { slot }) => view.evict(slot),
+                _ => {}
             }
         }
-        view.members().iter().map(|member| member.incarnation).collect()
+        view
     }
 
     /// Index of our ballot's first entry.

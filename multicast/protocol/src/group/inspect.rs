@@ -42,6 +42,11 @@ impl<'a, R: LogRecord> GroupInspection<'a, R> {
         self.0.last_birth()
     }
 
+    /// Index of the last `Join` of a slot that was folded here; 0 if there was none.
+    pub fn joined_at(&self, slot: u8) -> u64 {
+        self.0.members.joins[usize::from(slot)]
+    }
+
     /// The ballot of birth of the last committed entry.
     pub const fn commit_birth(&self) -> Ballot {
         self.0.commit_birth()

@@ -22,7 +22,7 @@ pub(crate) struct Membership {
     /// As leader: slots for which our log contains an uncommitted view change.
     pub(super) changing: u16,
     /// Index of the last `Join` of each slot that was folded here; 0 if there was none.
-    joins: Vec<u64>,
+    pub(super) joins: Vec<u64>,
     /// Recovery barrier: our group may be done with entries below this index that we have not delivered. It is 0 if
     /// there are none, and `u64::MAX` while we are evicted.
     pub(super) recovery_barrier: u64,

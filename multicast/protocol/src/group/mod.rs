@@ -7,7 +7,8 @@
 //! | `Election` | promised ballots, this replica's own candidacy, and when it is due |
 //! | `Membership` | the view, and its uncommitted changes |
 //! | `Followers` | as leader: what each follower's memory is known to hold |
-//! | `AcceptanceWords` | the acceptance words of the group's replicas |
+//! | `AcceptanceWords`, `Owed` | the acceptance words of the group's replicas; who is owed ours |
+//! | `Durable` | what our disk holds of the log and of our promises |
 //! | `Progress` | how far each replica has applied its log |
 //! | `Lag` | how many deliveries a follower is behind |
 //! | `Payloads` | payloads that are not in the log, and who may lack them |
@@ -56,6 +57,7 @@ mod confirm;
 mod control;
 #[cfg(test)]
 mod double;
+mod durable;
 pub(crate) mod election;
 pub(crate) mod entries;
 mod eviction;
@@ -82,8 +84,10 @@ pub mod transfer;
 pub(crate) mod uncommitted;
 mod wish;
 
-use self::acceptance_words::AcceptanceWords;
+use self::acceptance_words::{AcceptanceWords, Owed};
 pub use self::control::{Asked, Closing, Control, GroupEffect, GroupEvent, Question};
+use self::durable::Durable;
+pub use self::durable::{OnDisk, Replay};
 pub use self::election::Cause;
 use self::election::Election;
 use self::entries::Entries;
@@ -138,6 +142,8 @@ pub struct GroupConfig {
     pub spread_after_ms: u64,
     /// Maximum number of messages that a leader has delivered and a follower has not when the leader accepts another.
     pub lag_max: u64,
+    /// Whether replicas say only what their disks hold. It is the same in the whole cluster.
+    pub durable: bool,
 }
 
 /// A replica's role in its group.
@@ -164,6 +170,8 @@ pub struct GroupLog<R: LogRecord> {
     members: Membership,
     followers: Followers,
     words: AcceptanceWords,
+    owed: Owed,
+    durable: Durable,
     progress: Progress,
     pub(crate) payloads: Payloads<R>,
     lag: Lag,
@@ -195,6 +203,8 @@ impl<R: LogRecord> GroupLog<R> {
             members: Membership::new(view),
             followers: Followers::new(config.replicas),
             words: AcceptanceWords::new(config.replicas),
+            owed: Owed::default(),
+            durable: Durable::default(),
             progress: Progress::default(),
             payloads: Payloads::default(),
             lag: Lag::new(config.lag_max),
@@ -242,6 +252,7 @@ impl<R: LogRecord> GroupLog<R> {
         blank.election.retry_ms = self.now_ms + 16 * self.config.timeout_ms;
         blank.detector = self.detector.clone();
         blank.words = self.words.clone();
+        blank.durable = self.durable;
         blank.lease = self.lease.kept_promises();
         blank.wish = self.wish;
         blank.paths = self.paths;
@@ -259,6 +270,9 @@ impl<R: LogRecord> GroupLog<R> {
         view: View,
         ballot: Ballot,
     ) {
+        if ballot > self.election.promised {
+            self.durable.forget_awaited();
+        }
         if !planted(Mutant::PromiseForgotten) {
             self.election.promised = self.election.promised.max(ballot);
             self.election.promised_ms = self.now_ms;

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 use super::leadership_transfer::is_lagging;
 use super::ordering::{Next, Ordering};
 use super::transfer::{Answer, Refusal, Request};
-use super::{Backlog, Control, GroupEffect, GroupEvent, GroupLog, Role};
+use super::{Backlog, Control, GroupEffect, GroupEvent, GroupLog, Replay, Role};
 use crate::ballot::Ballot;
 use crate::ordering::{EffectOf, OrderingProtocol};
+use crate::rank::Rank;
 use crate::step::Effect;
 use crate::view::View;
 
@@ -41,6 +42,13 @@ pub(crate) trait OnLog: OrderingProtocol {
 
     /// Begins to lead: the campaign is won, and our log is the adopted one.
     fn lead(&mut self, effects: &mut Vec<EffectOf<Self>>);
+
+    /// This replica had delivered everything up to `rank` when it ended, by what is committed in its log: no more is
+    /// needed to deliver it again.
+    fn has_delivered(&mut self, rank: Rank);
+
+    /// Every group that may need our acceptance word in this ballot is owed it.
+    fn owe_all(&mut self);
 
     /// Stops leading: what we did not see committed is not ours to commit. It may be called on a replica that does not
     /// lead.
@@ -155,6 +163,29 @@ pub(crate) trait OnLog: OrderingProtocol {
                 }
             }
             GroupEvent::StopsReceiving => self.log_mut().stops_receiving(),
+            GroupEvent::Replay(replay) => self.replay(replay),
+            GroupEvent::Durable(disk) => {
+                self.log_mut().has_on_disk(disk);
+                self.log_mut().speak_of_promise(effects);
+            }
+        }
+    }
+
+    /// Takes what the disk held, in the order in which it was written.
+    fn replay(&mut self, replay: Replay) {
+        match replay {
+            Replay::Promised(ballot) => self.log_mut().promised_before(ballot),
+            Replay::Delivered { commit, delivered } => {
+                if commit > self.log().commit_index() {
+                    self.fold(commit);
+                }
+                self.has_delivered(delivered);
+            }
+            Replay::Over { now_ms } => {
+                self.log_mut().resume_time(now_ms);
+                // Whoever has lost its memory together with us has lost our words.
+                self.owe_all();
+            }
         }
     }
 

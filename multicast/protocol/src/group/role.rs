@@ -17,6 +17,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.transfer.receiver.drop_copy();
         self.paths.followed += u64::from(self.entries.ballot != ballot);
         self.election.failed_ballots = 0;
+        self.owed.leave_ballot();
         (self.entries.ballot, self.entries.first) = (ballot, first);
     }
 
@@ -34,6 +35,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.seeded = None;
         self.transfer.receiver.catch_up();
         self.lease.clear();
+        self.owed.leave_ballot();
         self.entries.ballot = ballot;
         self.followers.forget();
         self.progress.lead(self.config.me.slot);

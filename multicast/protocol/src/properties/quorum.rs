@@ -41,9 +41,10 @@ impl Held {
         self.proposals.get(&message).copied()
     }
 
-    /// Whether the log, which ends at index `last`, holds this proposal at this index and rank.
+    /// Whether the log, which ends at index `last`, holds this proposal at this index and rank. A log that ends in front
+    /// of a state has lost that state with its power.
     pub fn holds(&self, message: MessageId, at: (u64, Rank), last: u64) -> bool {
-        at.0 <= self.given || at.0 <= last && self.proposals.get(&message) == Some(&at)
+        at.0 <= last && (at.0 <= self.given || self.proposals.get(&message) == Some(&at))
     }
 }
 

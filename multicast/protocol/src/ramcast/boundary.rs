@@ -11,6 +11,7 @@ use super::inspect::Inspection;
 use super::log::{self, Draft};
 use super::passed::Passed;
 use super::quorums::Quorums;
+use super::replayed::Replayed;
 use super::retained::Retained;
 use super::{Effect, Event, Paths, PeerEffect, PeerEvent, Ramcast, Record, leader};
 use crate::ballot::Ballot;
@@ -19,7 +20,7 @@ use crate::group::body::{Body, Contents};
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
-use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
 use crate::logged_set::LoggedSet;
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
@@ -40,7 +41,7 @@ impl OrderingProtocol for Ramcast {
             log: GroupLog::new(config.group, view),
             ballots: vec![Ballot::ZERO; usize::from(config.groups)],
             clock: 0,
-            quorums: Quorums::new(config.groups, config.group.replicas),
+            quorums: Quorums::new(config.groups, &config.group),
             logged: LoggedSet::default(),
             order: DeliveryQueue::default(),
             uncommitted_multi_group: HashSet::new(),
@@ -59,7 +60,7 @@ impl OrderingProtocol for Ramcast {
             asking: leader::Asking::default(),
             asked: false,
             answered: false,
-            acceptance_due: GroupSet::EMPTY,
+            replayed: Replayed::default(),
             paths: Paths::default(),
         }
     }

@@ -299,6 +299,11 @@ impl Pending {
         self.remotes.push(remote);
     }
 
+    /// Whether a proposal of every destination group is there, proven or not.
+    pub(super) fn has_all_proposals(&self) -> bool {
+        self.there.with(self.local.group()).contains_all(self.destinations)
+    }
+
     /// Whether every destination group's proposal is proven.
     pub(super) fn is_final(&self) -> bool {
         self.decided || self.proven.with(self.local.group()).contains_all(self.destinations)
@@ -429,7 +434,7 @@ impl DeliveryQueue {
         places.get(&message).copied()
     }
 
-    /// Quorums of these groups were seen to hold their proposals for the candidate, which raise its bound to `bound`.
+    /// Quorums of these groups were seen to hold their proposals for the candidate, and it ends at `bound` or above.
     /// Returns the candidate if it is plainly still next: the message behind it in the queue has a local timestamp
     /// above `bound`, and nothing in the heap has a lower bound.
     pub(super) fn prove(

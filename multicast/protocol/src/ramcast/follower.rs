@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::Ramcast;
 use crate::ballot::Ballot;
 use crate::group::GroupRecord;
+use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::guard;
 use crate::ids::{GroupSet, MessageId};
@@ -23,7 +24,10 @@ impl Ramcast {
                 // A `NewBallot` of an earlier ballot was adopted like any other entry.
                 if entry.birth == self.log.ballot() {
                     debug_assert_eq!(entry.index, self.log.first_index(), "as its leader said");
+                    self.log.push(entry);
+                    self.note_accepted(entry.index, entry.time_ms, last);
                     self.owe_all();
+                    return;
                 }
             }
             Record::Local { message, inline: false, .. }
@@ -37,7 +41,7 @@ impl Ramcast {
             Record::Local { message, low_water, timestamp, destinations, .. } => {
                 self.raise_clock(timestamp);
                 self.logged.insert(message, low_water);
-                self.acceptance_due = self.acceptance_due.union(destinations);
+                self.log.owe(entry.index, destinations);
             }
             Record::Remote(remote) => self.raise_clock(remote.timestamp),
             Record::Raise { timestamp } => self.raise_clock(timestamp),
@@ -71,7 +75,7 @@ impl Ramcast {
     fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
         self.log.note_accepted(index, time_ms, last);
         if last {
-            self.acceptance_due = self.acceptance_due.with(self.group());
+            self.log.owe(index, GroupSet::single(self.group()));
         }
     }
 
@@ -89,29 +93,13 @@ impl Ramcast {
         }
     }
 
-    /// Every group that shares a message with us which may still be undelivered there must receive our acceptance word
-    /// in this ballot.
-    pub(super) fn owe_all(&mut self) {
-        let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
-            Record::Local { destinations, .. } => Some(destinations),
-            _ => None,
-        });
-        let pending = self.order.iter().map(|pending| pending.destinations);
-        let delivered = self.retained.iter().map(|retained| retained.destinations);
-        let groups = uncommitted.chain(pending).chain(delivered);
-        self.acceptance_due = groups.fold(self.acceptance_due, GroupSet::union).with(self.group());
-    }
-
     /// Sends one word, which covers everything accepted in this turn, to our own group and to the groups with which we
     /// share one of its messages, and to no other.
     pub(super) fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
-        let Some(acceptance) = self.log.acceptance() else { return };
-        let mut groups = core::mem::take(&mut self.acceptance_due);
-        if planted(Mutant::BystandersTold) && !groups.is_empty() {
+        let Some((mut groups, acceptance)) = self.log.take_word() else { return };
+        if planted(Mutant::BystandersTold) {
             groups = GroupSet::first(self.config.groups);
         }
-        if !groups.is_empty() {
-            effects.push(Effect::Acknowledge { groups, acceptance });
-        }
+        effects.push(Effect::Acknowledge { groups, acceptance });
     }
 }

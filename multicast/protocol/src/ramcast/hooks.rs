@@ -16,6 +16,7 @@ use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
 use crate::ordering::OrderingProtocol;
 use crate::ramcast::leader::Asking;
+use crate::rank::Rank;
 
 impl OnLog for Ramcast {
     type Deliveries<'a> = Deliveries<'a>;
@@ -40,6 +41,24 @@ impl OnLog for Ramcast {
         while let Some(entry) = self.log.next_committed() {
             self.fold_record(entry);
         }
+    }
+
+    /// Every group that shares a message with us which may still be undelivered there must receive our acceptance word
+    /// in this ballot.
+    fn owe_all(&mut self) {
+        let uncommitted = self.log.uncommitted().filter_map(|entry| match entry.record {
+            Record::Local { destinations, .. } => Some(destinations),
+            _ => None,
+        });
+        let pending = self.order.iter().map(|pending| pending.destinations);
+        let delivered = self.retained.iter().map(|retained| retained.destinations);
+        let groups = uncommitted.chain(pending).chain(delivered);
+        let groups = groups.fold(GroupSet::single(self.group()), GroupSet::union);
+        self.log.owe(self.log.last_index(), groups);
+    }
+
+    fn has_delivered(&mut self, rank: Rank) {
+        self.replayed.reach(rank);
     }
 
     fn step_down(&mut self) {
@@ -69,7 +88,8 @@ impl OnLog for Ramcast {
         assert!(granted, "only the leader whose ballot we granted writes our log");
         self.truncate(base);
         self.log.follow(ballot, first);
-        self.acceptance_due = self.acceptance_due.with(self.group());
+        let own = GroupSet::single(self.group());
+        self.log.owe(self.log.last_index(), own);
         if base >= first {
             self.owe_all();
         }
@@ -86,6 +106,9 @@ impl OnLog for Ramcast {
         self.rebuild();
         let first = self.append(Record::Group(GroupRecord::NewBallot), effects);
         self.log.led_from(first);
+        if self.log.is_durable() {
+            self.owe_all();
+        }
         for group in (0..self.config.groups).map(GroupId) {
             self.tell_all(group, effects);
             self.announce_leader(group, effects);

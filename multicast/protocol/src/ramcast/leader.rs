@@ -450,6 +450,14 @@ impl Ramcast {
         if shared {
             self.last_shared = index;
         }
+        if self.log.is_durable() {
+            let own = GroupSet::single(self.group());
+            let shared = match record {
+                Record::Local { destinations, .. } => *destinations,
+                _ => own,
+            };
+            self.log.owe(index, shared.union(own));
+        }
     }
 
     /// Appends one entry of these records.

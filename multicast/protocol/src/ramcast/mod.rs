@@ -38,6 +38,7 @@ mod paths;
 mod quorums;
 mod reads;
 mod record;
+mod replayed;
 mod retained;
 mod revival;
 mod saved;
@@ -56,6 +57,7 @@ use self::passed::Passed;
 pub use self::paths::Paths;
 use self::quorums::Quorums;
 pub use self::record::{Effect, Event, PeerEffect, PeerEvent, Record};
+use self::replayed::Replayed;
 use self::retained::Retained;
 use crate::ballot::Ballot;
 use crate::group::GroupLog;
@@ -114,8 +116,7 @@ pub struct Ramcast {
     /// As follower: whether the leader was asked in the last round, and whether a decision has been committed since.
     asked: bool,
     answered: bool,
-    /// Groups to which we write our acceptance word at the end of this turn.
-    acceptance_due: GroupSet,
+    replayed: Replayed,
     paths: Paths,
 }
 
@@ -139,8 +140,8 @@ impl Ramcast {
             self.release(effects);
         } else {
             self.forget_kept(effects);
-            self.acknowledge(effects);
         }
+        self.acknowledge(effects);
         self.advance_commit();
     }
 
@@ -165,14 +166,14 @@ impl Ramcast {
             if pending.is_final() {
                 break candidate;
             }
-            let (mut proven, mut bound) = (pending.proven(), pending.bound());
+            let (mut proven, mut bound) = self.replayed.known_of(pending);
             for remote in pending.remotes() {
                 if guard!(Mutant::RemoteWithoutQuorum, self.quorums.hold(remote)) {
                     proven = proven.with(remote.group());
                     bound = bound.max(remote.timestamp);
                 }
             }
-            if proven == pending.proven() {
+            if (proven, bound) == (pending.proven(), pending.bound()) {
                 return None;
             }
             // Its bound has risen, perhaps above another message's.

@@ -41,7 +41,6 @@ impl OrderingProtocol for Single {
             delivered: 0,
             base: 0,
             last_shared: 0,
-            acceptance_due: false,
         }
     }
 

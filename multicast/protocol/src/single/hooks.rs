@@ -10,6 +10,7 @@ use crate::group::ordering::{Next, NoOthers};
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{GroupLog, GroupRecord};
+use crate::rank::Rank;
 
 impl OnLog for Single {
     type Deliveries<'a> = NoOthers;
@@ -27,6 +28,9 @@ impl OnLog for Single {
         let (index, birth, time_ms) = self.log.next_entry();
         self.log.push(Uncommitted { index, birth, time_ms, record });
         effects.push(Effect::Append { index, time_ms, record });
+        if self.log.is_durable() {
+            self.owe(index);
+        }
         index
     }
 
@@ -63,7 +67,7 @@ impl OnLog for Single {
         assert!(granted, "only the leader whose ballot we granted writes our log");
         self.truncate(base);
         self.log.follow(ballot, first);
-        self.acceptance_due = true;
+        self.owe(self.log.last_index());
     }
 
     /// Also repeats every reply that a session may have missed.
@@ -88,6 +92,13 @@ impl OnLog for Single {
         let missed = self.logged.recent().into_iter().filter(|it| !undelivered.contains(it));
         effects.extend(missed.map(|message| Effect::Repeat { message }));
     }
+
+    fn owe_all(&mut self) {
+        self.owe(self.log.last_index());
+    }
+
+    /// What is committed is delivered without more.
+    fn has_delivered(&mut self, _: Rank) {}
 
     fn step_down(&mut self) {
         if self.log.leads() {

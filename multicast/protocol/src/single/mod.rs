@@ -67,8 +67,6 @@ pub struct Single {
     base: u64,
     /// Index of our ballot's first entry. Other leaders may have answered the messages before it.
     last_shared: u64,
-    /// As follower: our acceptance word is to be written at the end of this turn.
-    acceptance_due: bool,
 }
 
 impl Single {
@@ -120,7 +118,12 @@ impl Single {
         }
         self.log.push(entry);
         self.log.note_accepted(index, time_ms, last);
-        self.acceptance_due = true;
+        self.owe(index);
+    }
+
+    /// Our group is owed an acceptance word that covers the entry at `index`.
+    fn owe(&mut self, index: u64) {
+        self.log.owe(index, GroupSet::single(self.config.group.me.group));
     }
 
     /// As follower: the payload of a message has arrived. The log may be stalled on it.
@@ -135,8 +138,8 @@ impl Single {
             self.log.release(|message| effects.push(Effect::Forget { message }));
         } else {
             self.forget_kept(effects);
-            self.acknowledge(effects);
         }
+        self.acknowledge(effects);
         self.advance_commit();
     }
 
@@ -147,9 +150,7 @@ impl Single {
 
     /// Sends one word, which covers everything accepted in this turn.
     fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
-        let Some(acceptance) = self.log.acceptance() else { return };
-        if core::mem::take(&mut self.acceptance_due) {
-            let groups = GroupSet::single(self.config.group.me.group);
+        if let Some((groups, acceptance)) = self.log.take_word() {
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
     }

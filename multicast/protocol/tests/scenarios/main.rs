@@ -5,6 +5,7 @@ mod asking;
 mod by_hand;
 mod clocks;
 mod duplicates;
+mod durable;
 mod elections;
 mod evictions;
 mod leaders;

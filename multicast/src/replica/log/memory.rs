@@ -29,7 +29,7 @@ pub(crate) struct LogMemory {
     pub(crate) freed_index: u64,
     pub(in crate::replica) freed: u64,
     /// Where our log begins in our memory: the part before it was contained in a state.
-    pub(in crate::replica) begun_at: Cursor,
+    pub(crate) begun_at: Cursor,
     /// Position from which on our leader writes the part before `begun_at` too.
     pub(in crate::replica) filled_from: Option<u64>,
     /// As leader: from here on the log is written in our ballot.

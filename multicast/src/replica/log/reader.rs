@@ -16,6 +16,7 @@ use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
 use crate::replica::granting::Answered;
+use crate::replica::on_disk::DiskRecord;
 use crate::replica_links::{Note, ReplicaLinks};
 
 /// Entries up to this length are copied in one go, if they are as long as the one before.
@@ -102,7 +103,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         if self.core.log().stalled_on().is_some() && !planted(Mutant::StalledEntryReported) {
             // An entry whose payload we lack is none of ours: no replica may count on us for it.
             self.paths.closed_while_stalled += 1;
-            self.cut_log(self.memory.end_of(self.core.log().last_index()));
+            self.cut_log(self.memory.end_of(self.core.log().last_index()), links);
         }
     }
 
@@ -114,7 +115,12 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Cuts off our log behind `base`.
-    pub(in crate::replica) fn cut_log(&mut self, base: Cursor) {
+    pub(in crate::replica) fn cut_log<F: Fabric>(
+        &mut self,
+        base: Cursor,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        self.record(DiskRecord::Cut { base }, links);
         let event = GroupEvent::CutOff { last: base.index - 1 };
         self.core.step(Event::Group(event), &mut self.effects);
         self.memory.cut(base);
@@ -123,7 +129,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// As follower: takes the header of a new leader. Returns whether it is there.
-    fn read_leadership<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) -> bool {
+    fn read_leadership<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         let promised = self.core.log().promised();
         let header = self.reader.leadership(&self.memory, promised, &links.endpoint.fabric);
         let Some(header) = header else {
@@ -137,7 +143,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Leadership { ballot, base, first, .. } = header;
         let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
         self.core.step(Event::Group(event), &mut self.effects);
-        self.cut_log(header.base);
+        self.record(DiskRecord::Ballot { ballot, base, first }, links);
+        self.cut_log(base, links);
         self.forget_unsent(links);
         // The new leader has received none of our reports to the old one.
         (self.reader.freed_told, self.applied_told) = (0, None);
@@ -224,6 +231,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             if let Some(body) = body {
                 let Frame { birth, time_ms, .. } = frame;
                 self.memory.note(index, birth, self.reader.cursor.position);
+                self.record(DiskRecord::Entry(&entry), links);
                 self.work.proposals += body.items() as u64;
                 self.take_entry(At { index, birth, time_ms }, &body, links);
                 entries += 1;
@@ -266,6 +274,9 @@ impl<A: Application, O: Links> Replica<A, O> {
                 Payload::Held { check } => {
                     self.reader.lacking = (destinations, check);
                     held = self.payloads.keep_only(message, destinations, check);
+                    if held {
+                        self.record_payload(message, links);
+                    }
                 }
             }
         } else if let Some((from, results)) = body.results() {

@@ -16,6 +16,7 @@ use super::Follower;
 use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
+use crate::replica::on_disk::DiskRecord;
 use crate::replica::results::RESULTS_BYTES_MAX;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
@@ -125,13 +126,21 @@ impl<A: Application, O: Links> Replica<A, O> {
             let by = self.id;
             draft.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
-        self.writer.awaited |= draft.is_awaited();
+        self.writer.awaited |= links.disk.is_some() || draft.is_awaited();
         self.batches.proposals_per_entry.note(draft.items());
         self.work.entries += 1;
         self.work.proposals += draft.items() as u64;
         let stamp = Stamp { ballot, time_ms, epoch: EPOCH };
         let padded = self.memory.append(index, &draft, stamp, &mut links.endpoint.fabric);
         drop(draft);
+        if links.disk.is_some() {
+            if let Some(LoggedMessage { message, inline: false, .. }) = record.message() {
+                self.record_payload(message, links);
+            }
+            let entry = std::mem::take(&mut self.memory.entry);
+            self.record(DiskRecord::Entry(&entry), links);
+            self.memory.entry = entry;
+        }
         self.paths.padded += u64::from(padded);
         // If we step down, what is to be read comes after our own entries.
         self.reader.cursor = self.memory.space.cursor;
@@ -241,17 +250,18 @@ impl<A: Application, O: Links> Replica<A, O> {
             commit = self.core.log().last_index();
         }
         self.memory.pass_committed(commit);
+        let freed = self.freed();
         if self.core.log().leads() {
             self.let_go_of_evicted();
             let others =
                 self.waited_for().map(|slot| self.writer.followers[usize::from(slot)].freed);
-            let freed = others.fold(self.memory.freed, u64::min);
+            let freed = others.fold(freed, u64::min);
             self.memory.space.free(freed);
-        } else if self.memory.freed - self.reader.freed_told >= self.memory.space.capacity() / 8
+        } else if freed >= self.reader.freed_told + self.memory.space.capacity() / 8
             && let Some(leader) = self.core.log().leader()
         {
-            self.reader.freed_told = self.memory.freed;
-            links.tell_word(self.id, leader, StatusColumn::Freed, self.memory.freed);
+            self.reader.freed_told = freed;
+            links.tell_word(self.id, leader, StatusColumn::Freed, freed);
         }
     }
 

@@ -114,7 +114,7 @@ fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
     scene.exchange(&told(2..4, 1));
     scene.let_lead(1);
     let base = scene.replica.memory.end_of(kept);
-    scene.replica.cut_log(base);
+    scene.replica.cut_log(base, &mut scene.links);
     let left = scene.replica.exchange.waiting().map(|it| (it.index, it.message.sequence));
     assert!(left.eq([(kept, 1)]), "another entry may stand there");
     assert_eq!(scene.replica.memory.ends.back(), Some(&(kept, base.position)));

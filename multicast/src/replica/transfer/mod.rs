@@ -10,7 +10,8 @@ mod sender;
 
 use skein_protocol::group::transfer::{self, Extent};
 
-use self::receiver::Received;
+pub(super) use self::receiver::Received;
+pub(super) use self::saved::saved_end;
 use super::Replica;
 use crate::application::Application;
 use crate::election::{CopyId, Part, Taken};

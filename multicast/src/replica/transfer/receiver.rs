@@ -14,6 +14,7 @@ use super::Replica;
 use crate::application::Application;
 use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
+use crate::replica::on_disk::DiskRecord;
 use crate::replica_links::ReplicaLinks;
 
 /// A machine that is restored from the parts of a copy.
@@ -27,7 +28,7 @@ pub(in crate::replica) struct Received<A> {
 
 impl<A> Received<A> {
     /// Nothing is received yet.
-    fn new(application: A) -> Self {
+    pub(in crate::replica) fn new(application: A) -> Self {
         Self { application, bytes: 0, machine_is_whole: false, began: Instant::now() }
     }
 }
@@ -75,21 +76,16 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.transfer.received = None;
                 return Ok(());
             }
-            Reception::First => self.transfer.received = Some(Received::new(fresh(self.id))),
+            Reception::First => {
+                // One state at a time is on its way to the disk.
+                self.give_up_snapshot();
+                self.transfer.received = Some(Received::new(fresh(self.id)));
+            }
             Reception::Next => {}
         }
-        let received = self.transfer.received.as_mut().expect("it begins with the first part");
-        received.bytes += bytes.len() as u64;
+        let first = self.transfer.received.as_ref().is_some_and(|received| received.bytes == 0);
         self.paths.parts_taken += 1;
-        let taken = match part.content {
-            Content::Machine => received.application.restore(bytes, false)?.is_ok(),
-            Content::MachineLast => {
-                received.machine_is_whole = true;
-                received.application.restore(bytes, true)?.is_ok()
-            }
-            Content::Order => received.machine_is_whole && self.take_order(bytes, links).is_some(),
-        };
-        if !taken {
+        if self.take_content(first, part.content, bytes, links)?.is_none() {
             tracing::error!(replica = %self.id, from, ?part,
                 "a copy of the state does not match its digest: it is refused, and its sender notified");
             self.stop_receiving();
@@ -97,6 +93,35 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.tell_member(from, &said, &[], links);
         }
         Ok(())
+    }
+
+    /// Takes the content of a part, which is the next of a copy. Returns `None` if it is malformed.
+    pub(in crate::replica) fn take_content<F: Fabric>(
+        &mut self,
+        first: bool,
+        content: Content,
+        bytes: &[u8],
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<Option<()>, A::Failure> {
+        let Some(received) = &mut self.transfer.received else { return Ok(None) };
+        received.bytes += bytes.len() as u64;
+        let whole = match content {
+            Content::Machine => received.application.restore(bytes, false)?.is_ok(),
+            Content::MachineLast => {
+                received.machine_is_whole = true;
+                received.application.restore(bytes, true)?.is_ok()
+            }
+            Content::Order => {
+                return Ok(received
+                    .machine_is_whole
+                    .then(|| self.take_order(bytes, links))
+                    .flatten());
+            }
+        };
+        if whole {
+            self.record(DiskRecord::Part { first, content, bytes }, links);
+        }
+        Ok(whole.then_some(()))
     }
 
     /// Drops the copy that we were receiving.
@@ -115,7 +140,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         let end = runs.end();
         self.core = core;
-        // A copy that we were sending was of the former machine.
+        // A copy that we were making was of the former machine.
+        self.give_up_snapshot();
         self.transfer.copying = false;
         self.application = application;
         // The new core has seen none of the words that the former one had.

@@ -12,8 +12,9 @@ use skein_protocol::ordering::NotRestored;
 
 use super::Replica;
 use crate::application::Application;
-use crate::election::{SentCursor, cursor, place};
+use crate::election::{Content, SentCursor, cursor, place};
 use crate::ordering::Links;
+use crate::replica::on_disk::DiskRecord;
 use crate::replica::results::Saved;
 use crate::replica_links::{Note, ReplicaLinks};
 
@@ -36,6 +37,12 @@ struct Payload {
     bytes: Vec<u8>,
 }
 
+/// The last entry that a saved ordering state contains.
+pub(in crate::replica) fn saved_end(bytes: &[u8]) -> Option<u64> {
+    let saved: SavedOrdering = postcard::from_bytes(bytes).ok()?;
+    Some(saved.end.0 - 1)
+}
+
 fn groups(set: GroupSet) -> Vec<u16> {
     set.iter().map(|group| group.0).collect()
 }
@@ -47,7 +54,7 @@ fn group_set(groups: &[u16]) -> Option<GroupSet> {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Encodes the ordering state. Log entries behind the commit index are not in it.
-    pub(super) fn save_order(&mut self) -> Vec<u8> {
+    pub(in crate::replica) fn save_order(&mut self) -> Vec<u8> {
         let mut core = Vec::new();
         self.core.save(&mut core);
         self.memory.pass_committed(self.core.log().commit_index());
@@ -123,6 +130,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let received = self.transfer.received.take()?;
         tracing::info!(replica = %self.id, bytes = received.bytes, index = end.index - 1,
             took = ?received.began.elapsed(), "has received the state");
+        self.record(DiskRecord::Part { first: false, content: Content::Order, bytes }, links);
         self.begin_at(core, received.application, runs, links);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);
@@ -135,7 +143,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.forget_unsent(links);
         links.note_restored(self.id, self.core.delivered());
         let (by, ballot) = (self.id, self.core.log().promised());
-        links.note(|| Note::Promised { by, ballot });
+        links.note(|| Note::Promised { by, ballot, granted: false });
         Some(())
     }
 }

@@ -30,6 +30,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.paths.copy_resumed += 1;
             return;
         }
+        self.give_up_snapshot();
         self.give_up_copy();
         tracing::info!(replica = %self.id, slot, incarnation, "sends its state to a learner");
         self.application.begin_copy();

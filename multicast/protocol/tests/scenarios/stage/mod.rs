@@ -76,6 +76,7 @@ pub(crate) fn config(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8)
         // Spreading needs several groups.
         spread_after_ms: if groups > 1 { 3_000 } else { 0 },
         lag_max: 64,
+        durable: false,
     };
     Config { group, groups, fetch_after_ms: 20 }
 }

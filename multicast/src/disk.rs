@@ -1,0 +1,36 @@
+//! The log on a node's disk, as the replicas of an engine write it: records of each group, in one order.
+
+use skein_protocol::ids::GroupId;
+
+/// Takes a record that is read back: a kind and a record. The error says what is wrong with it.
+pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
+
+/// A log on disk. A node writes what its replicas must be able to repeat when it has lost its memory.
+///
+/// What is on disk is always the first records up to some position, without a gap.
+pub trait Disk: Send {
+    /// Appends a record of a group, given in parts, and returns its position. Positions rise.
+    fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64;
+
+    /// The position up to which all records are on disk, and stay there when power is lost.
+    fn durable(&self) -> u64;
+
+    /// Passes on what the disk could not take before. To be called once a turn.
+    fn go_on(&mut self) {}
+
+    /// Waits until everything that was appended is on disk.
+    fn sync(&mut self);
+
+    /// A group needs no record in front of this position any more.
+    fn keep_from(&mut self, group: GroupId, position: u64);
+
+    /// Bytes of a group's log after which its state is written, so that what is in front of it can go.
+    fn snapshot_after(&self) -> u64;
+
+    /// Reads the records of a group that were on disk when this process began, in their order: a kind and a record
+    /// each. Some in front of the position that was given last to [`keep_from`](Self::keep_from) may be among them.
+    ///
+    /// # Errors
+    /// What keeps the log from being read. The replica must not begin with a part of it.
+    fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String>;
+}

@@ -1,0 +1,153 @@
+//! Our own state, written to disk so that the log in front of it can go.
+//!
+//! It is the copy that a learner would be sent, as records of the log: a head, the parts, and behind them all entries
+//! that are not in the state, and an end. Deliveries continue meanwhile, and their records stand between the parts. A
+//! replica that begins with what is in front of the head skips the snapshot: it may not be whole. One that finds nothing
+//! in front skips what is between the parts: the state contains it, or it follows again.
+//!
+//! A part is made when the one before it is on disk, so that messages wait for one part at most. The machine makes one
+//! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
+
+use skein_fabric::Fabric;
+use skein_protocol::group::Role;
+
+use super::Replica;
+use super::on_disk::DiskRecord;
+use crate::application::Application;
+use crate::election::{Content, Piece};
+use crate::ordering::Links;
+use crate::replica_links::ReplicaLinks;
+
+/// Bytes of a part.
+const PART_BYTES: usize = 256 << 10;
+
+/// The snapshot that is being written, and the one that is on its way to the disk.
+#[derive(Default)]
+pub(super) struct Snapshot {
+    under_way: Option<UnderWay>,
+    /// A snapshot that is written: the positions of its first record and of its last.
+    written: Option<(u64, u64)>,
+    /// Bytes of the last one that was written.
+    bytes: u64,
+}
+
+/// A snapshot that is being written.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    /// Position of its head.
+    head: u64,
+    /// Position of its last part.
+    part: u64,
+    /// So little is left that it can be finished.
+    ripe: bool,
+    bytes: u64,
+}
+
+impl<A: Application, O: Links> Replica<A, O> {
+    /// Writes the next part of a snapshot, if one is due and the part before it is on disk. Returns whether it did.
+    pub(crate) fn write_snapshot<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<bool, A::Failure> {
+        let (durable, Some(disk)) = (links.durable, &mut links.disk) else { return Ok(false) };
+        if let Some((head, _)) = self.snapshot.written.take_if(|(_, last)| *last <= durable) {
+            disk.keep_from(self.id.group, head);
+            self.paths.snapshots += 1;
+        }
+        if self.snapshot.under_way.is_none() {
+            let after = disk.snapshot_after().max(self.snapshot.bytes);
+            if self.disk.bytes < after || !self.can_copy() {
+                return Ok(false);
+            }
+            self.begin_snapshot(links);
+        }
+        let Some(mut under_way) = self.snapshot.under_way else { return Ok(false) };
+        if under_way.ripe || under_way.part > durable {
+            return Ok(false);
+        }
+        let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
+        under_way.ripe = self.application.copy(PART_BYTES, &mut bytes)?;
+        let content = Content::Machine;
+        self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
+        under_way.part = self.last_on_disk();
+        under_way.bytes += bytes.len() as u64;
+        self.snapshot.under_way = Some(under_way);
+        self.finish_snapshot(links)?;
+        Ok(true)
+    }
+
+    /// Whether our state is one that counts, and nobody else is to have a copy of it.
+    fn can_copy(&self) -> bool {
+        let log = self.core.log();
+        let counts = log.role() != Role::Blank && !log.is_suspended();
+        let copies = log.sends_state().is_some() || self.takes_state();
+        counts && !copies && self.is_trusted() && self.snapshot.written.is_none()
+    }
+
+    fn begin_snapshot<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+        self.give_up_copy();
+        self.application.begin_copy();
+        let (incarnation, promised) = (self.incarnation, self.core.log().promised());
+        self.record(DiskRecord::Snapshot { incarnation, promised }, links);
+        self.disk.bytes = 0;
+        let head = self.last_on_disk();
+        self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, bytes: 0 });
+    }
+
+    /// Drops the snapshot that is being written: the machine's copy is for somebody else, or is of another machine.
+    pub(super) fn give_up_snapshot(&mut self) {
+        if let Some(UnderWay { .. }) = self.snapshot.under_way.take() {
+            self.application.give_up_copy();
+            self.disk.bytes = u64::MAX / 2;
+        }
+    }
+
+    /// Ends the snapshot that is being written, if little is left and the machine is at the commit index.
+    pub(super) fn finish_snapshot<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<(), A::Failure> {
+        let Some(UnderWay { head, bytes, ripe: true, .. }) = self.snapshot.under_way else {
+            return Ok(());
+        };
+        let log = self.core.log();
+        // Whoever we have granted another ballot may be writing over entries that are not committed.
+        let whole = log.ballot() == log.promised();
+        if !whole || !self.exchange.is_drained_to(log.commit_index()) {
+            return Ok(());
+        }
+        // A leader that knows them to be committed may have written over entries of which we do not know it yet.
+        let mut rest = Vec::new();
+        self.memory.pass_committed(self.core.log().commit_index());
+        if !self.collect(self.memory.commit_end(), &links.endpoint.fabric, &mut rest) {
+            return Ok(());
+        }
+        let mut part = Vec::new();
+        self.application.finish_copy(&mut part)?;
+        self.snapshot.under_way = None;
+        let content = Content::MachineLast;
+        self.record(DiskRecord::SnapshotPart { content, bytes: &part }, links);
+        let order = self.save_order();
+        let content = Content::Order;
+        self.record(DiskRecord::SnapshotPart { content, bytes: &order }, links);
+        self.write_rest(&rest, links);
+        self.record(DiskRecord::SnapshotEnd, links);
+        self.snapshot.written = Some((head, self.last_on_disk()));
+        self.snapshot.bytes = bytes + (part.len() + order.len()) as u64;
+        Ok(())
+    }
+
+    /// Writes all of our log that is not in the state that was just written.
+    fn write_rest<F: Fabric>(&mut self, mut rest: &[u8], links: &mut ReplicaLinks<F, O>) {
+        let (base, log) = (self.memory.commit_end(), self.core.log());
+        let (ballot, first) = (log.ballot(), log.first_index());
+        self.record(DiskRecord::Ballot { ballot, base, first }, links);
+        while let Some(piece) = Piece::next(&mut rest) {
+            let record = match piece {
+                Piece::Payload(bytes) => DiskRecord::Payload(bytes),
+                Piece::Entry(bytes) => DiskRecord::Entry(bytes),
+            };
+            self.record(record, links);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The disks of a run: each process has one, which keeps what was flushed when the process or its power goes.
+//!
+//! A disk takes what was appended in one flush, up to two flushes at a time, which may end in either order. What both
+//! hold is there when the first is. When power fails, any part of what is being flushed may be on the disk, but always
+//! the first records up to some place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use skein_fabric::sim::Rng;
+use skein_protocol::ids::GroupId;
+
+use crate::disk::{Disk, Reader};
+use crate::replica::LogEnd;
+
+/// Flushes under way at most.
+const FLUSHES_MAX: usize = 2;
+
+/// A record on a disk.
+struct Record {
+    group: GroupId,
+    kind: u8,
+    bytes: Vec<u8>,
+    /// The end of the group's log with it.
+    end: LogEnd,
+}
+
+/// One disk.
+#[derive(Default)]
+struct Medium {
+    /// What was appended, in order.
+    records: Vec<Record>,
+    /// For each group, the first record that is still read.
+    floors: BTreeMap<GroupId, u64>,
+    /// Bytes of a group's log after which its state is written.
+    snapshot_after: u64,
+    rng: Option<Rng>,
+    /// So many of the records are on the disk.
+    durable: usize,
+    /// Flushes: the number of records with each, and when it ends.
+    flushes: VecDeque<(usize, Duration)>,
+}
+
+impl Medium {
+    /// The end of a group's log, as the first `count` records have it.
+    fn log_end(&self, group: GroupId, count: usize) -> LogEnd {
+        let last = self.records[..count].iter().rev().find(|record| record.group == group);
+        last.map_or_else(LogEnd::default, |record| record.end)
+    }
+}
+
+/// A process's access to its disk.
+struct Handle(Arc<Mutex<Medium>>);
+
+fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
+    medium.lock().expect("nobody panics with a disk in hand")
+}
+
+impl Disk for Handle {
+    fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
+        let mut medium = lock(&self.0);
+        let bytes = record.concat();
+        let end = medium.log_end(group, medium.records.len()).with(kind, &bytes);
+        medium.records.push(Record { group, kind, bytes, end });
+        medium.records.len() as u64
+    }
+
+    fn durable(&self) -> u64 {
+        lock(&self.0).durable as u64
+    }
+
+    fn sync(&mut self) {
+        let mut medium = lock(&self.0);
+        medium.flushes.clear();
+        medium.durable = medium.records.len();
+    }
+
+    fn keep_from(&mut self, group: GroupId, position: u64) {
+        let mut medium = lock(&self.0);
+        // Whole segments are dropped, so a few of the records before it remain.
+        let remain = medium.rng.as_mut().map_or(0, |rng| rng.below(8));
+        let first = (position - 1).saturating_sub(remain);
+        let floor = medium.floors.entry(group).or_default();
+        *floor = first.max(*floor);
+    }
+
+    fn snapshot_after(&self) -> u64 {
+        lock(&self.0).snapshot_after
+    }
+
+    fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
+        let medium = lock(&self.0);
+        let floor = medium.floors.get(&group).copied().unwrap_or(0) as usize;
+        let mut ours = medium.records.iter().skip(floor).filter(|record| record.group == group);
+        ours.try_for_each(|record| each(record.kind, &record.bytes))
+    }
+}
+
+/// All disks, by the names of their processes. Clones are of the same disks.
+#[derive(Clone)]
+pub(super) struct Disks {
+    media: BTreeMap<String, Arc<Mutex<Medium>>>,
+    rng: Rng,
+}
+
+impl Disks {
+    pub(super) fn new(rng: Rng) -> Self {
+        Self { media: BTreeMap::new(), rng }
+    }
+
+    /// The disk of a process, for the process.
+    pub(super) fn of(&mut self, process: &str) -> Box<dyn Disk> {
+        let medium = self.media.entry(process.to_owned()).or_insert_with(|| {
+            let snapshot_after = 1 << self.rng.between(10, 15);
+            let rng = Some(Rng::new(self.rng.word()));
+            Arc::new(Mutex::new(Medium { snapshot_after, rng, ..Medium::default() }))
+        });
+        Box::new(Handle(Arc::clone(medium)))
+    }
+
+    /// Whether a process has ever written anything.
+    pub(super) fn has_records(&self, process: &str) -> bool {
+        self.media.get(process).is_some_and(|medium| !lock(medium).records.is_empty())
+    }
+
+    /// The end of a group's log on the disk of a process.
+    pub(super) fn log_end(&self, process: &str, group: GroupId) -> LogEnd {
+        let Some(medium) = self.media.get(process) else { return LogEnd::default() };
+        let medium = lock(medium);
+        medium.log_end(group, medium.durable)
+    }
+
+    /// A process ends, or its power. What was being flushed may be on its disk.
+    pub(super) fn lose_power(&mut self, process: &str) {
+        let Some(medium) = self.media.get(process) else { return };
+        let mut medium = lock(medium);
+        let flushed = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
+        let more = self.rng.index(flushed - medium.durable + 1);
+        medium.durable += more;
+        medium.flushes.clear();
+        let durable = medium.durable;
+        medium.records.truncate(durable);
+    }
+
+    /// The disk of a process is gone.
+    pub(super) fn lose(&mut self, process: &str) {
+        self.media.remove(process);
+    }
+
+    /// Ends the flushes that are over, and begins those that can begin. Returns the processes whose disks hold more.
+    pub(super) fn go_on(&mut self, now: Duration) -> Vec<String> {
+        let mut more = Vec::new();
+        for (name, medium) in &self.media {
+            let mut medium = lock(medium);
+            let before = medium.durable;
+            while let Some((count, _)) = medium.flushes.pop_front_if(|(_, end)| *end <= now) {
+                medium.durable = count;
+            }
+            if medium.durable > before {
+                more.push(name.clone());
+            }
+            let begun = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
+            if begun < medium.records.len() && medium.flushes.len() < FLUSHES_MAX {
+                let usual = self.rng.between(10, 400);
+                let takes = if self.rng.one_in(24) { 20 * usual } else { usual };
+                let count = medium.records.len();
+                medium.flushes.push_back((count, now + Duration::from_micros(takes)));
+            }
+        }
+        more
+    }
+
+    /// When the next flush ends that is under way.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        let ends = self
+            .media
+            .values()
+            .filter_map(|medium| lock(medium).flushes.front().map(|(_, end)| *end));
+        ends.min()
+    }
+}
