@@ -7,7 +7,7 @@ use skein_cluster::claim::Claim;
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
 
-use crate::commands::up::Started;
+use crate::commands::up::{Data, Started};
 
 /// A running cluster that only this command uses.
 pub(crate) struct Own {
@@ -49,7 +49,7 @@ impl Own {
     pub(crate) fn stop(self) -> Vec<String> {
         let Self { cluster, dir } = self;
         let (regions, pids) = (cluster.manifest().regions.clone(), cluster.pids());
-        let stopped = cluster.stop().err().map(|error| format!("{error:#}"));
+        let stopped = cluster.stop(Data::Remove).err().map(|error| format!("{error:#}"));
         stopped.into_iter().chain(left_behind(&dir, &regions, &pids)).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
+use skein_cluster::config::{ClusterConfig, Draft, Durability, FabricKind};
 
 use crate::exit::usage;
 
@@ -25,6 +25,11 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
     fabric: Option<String>,
 
+    /// What survives when all nodes lose their power: memory (nothing) or sync (all that was acknowledged)
+    /// [default: memory]
+    #[arg(long, value_name = "DURABILITY", value_parser = clap::builder::PossibleValuesParser::new(Durability::WORDS))]
+    durability: Option<String>,
+
     /// A TOML file; `skein config print` shows what it may say
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -34,7 +39,7 @@ impl Shape {
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
         let numbers = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
-        numbers || self.fabric.is_some() || self.config.is_some()
+        numbers || self.fabric.is_some() || self.durability.is_some() || self.config.is_some()
     }
 
     /// The configuration of the cluster, all of whose nodes are on this host.
@@ -53,6 +58,9 @@ impl Shape {
         }
         if let Some(fabric) = &self.fabric {
             draft.flag_fabric(FabricKind::of(fabric));
+        }
+        if let Some(durability) = &self.durability {
+            draft.flag_durability(Durability::of(durability));
         }
         let config = draft.finish().map_err(usage)?;
         if !config.network.is_one_host() {

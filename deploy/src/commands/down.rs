@@ -1,4 +1,4 @@
-//! `skein down`: stops a cluster and removes all its files and memory.
+//! `skein down`: stops a cluster, and removes all its files and memory but the data of a durable one.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_cluster::regions;
 use skein_node::nodes;
 
+use super::up::Data;
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
@@ -20,14 +21,19 @@ const UP_WITHIN: Duration = Duration::from_secs(10);
 /// How long nodes may take to restore missing files of their directory.
 const RESTORED_WITHIN: Duration = Duration::from_secs(3);
 
-/// Stops a cluster and removes everything of it, its data too
+/// Stops a cluster; removes everything of it, its data too, unless that is on disks
 ///
-/// Reports first how many keys exist only in the cluster's memory, and asks.
+/// Of a cluster with durability sync the data stays, and `skein up` starts it again. Otherwise it reports first how many
+/// keys exist only in the cluster's memory, and asks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Does not ask
     #[arg(long, short)]
     yes: bool,
+
+    /// Removes the data of a durable cluster, too
+    #[arg(long)]
+    wipe: bool,
 }
 
 impl Args {
@@ -36,13 +42,28 @@ impl Args {
         let Some(manifest) = Self::manifest(&directory)? else {
             return self.stop_without_manifest(&directory);
         };
-        if alive(&directory, &manifest) == 0 {
+        if manifest.durable && !self.wipe {
+            stop(&directory, &manifest, Data::Keep)?;
+            tell(format_args!(
+                "stopped; its data is kept in {}: `skein up` starts it again, `skein down --wipe` removes it",
+                directory.path().display()
+            ));
+            return Ok(Exit::Ok);
+        }
+        if manifest.durable {
+            let dir = directory.path().display();
+            let stake = format!("the cluster in {dir} has its data on disk, which outlives it,");
+            if !self.yes && !confirm(Some(&stake))? {
+                tell("nothing was done");
+                return Ok(Exit::No);
+            }
+        } else if alive(&directory, &manifest) == 0 {
             tell("no node is running: what they held is lost already");
         } else if !self.yes && !confirm(at_stake(&directory, &manifest).as_deref())? {
             tell("nothing was done");
             return Ok(Exit::No);
         }
-        stop(&directory, &manifest)?;
+        stop(&directory, &manifest, Data::Remove)?;
         tell("stopped, and nothing is left");
         Ok(Exit::Ok)
     }
@@ -163,7 +184,7 @@ fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
 }
 
 /// Stops what runs and removes what exists.
-fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
+fn stop(directory: &Directory, manifest: &Manifest, data: Data) -> anyhow::Result<()> {
     let within =
         directory.config().map_or(Duration::ZERO, |c| Duration::from_millis(c.stop_within_ms));
     let Some(mut claim) = claim(directory, within, Directory::claim_old)? else { return Ok(()) };
@@ -180,7 +201,10 @@ fn stop(directory: &Directory, manifest: &Manifest) -> anyhow::Result<()> {
     nodes::stop(directory, manifest.nodes, within, &mut || false)?;
     // Nodes of a directory that was removed a moment ago are not found by its files.
     end_strays(directory)?;
-    Ok(claim.clear()?)
+    match data {
+        Data::Keep => Ok(claim.set_aside()?),
+        Data::Remove => Ok(claim.clear()?),
+    }
 }
 
 /// Ends the process that supervises the nodes and claims the directory; `None` if the cluster

@@ -17,7 +17,7 @@ use skein_multicast::operate::{
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::CallError;
 use skein_node::nodes;
-use skein_node::status::{GoneNode, NodeStatus, RefusedNode, ReplicaReport};
+use skein_node::status::{DiskStatus, GoneNode, NodeStatus, RefusedNode, ReplicaReport};
 
 use super::screen::{Key, Screen};
 use super::status_table;
@@ -94,6 +94,9 @@ pub(super) struct NodeSummary {
     /// Lines missing from its log: not written, or suppressed because there were too many alike.
     pub(super) log_lines_lost: u64,
     pub(super) log_lines_left_out: u64,
+    /// Its log on disk, if the cluster is durable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) disk: Option<DiskStatus>,
     /// Why it cannot restore missing files of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
@@ -257,6 +260,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             resident_bytes: status.resident_bytes,
             log_lines_lost: status.log_lines_lost,
             log_lines_left_out: status.log_lines_left_out,
+            disk: status.disk,
             directory_problem: status.directory_problem,
             refused: status.refused,
         });

@@ -52,21 +52,36 @@ fn supervised(snapshot: &Snapshot) -> String {
 }
 
 fn nodes(snapshot: &Snapshot) -> Table {
-    let head = ["node", "process", "restarts", "up", "memory", "state"];
-    let mut rows = vec![head.map(String::from).to_vec()];
+    let disks = snapshot.nodes.iter().filter_map(|node| node.status.as_ref()?.disk).count() > 0;
+    let mut head = vec!["node", "process", "restarts", "up", "memory"];
+    if disks {
+        head.extend(["log on disk", "flush p50", "p99"]);
+    }
+    head.push("state");
+    let last = head.len() - 1;
+    let mut rows = vec![head.into_iter().map(String::from).collect::<Vec<_>>()];
     for node in &snapshot.nodes {
         let or_dash = |known: Option<String>| known.unwrap_or("-".to_owned());
         let status = node.status.as_ref();
-        rows.push(vec![
+        let mut row = vec![
             format!("n{}", node.node),
             or_dash(node.pid.map(|pid| pid.to_string())),
             or_dash(node.incarnation.map(|incarnation| incarnation.to_string())),
             or_dash(status.map(|status| time(status.uptime_ms))),
             or_dash(status.map(|status| show_bytes(status.resident_bytes))),
-            node_state(node, snapshot),
-        ]);
+        ];
+        if disks {
+            let disk = status.and_then(|status| status.disk);
+            row.push(or_dash(disk.map(|disk| show_bytes(disk.log_bytes))));
+            row.push(or_dash(disk.map(|disk| format!("{} µs", disk.flush_p50_us))));
+            row.push(or_dash(disk.map(|disk| format!("{} µs", disk.flush_p99_us))));
+        }
+        row.push(node_state(node, snapshot));
+        rows.push(row);
     }
-    Table { rows, left: &[5], spare: &[4, 2] }
+    let left: &[usize] = if last == 5 { &[5] } else { &[8] };
+    let spare: &[usize] = if last == 5 { &[4, 2] } else { &[7, 4, 2] };
+    Table { rows, left, spare }
 }
 
 /// The state of a node, or what its replicas wait for.
@@ -80,6 +95,9 @@ fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     };
     if status.draining {
         return "draining".to_owned();
+    }
+    if status.disk.is_some_and(|disk| disk.full) {
+        return "its disk is full: it acknowledges nothing".to_owned();
     }
     if status.ready {
         return "ready".to_owned();

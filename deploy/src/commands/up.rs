@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use skein_cluster::claim::Claim;
 use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
-use skein_cluster::directory::{Directory, Manifest};
+use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
 use skein_node::{admin, nodes};
 
@@ -59,6 +59,13 @@ pub(super) enum Event {
     Node(anyhow::Result<Ended>),
 }
 
+/// What becomes of a durable cluster's data when it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    Keep,
+    Remove,
+}
+
 /// A cluster that this process started.
 pub(crate) struct Started {
     directory: Directory,
@@ -90,11 +97,19 @@ impl Started {
         signals::to_channel(sender.clone(), Event::Signal).context("cannot catch signals")?;
         let mut claim = directory.claim_new()?;
         let mut warn = |warning| tell(format_args!("warning: {warning}"));
-        let manifest = match claim.lay_out(&config, &mut warn) {
-            Ok(manifest) => manifest,
-            Err(error) => {
-                claim.clear()?;
-                return Err(error.into());
+        let kept = claim.stopped()?;
+        // What is new, and does not start, is to leave nothing.
+        let data = if kept.is_some() { Data::Keep } else { Data::Remove };
+        let manifest = if let Some(kept) = kept {
+            config = kept;
+            claim.resume(&config)?
+        } else {
+            match claim.lay_out(&config, &mut warn) {
+                Ok(manifest) => manifest,
+                Err(error) => {
+                    claim.clear()?;
+                    return Err(error.into());
+                }
             }
         };
         let nodes = manifest.nodes;
@@ -111,7 +126,7 @@ impl Started {
         match this.wait_ready() {
             Ok(()) => Ok(this),
             Err(error) => {
-                this.stop()?;
+                this.stop(data)?;
                 Err(error)
             }
         }
@@ -169,7 +184,7 @@ impl Started {
         loop {
             match upkeep.next(&mut self.claim, &self.events, &|what| tell(what)) {
                 Happened::Event(Event::Signal(signal)) => {
-                    let keys = self.keys();
+                    let keys = if self.manifest.durable { 0 } else { self.keys() };
                     let (key, exist) =
                         if keys == 1 { ("key", "exists") } else { ("keys", "exist") };
                     if keys > 0 && signal == SIGINT && io::stdin().is_terminal() && !asked {
@@ -229,7 +244,7 @@ impl Started {
 
     /// Stops the nodes and removes everything. A further signal to stop skips the wait for
     /// operations in flight.
-    pub(crate) fn stop(self) -> anyhow::Result<()> {
+    pub(crate) fn stop(self, data: Data) -> anyhow::Result<()> {
         let Self { directory, config, mut claim, manifest, supervisor, events, .. } = self;
         // Before the search for nodes: a node that is starting and is not found sees this mark.
         claim.stopping()?;
@@ -242,6 +257,9 @@ impl Started {
         };
         nodes::stop(&directory, manifest.nodes, within, &mut hear)?;
         drop(supervisor);
+        if manifest.durable && data == Data::Keep {
+            return Ok(claim.set_aside()?);
+        }
         Ok(claim.clear()?)
     }
 }
@@ -276,6 +294,12 @@ impl Args {
         }
         let config = self.shape.config()?;
         let directory = Directory::at(&global.dir())?;
+        if directory.manifest().is_ok_and(|manifest| manifest.durable)
+            && self.shape.is_given()
+            && directory.config()? != config
+        {
+            return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
+        }
         let mut cluster = Started::start(directory, config, global.verbose, self.detach, None)?;
         let welcome = self.welcome(global, &cluster);
         if self.background {
@@ -300,11 +324,14 @@ impl Args {
             // The nodes end with this process, and the other process removes the files.
             return Ok(Exit::Ok);
         }
-        cluster.stop()?;
-        if stayed == Stayed::Alone {
-            bail!("all nodes had ended, and what they held is lost");
+        let durable = cluster.manifest.durable;
+        cluster.stop(Data::Keep)?;
+        match (stayed, durable) {
+            (Stayed::Alone, false) => bail!("all nodes had ended, and what they held is lost"),
+            (Stayed::Alone, true) => bail!("all nodes had ended; their data is kept"),
+            (_, false) => tell("stopped"),
+            (_, true) => tell("stopped; its data is kept, and `skein up` starts it again"),
         }
-        tell("stopped");
         Ok(Exit::Ok)
     }
 
@@ -338,6 +365,9 @@ impl Args {
             (false, false) => {}
         }
         let _ = writeln!(text, "  directory  {}", directory.path().display());
+        if manifest.durable {
+            let _ = writeln!(text, "  data       in {}/node*.data", directory.path().display());
+        }
         match config.network.fabric {
             FabricKind::Shm => {
                 let _ = writeln!(text, "  memory     {}", manifest.regions.display());

@@ -8,6 +8,7 @@ mod clusters;
 mod configuration;
 mod constants;
 mod data;
+mod durable;
 mod failover;
 mod full_memory;
 mod incarnations;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::BUILD;
-use crate::config::{ClusterConfig, FabricKind, Footprint};
+use crate::config::{ClusterConfig, Durability, FabricKind, Footprint};
 use crate::directory::{
     CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, SUPERVISOR_LOG, failed,
 };
@@ -42,6 +42,8 @@ pub struct Claim {
     kept: Option<KeptFiles>,
     /// The manifest cannot be parsed and is removed with the other files.
     damaged: bool,
+    /// A durable cluster that does not run: it is to go on.
+    stopped: Option<Manifest>,
 }
 
 impl Directory {
@@ -139,6 +141,7 @@ impl Directory {
                 regions: None,
                 kept: None,
                 damaged: false,
+                stopped: None,
             }),
             Err(holder) => {
                 // If the directory was removed, some processes may have created their files again, and others not yet.
@@ -202,6 +205,7 @@ impl Claim {
             regions,
             cluster,
             nodes: config.topology.nodes,
+            durable: config.durability == Durability::Sync,
             made: self.made.clone(),
         };
         // A path that is not UTF-8 cannot be written as JSON.
@@ -221,6 +225,41 @@ impl Claim {
         }
         self.write(CONFIG, &config.print())?;
         Ok(manifest)
+    }
+
+    /// The configuration of the durable cluster that was stopped here, or lost its power; `None` if there is none.
+    pub fn stopped(&self) -> Result<Option<ClusterConfig>, DirectoryError> {
+        self.stopped.as_ref().map(|_| self.directory.config()).transpose()
+    }
+
+    /// Lets the durable cluster that was stopped here go on, with this build.
+    pub fn resume(&mut self, config: &ClusterConfig) -> Result<Manifest, DirectoryError> {
+        let manifest = self.stopped.take().expect("a stopped cluster was found");
+        let manifest = Manifest { build: BUILD.owned(), made: self.made.clone(), ..manifest };
+        let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
+            failed("write the manifest for", self.directory.path())(error.into())
+        })?;
+        self.write(MANIFEST, &(text + "\n"))?;
+        self.regions = Some(match config.network.fabric {
+            FabricKind::Shm => Regions::make(&manifest.regions)?,
+            FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
+        });
+        for node in 0..manifest.nodes {
+            if shared::is_missing(&self.directory.node_lock(node)) {
+                self.write(&format!("node{node}.lock"), "")?;
+            }
+        }
+        Ok(manifest)
+    }
+
+    /// Releases the directory of a durable cluster whose nodes have ended, and removes what only running nodes need.
+    pub fn set_aside(self) -> Result<(), DirectoryError> {
+        let manifest = self.directory.manifest()?;
+        regions::remove(&manifest)?;
+        for node in 0..manifest.nodes {
+            remove_file(&self.directory.socket(node))?;
+        }
+        self.leave()
     }
 
     /// Marks the cluster as being stopped: no client connects and no node starts from now on.
@@ -268,8 +307,13 @@ impl Claim {
                 }
                 // The directories of the dead cluster are removed with those of this one.
                 let ours = std::mem::take(&mut self.made);
-                self.made = manifest.made;
+                self.made.clone_from(&manifest.made);
                 self.made.extend(ours);
+                if manifest.durable {
+                    regions::remove(&manifest)?;
+                    self.stopped = Some(manifest);
+                    return Ok(());
+                }
                 self.clear_cluster()
             }
             Err(DirectoryError::NoCluster { .. }) => {
@@ -299,6 +343,9 @@ impl Claim {
             // The path of its shared memory is unknown: all abandoned shared memory is removed.
             Err(DirectoryError::Damaged { .. }) if self.damaged => regions::sweep_abandoned(),
             Err(error) => return Err(error),
+        }
+        for data in data_of(self.directory.path())? {
+            fs::remove_dir_all(&data).map_err(failed("remove", &data))?;
         }
         for file in files_of(self.directory.path())? {
             remove_file(&file)?;
@@ -434,6 +481,22 @@ fn files_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
         }
     }
     Ok(files)
+}
+
+/// The directories in `dir` with the data of nodes.
+fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
+    let listed = fs::read_dir(dir).map_err(failed("list", dir))?;
+    let mut found = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(failed("list", dir))?;
+        let name = entry.file_name();
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix("node")?.strip_suffix(".data"));
+        if number.is_some_and(|number| number.parse::<u16>().is_ok()) {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a file of this name belongs to a cluster: `cluster.toml`, `supervisor.log`, `nodeN.lock`,

@@ -9,6 +9,7 @@
 //! DIR/node0.identity …     how often its host was replaced, and a random number
 //! DIR/node0.peers …        the processes of other nodes that it has met
 //! DIR/node0.sock …         its admin interface (docs/admin.md)
+//! DIR/node0.data …         its data, if the cluster is durable
 //! DIR/node0.log …          its log
 //! DIR/supervisor.log       the log of a supervisor in the background
 //! DIR/….log.1              the earlier part of a log
@@ -27,7 +28,7 @@ use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 use skein_fabric::tcp::Net;
 
-use crate::config::{ClusterConfig, ConfigError, Draft, FabricKind};
+use crate::config::{ClusterConfig, ConfigError, Draft, Durability, FabricKind};
 use crate::incarnations;
 use crate::lock::{self, Holder};
 use crate::network::{self, NetworkError, Who};
@@ -71,6 +72,9 @@ pub struct Manifest {
     /// Directory of the shared memory; the cluster's directory itself on a network.
     pub regions: PathBuf,
     pub nodes: u16,
+    /// Whether its data is on disks, and so outlives its processes.
+    #[serde(default)]
+    pub durable: bool,
     /// Directories created for the cluster, outermost first. They are removed with it if they are empty.
     pub made: Vec<PathBuf>,
 }
@@ -81,6 +85,17 @@ pub struct Supervisor {
     pub pid: u32,
     /// Whether it restarts nodes that die.
     pub restarts: bool,
+}
+
+impl Manifest {
+    /// The error for a cluster in `dir` none of whose nodes runs.
+    fn does_not_run(&self, dir: PathBuf) -> DirectoryError {
+        does_not_run(dir, self.nodes, self.durable)
+    }
+}
+
+fn does_not_run(dir: PathBuf, nodes: u16, durable: bool) -> DirectoryError {
+    if durable { DirectoryError::SetAside { dir } } else { DirectoryError::Stopped { dir, nodes } }
 }
 
 /// A cluster that is running, as a client finds it.
@@ -139,6 +154,12 @@ pub enum DirectoryError {
         /// Directory that was searched.
         dir: PathBuf,
     },
+    /// A durable cluster that does not run.
+    #[error("the cluster in {} does not run, and its data is kept: `skein up` starts it again", dir.display())]
+    SetAside { dir: PathBuf },
+    /// A cluster that exists cannot be started with other settings.
+    #[error("there is a cluster in {} that does not run, and keeps its data and its settings: `skein up` without settings starts it again; `skein down --wipe` removes it", dir.display())]
+    Settings { dir: PathBuf },
     /// All nodes have died, and their data is lost.
     #[error("the cluster in {} is not running any more: none of its {nodes} nodes is alive; `skein down` removes what is left, `skein up` starts a new one", dir.display())]
     Stopped {
@@ -309,14 +330,14 @@ impl Directory {
             && (0..manifest.nodes).all(|node| directory.node(node).is_none())
             && !directory.supervisor().is_some_and(|supervisor| supervisor.restarts)
         {
-            return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
+            return Err(manifest.does_not_run(dir()));
         }
         if let Some(keeper) = directory.keeper().filter(|keeper| keeper.role == "down") {
             return Err(DirectoryError::Stopping { dir: dir(), pid: keeper.pid });
         }
         // Checked here, because `Host::at` creates a missing directory.
         if !manifest.regions.is_dir() {
-            return Err(DirectoryError::Stopped { dir: dir(), nodes: manifest.nodes });
+            return Err(manifest.does_not_run(dir()));
         }
         Ok(RunningCluster { manifest, config })
     }
@@ -332,6 +353,7 @@ impl Directory {
             cluster: config.network.cluster.clone(),
             regions: PathBuf::new(),
             nodes: config.topology.nodes,
+            durable: config.durability == Durability::Sync,
             made: Vec::new(),
         };
         Ok(RunningCluster { manifest, config })
@@ -372,7 +394,8 @@ impl Directory {
         if self.others_run(config) {
             DirectoryError::NoneHere { dir }
         } else {
-            DirectoryError::Stopped { dir, nodes: config.topology.nodes }
+            let durable = config.durability == Durability::Sync;
+            does_not_run(dir, config.topology.nodes, durable)
         }
     }
 
@@ -428,6 +451,11 @@ impl Directory {
     /// Number of times that `node` has been started.
     pub fn incarnations(&self, node: u16) -> Result<u32, DirectoryError> {
         incarnations::begun(&self.node_incarnations(node))
+    }
+
+    /// The directory with a node's data, if the cluster is durable.
+    pub fn node_data(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.data"))
     }
 
     /// Path of the file that counts the starts of `node`.

@@ -3,6 +3,7 @@
 
 pub mod admin;
 mod digests;
+mod disk;
 pub mod engine;
 pub mod nodes;
 pub mod process;

@@ -5,12 +5,12 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use skein_cluster::config::{ClusterConfig, FabricKind};
+use skein_cluster::config::{ClusterConfig, Durability, FabricKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
 use skein_cluster::incarnations;
@@ -26,13 +26,16 @@ use skein_kvstore::slots::SlotMap;
 use skein_kvstore::store::{Store, StoreError};
 use skein_multicast::application::Stopped;
 use skein_multicast::config::endpoint_name;
+use skein_multicast::disk::Disk;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
 use skein_multicast::roster::{Mistrust, Roster, Seen};
 use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_wal::disk::{DiskError, Wake};
 
 use crate::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
 use crate::digests::{Awaited, Digests, GivenUp};
+use crate::disk::{LogError, NodeLog, as_io};
 use crate::engine::{self, Control, EngineStatus};
 use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
 use crate::upkeep::{self, Upkeep};
@@ -46,8 +49,9 @@ const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Interval at which the remains of dead clients are removed, though no engine has reported any.
 const CLEAN_AGAIN: Duration = Duration::from_secs(10);
 
-/// Bytes that engine threads write to the alarm. Any other byte is a signal.
+/// Bytes that engine and disk threads write to the alarm. Any other byte is a signal.
 const ENDED: u8 = b'e';
+const DISK_FAILED: u8 = b'd';
 const PEER_DIED: u8 = b'b';
 
 /// Reasons why a node ended other than by being stopped.
@@ -107,6 +111,17 @@ pub enum NodeError {
         /// Number of the engine.
         engine: usize,
     },
+    /// The log on disk cannot be used.
+    #[error("node {node} cannot keep its data on disk: {why}")]
+    Log { node: u16, why: LogError },
+    /// What the disk holds is not what a replica wrote.
+    #[error(
+        "{replica} cannot begin with what the disk holds: {why}; `skein admin replace` makes its node a new one, which takes the data of the others"
+    )]
+    NotReplayed { replica: ReplicaId, why: String },
+    /// A write to the log on disk failed. It is not tried again: what the disk holds of it is not known.
+    #[error("node {node} has stopped, as its log cannot be written: {why}")]
+    DiskFailed { node: u16, why: io::Error },
     /// The store of a replica has failed. What it holds is not known, so it must not apply or answer anything.
     #[error(transparent)]
     Store(#[from] Stopped<StoreError>),
@@ -143,6 +158,8 @@ struct Node {
     number: u16,
     started: Instant,
     workers: Vec<Worker>,
+    /// The log on disk, if the cluster is durable. The engines end before it.
+    disk: Option<NodeLog>,
     phase: Phase,
     /// A drain has ended; a stop that follows does not drain again.
     drained: bool,
@@ -195,11 +212,21 @@ pub fn run(
     let roster = Arc::new(roster(directory, node, incarnation)?);
     let upkeep = Upkeep::begin(directory, node, incarnation)?;
     // All steps that can fail for want of a certificate, a port or memory come first.
-    let start = Start { manifest: &manifest, config: &config, node, incarnation, roster: &roster };
+    let failure = Arc::new(OnceLock::new());
+    let start = Start {
+        directory,
+        manifest: &manifest,
+        config: &config,
+        node,
+        incarnation,
+        roster: &roster,
+        failure: &failure,
+    };
     let begin = || incarnations::begin(&incarnation_file, incarnation);
-    let workers = start_engines(start, alarm_end, begin)?;
+    let (workers, disk) = start_engines(start, alarm_end, begin)?;
     let mut this = Node {
         workers,
+        disk,
         roster,
         forgets: false,
         directory: directory.clone(),
@@ -228,6 +255,10 @@ pub fn run(
         let _ = lock.sign("stopped");
     }
     tracing::info!(node, "the node has stopped");
+    this.disk = None;
+    if let Some(why) = Arc::into_inner(failure).and_then(OnceLock::into_inner) {
+        return Err(NodeError::DiskFailed { node, why });
+    }
     match this.roster.successor() {
         Some((_, why)) => engines.and(Err(NodeError::Refused { why })),
         None => engines,
@@ -262,11 +293,14 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
 /// Arguments for the start of a node's engines.
 #[derive(Clone, Copy)]
 struct Start<'a> {
+    directory: &'a Directory,
     manifest: &'a Manifest,
     config: &'a ClusterConfig,
     node: u16,
     incarnation: u32,
     roster: &'a Arc<Roster>,
+    /// Why the log on disk has failed, if it has.
+    failure: &'a Arc<OnceLock<io::Error>>,
 }
 
 /// The node's own identity, and its record of the other nodes.
@@ -282,15 +316,15 @@ fn start_engines(
     start: Start<'_>,
     alarm: &UnixStream,
     begin: impl FnOnce() -> Result<(), DirectoryError>,
-) -> Result<Vec<Worker>, NodeError> {
+) -> Result<(Vec<Worker>, Option<NodeLog>), NodeError> {
     let Start { manifest, config, node, .. } = start;
     match config.network.fabric {
         FabricKind::Shm => {
             let host = Host::at(&manifest.regions)?;
             start_engines_on(start, alarm, begin, |name| {
                 let fabric = host.join(name)?;
-                let mut waker = fabric.waker();
-                Ok((fabric, move || waker.wake()))
+                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
+                Ok((fabric, move || waker.wake(), move || other.wake()))
             })
         }
         FabricKind::Tcp => {
@@ -298,8 +332,8 @@ fn start_engines(
             let net = net.map_err(DirectoryError::from)?;
             start_engines_on(start, alarm, begin, |name| {
                 let fabric = net.join(name)?;
-                let mut waker = fabric.waker();
-                Ok((fabric, move || waker.wake()))
+                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
+                Ok((fabric, move || waker.wake(), move || other.wake()))
             })
         }
         #[cfg(feature = "verbs")]
@@ -309,8 +343,8 @@ fn start_engines(
             let cards = network::cards(config);
             start_engines_on(start, alarm, begin, |name| {
                 let fabric = skein_fabric::verbs::VerbsFabric::join(&net, name, &cards)?;
-                let mut waker = fabric.waker();
-                Ok((fabric, move || waker.wake()))
+                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
+                Ok((fabric, move || waker.wake(), move || other.wake()))
             })
         }
         #[cfg(not(feature = "verbs"))]
@@ -319,36 +353,83 @@ fn start_engines(
 }
 
 /// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
-/// incarnation begins, and none takes a turn before.
-fn start_engines_on<F: Fabric + Send + 'static, W: FnMut() + Send + 'static>(
+/// incarnation begins, and none takes a turn before. `join` returns two ways to wake an engine, one for the disk threads.
+fn start_engines_on<F, W, D>(
     start: Start<'_>,
     alarm: &UnixStream,
     begin: impl FnOnce() -> Result<(), DirectoryError>,
-    join: impl Fn(&str) -> Result<(F, W), FabricError>,
-) -> Result<Vec<Worker>, NodeError> {
-    let Start { manifest, config, node, incarnation, roster } = start;
+    join: impl Fn(&str) -> Result<(F, W, D), FabricError>,
+) -> Result<(Vec<Worker>, Option<NodeLog>), NodeError>
+where
+    F: Fabric + Send + 'static,
+    W: FnMut() + Send + 'static,
+    D: FnMut() + Send + 'static,
+{
+    let Start { manifest, config, node, incarnation, roster, .. } = start;
     let layout = config.layout();
     let topology = layout.topology();
     let slots = SlotMap::even(topology.groups);
-    let mut engines = Vec::new();
+    let (mut joined, mut wakes) = (Vec::new(), Vec::new());
     for number in 0..topology.engines {
         let name = endpoint_name(node, number);
-        let (fabric, wake) = join(&name)?;
+        let (fabric, wake, wake_for_disk) = join(&name)?;
+        let wake_for_disk = Mutex::new(wake_for_disk);
+        wakes.push(Box::new(move || {
+            if let Ok(mut wake) = wake_for_disk.lock() {
+                wake();
+            }
+        }) as Wake);
+        joined.push((name, fabric, wake));
+    }
+    let (disk, logs) = open_log(start, alarm, wakes)?;
+    let mut engines = Vec::new();
+    for (number, ((name, fabric, wake), log)) in (0..).zip(joined.into_iter().zip(logs)) {
         let (slots, limits, place) = (slots.clone(), config.limits, layout.clone());
         let machine = move |replica| Machine::new(replica, &place, slots.clone(), limits);
         let me = Identity { node, engine: number, incarnation };
         let roster = Arc::clone(roster);
-        let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, machine)?;
+        let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, log, machine)?;
         engines.push((name, engine, wake));
     }
     begin()?;
     let mut workers = Vec::new();
-    for (name, engine, wake) in engines {
+    for (name, mut engine, wake) in engines {
+        engine
+            .replay()
+            .map_err(|(replica, why)| NodeError::NotReplayed { replica, why: why.to_string() })?;
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
         let worker = Worker::start(name, engine, config.waiting, wake, alarm);
         workers.push(worker.map_err(failed("start a thread of", &manifest.regions))?);
     }
-    Ok(workers)
+    Ok((workers, disk))
+}
+
+/// The accesses of the engines to the node's log on disk.
+type EngineLogs = Vec<Option<Box<dyn Disk>>>;
+
+/// Opens the node's log on disk, if the cluster is durable, with an access for each engine.
+fn open_log(
+    start: Start<'_>,
+    alarm: &UnixStream,
+    wakes: Vec<Wake>,
+) -> Result<(Option<NodeLog>, EngineLogs), NodeError> {
+    let Start { directory, manifest, config, node, failure, .. } = start;
+    if config.durability == Durability::Memory {
+        return Ok((None, wakes.iter().map(|_| None).collect()));
+    }
+    let end = alarm.try_clone().map_err(failed("prepare", &manifest.regions))?;
+    let failure = Arc::downgrade(failure);
+    let fails = move |error: &DiskError| {
+        tracing::error!(%error, "the log on disk cannot be written");
+        if let Some(failure) = failure.upgrade() {
+            let _ = failure.set(as_io(error));
+        }
+        let _ = io::Write::write(&mut &end, &[DISK_FAILED]);
+    };
+    let opened = NodeLog::open(directory, manifest, config, node, wakes, fails);
+    let (log, engines) = opened.map_err(|why| NodeError::Log { node, why })?;
+    let boxed = |engine| Some(Box::new(engine) as Box<dyn Disk>);
+    Ok((Some(log), engines.into_iter().map(boxed).collect()))
 }
 
 impl Worker {
@@ -428,7 +509,7 @@ impl Node {
                         if bytes[..len].iter().all(|byte| *byte == PEER_DIED) {
                             continue;
                         }
-                        if bytes[..len].contains(&ENDED) {
+                        if bytes[..len].contains(&ENDED) || bytes[..len].contains(&DISK_FAILED) {
                             return; // The cause is found when the thread is joined.
                         }
                         tracing::info!("told to stop by a signal");
@@ -598,6 +679,7 @@ impl Node {
             log_lines_lost: self.log.lost.load(Ordering::Relaxed),
             log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
             directory_problem: self.upkeep.problem().map(str::to_owned),
+            disk: self.disk.as_ref().map(NodeLog::status),
             replicas,
             gone: self.gone.iter().map(gone).collect(),
             refused,

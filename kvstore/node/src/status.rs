@@ -34,12 +34,29 @@ pub struct NodeStatus {
     /// The error that prevents it from restoring files of its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory_problem: Option<String>,
+    /// Its log on disk; absent if the cluster keeps everything in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
     pub replicas: Vec<ReplicaReport>,
     /// Other nodes that do not run, as far as this node has noticed.
     pub gone: Vec<GoneNode>,
     /// Other nodes that this node refuses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedNode>,
+}
+
+/// A node's log on disk. Times are those of the last 128 flushes, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Bytes of the files that are still needed.
+    pub log_bytes: u64,
+    /// Flushes since the start.
+    pub flushes: u64,
+    pub flush_last_us: u64,
+    pub flush_p50_us: u64,
+    pub flush_p99_us: u64,
+    /// The disk is full: nothing more is acknowledged until there is room.
+    pub full: bool,
 }
 
 /// A node that another node refuses because their configurations differ.

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
 use super::network::{self, Encryption, FabricKind, Network};
-use super::{ClusterConfig, machine_memory, parse_bytes};
+use super::{ClusterConfig, Durability, machine_memory, parse_bytes};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
@@ -66,6 +66,7 @@ impl From<&ClusterConfig> for Draft {
         let number = |name: &str, value: u64| (name.to_owned(), Setting::Number(value));
         let node = vec![
             ("waiting".to_owned(), Setting::Text(config.waiting.to_string())),
+            ("durability".to_owned(), Setting::Text(config.durability.name().to_owned())),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("stop_within_ms", config.stop_within_ms),
         ];
@@ -163,6 +164,12 @@ impl Draft {
         self.put(entry, Setting::Text(fabric.name().to_owned()), Origin::Flag);
     }
 
+    /// Overrides the durability from the command line.
+    pub fn flag_durability(&mut self, durability: Durability) {
+        let entry = entries::find("node", "durability").expect("flags name entries");
+        self.put(entry, Setting::Text(durability.name().to_owned()), Origin::Flag);
+    }
+
     /// Validates the configuration, also against the memory of this machine.
     pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
         self.finish_for(machine_memory())
@@ -225,6 +232,7 @@ impl Draft {
             limits: self.section("limits"),
             tuning: self.section("tuning"),
             waiting: text("node", "waiting").parse().expect("one of the words"),
+            durability: Durability::of(text("node", "durability")),
             region_root: PathBuf::from(text("node", "region_root")),
             stop_within_ms: number("node", "stop_within_ms"),
         }

@@ -1,5 +1,6 @@
 //! Every entry of the configuration: its section, name, type and meaning.
 
+use super::Durability;
 use super::network::{Encryption, FabricKind};
 
 /// Type of an entry's value.
@@ -102,6 +103,8 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "What an engine thread does when there is nothing to do: \"adaptive\" polls, yields, then sleeps; \"busy\" always polls and wants a core for each engine; \"park\" sleeps at once." },
     Entry { section: "node", name: "region_root", kind: Kind::Directory, most: 0,
         about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
+    Entry { section: "node", name: "durability", kind: Kind::Word(Durability::WORDS), most: 0,
+        about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists." },
     millis("node", "stop_within_ms", "How long a node that stops may take to finish operations in flight, in milliseconds."),
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),

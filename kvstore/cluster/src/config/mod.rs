@@ -12,6 +12,7 @@ mod sizes;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
 use skein_multicast::config::{Conflict, Topology, Tuning};
@@ -36,6 +37,8 @@ pub struct ClusterConfig {
     pub tuning: Tuning,
     /// How an engine thread waits when it has no work.
     pub waiting: Waiting,
+    /// What survives when all nodes lose their power.
+    pub durability: Durability,
     /// Parent of the directory with the cluster's shared memory.
     pub region_root: PathBuf,
     /// Time that a stopping node may take to finish pending work, in milliseconds.
@@ -50,8 +53,38 @@ impl Default for ClusterConfig {
             limits: Limits::default(),
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
+            durability: Durability::Memory,
             region_root: PathBuf::from(SHARED_MEMORY),
             stop_within_ms: 2_000,
+        }
+    }
+}
+
+/// What survives when all nodes lose their power. It is chosen when the cluster is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// Nothing: data lives in the memory of the nodes.
+    #[default]
+    Memory,
+    /// Everything that was acknowledged.
+    Sync,
+}
+
+impl Durability {
+    /// The names that a configuration may contain.
+    pub const WORDS: &'static [&'static str] = &["memory", "sync"];
+
+    /// The durability of that name, which must be one of [`WORDS`](Self::WORDS).
+    pub fn of(name: &str) -> Self {
+        if name == "sync" { Self::Sync } else { Self::Memory }
+    }
+
+    /// Its name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sync => "sync",
         }
     }
 }

@@ -121,6 +121,7 @@ pub enum ProblemKind {
     Outdated,
     /// The group has been recreated as often as a group can be.
     NoGenerationLeft,
+    Durable,
     /// The group cannot continue from the replica here.
     NoSurvivor,
     /// No plan was prepared under this token, or it was prepared too long ago.
@@ -137,6 +138,7 @@ impl From<CommandError> for ProblemKind {
             CommandError::NotLost(_) => Self::NotLost,
             CommandError::Outdated(_) => Self::Outdated,
             CommandError::NoGenerationLeft(_) => Self::NoGenerationLeft,
+            CommandError::Durable(_) => Self::Durable,
             CommandError::NoSurvivor(_) => Self::NoSurvivor,
             CommandError::NotPrepared(_) => Self::NotPrepared,
         }

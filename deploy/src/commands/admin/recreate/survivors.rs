@@ -238,6 +238,7 @@ mod tests {
             log_lines_lost: 0,
             log_lines_left_out: 0,
             directory_problem: None,
+            disk: None,
             replicas: vec![replica],
             gone: Vec::new(),
             refused: Vec::new(),

@@ -1,0 +1,93 @@
+//! Clusters whose data outlives their processes.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::support::{Sandbox, is_running, kill, until};
+
+/// A directory on a disk: the temporary directory may be in memory.
+fn on_disk() -> (tempfile::TempDir, Sandbox) {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let dir = tempfile::tempdir_in(root).expect("a directory");
+    let sandbox = Sandbox::with_dir(dir.path().join("cluster"));
+    (dir, sandbox)
+}
+
+/// Kills all processes of a cluster at once, as a loss of power would.
+fn kill_all(sandbox: &Sandbox) {
+    let pids: Vec<_> = sandbox.supervisor().into_iter().chain(sandbox.pids()).collect();
+    for pid in &pids {
+        kill(*pid, Signal::KILL);
+    }
+    until("all processes have ended", || !pids.iter().any(|pid| is_running(*pid)));
+}
+
+#[test]
+fn what_was_acknowledged_outlives_all_processes() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    for number in 0..20 {
+        sandbox.expect(0, &["put", &format!("key{number}"), &format!("value{number}")]);
+    }
+    kill_all(&sandbox);
+    let gone = sandbox.expect(3, &["get", "key7"]);
+    assert!(gone.err.contains("its data is kept"), "{}", gone.err);
+    sandbox.expect(0, &["up", "--detach"]);
+    for number in 0..20 {
+        let got = sandbox.expect(0, &["get", &format!("key{number}")]);
+        assert_eq!(got.out, format!("value{number}"));
+    }
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+    assert!(sandbox.manifest().is_none());
+}
+
+#[test]
+fn a_cluster_that_is_stopped_goes_on_as_it_was() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync", "--groups", "3"]);
+    sandbox.expect(0, &["put", "one", "1"]);
+    let down = sandbox.expect(0, &["down"]);
+    assert!(down.err.contains("its data is kept"), "{}", down.err);
+    let other = sandbox.expect(3, &["up", "--detach", "--groups", "2"]);
+    assert!(other.err.contains("keeps its data and its settings"), "{}", other.err);
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.status()["groups"].as_array().map(Vec::len), Some(3));
+    assert_eq!(sandbox.expect(0, &["get", "one"]).out, "1");
+    sandbox.expect(0, &["put", "two", "2"]);
+    sandbox.expect(0, &["down"]);
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "two"]).out, "2");
+    let asked = sandbox.expect(2, &["down", "--wipe"]);
+    assert!(asked.err.contains("confirm with --yes"), "{}", asked.err);
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+    let left = std::fs::read_dir(&sandbox.dir).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "nothing is left");
+}
+
+#[test]
+fn a_node_begins_again_with_its_disk_and_no_other_state() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    sandbox.expect(0, &["put", "key", "value"]);
+    let pid = sandbox.pid(1).expect("it runs");
+    kill(pid, Signal::KILL);
+    until("node 1 runs again", || sandbox.pid(1).is_some_and(|now| now != pid) && sandbox.runs(1));
+    let log = std::fs::read_to_string(sandbox.dir.join("node1.log")).expect("a log");
+    assert!(!log.contains("is damaged"), "{log}");
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+#[test]
+fn a_directory_in_memory_is_refused_and_nothing_is_left_there() {
+    let root = Path::new("/dev/shm");
+    if !root.is_dir() {
+        return; // No file system in memory to try.
+    }
+    let dir = tempfile::tempdir_in(root).expect("a directory");
+    let sandbox = Sandbox::with_dir(dir.path().join("cluster"));
+    let refused = sandbox.expect(3, &["up", "--detach", "--durability", "sync"]);
+    assert!(refused.err.contains("forgets everything with the power"), "{}", refused.err);
+    assert!(!dir.path().join("cluster").exists(), "nothing is left");
+}

@@ -1,0 +1,253 @@
+//! The node's log on disk, which its engines share.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::{Directory, Manifest};
+use skein_multicast::disk::{Disk as Interface, Reader};
+use skein_protocol::ids::GroupId;
+use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
+use skein_wal::files::{self, OpenError};
+use skein_wal::{Disk, Group, Options, Owner, RecoverError, Recovery, Verdict};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::status::DiskStatus;
+
+/// Bytes of a group's log after which its state is written.
+const SNAPSHOT_AFTER: u64 = 256 << 20;
+/// The kind of a record that the next one of its group continues.
+const CONTINUED: u8 = u8::MAX;
+/// The longest piece of a record.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Why a node has no log on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error("cannot sync {}: {why}", path.display())]
+    Sync { path: PathBuf, why: files::FileError },
+    #[error("cannot read the log in {}: {why}", path.display())]
+    Recover { path: PathBuf, why: RecoverError },
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// The running log. Dropping it writes what was appended, and ends it.
+#[derive(Debug)]
+pub(crate) struct NodeLog(Disk<files::Directory>);
+
+impl NodeLog {
+    /// Opens the log of a node and begins to write it. Returns an access for each engine, which is woken by its `wakes`
+    /// when more is on disk. `on_failure` is called once if nothing more can be written.
+    pub(crate) fn open(
+        directory: &Directory,
+        manifest: &Manifest,
+        config: &ClusterConfig,
+        node: u16,
+        wakes: Vec<Wake>,
+        on_failure: impl Fn(&DiskError) + Send + Sync + 'static,
+    ) -> Result<(Self, Vec<EngineLog>), LogError> {
+        let path = directory.node_data(node);
+        let files = Arc::new(files::Directory::open(&path)?);
+        // What was read back may be in a cache only.
+        files::sync_everything(&*files)
+            .map_err(|why| LogError::Sync { path: path.clone(), why })?;
+        let owner = Owner {
+            cluster: xxh3_128(manifest.cluster.as_bytes()).to_be_bytes(),
+            node: u32::from(node),
+        };
+        let layout = config.layout();
+        let engines = 0..config.topology.engines;
+        let hosted = engines.flat_map(|engine| layout.replicas_on(node, engine));
+        let hosted: Vec<_> = hosted.map(|replica| Group(replica.group.0)).collect();
+        let recovery = Recovery::read(&*files, owner, &hosted)
+            .map_err(|why| LogError::Recover { path: path.clone(), why })?;
+        let writer = recovery.writer(Options::default(), rand::random());
+        let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
+        let options = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
+        let (disk, handles) = Disk::start(files, writer, options, wakes, Box::new(on_failure))?;
+        let log = |handle| EngineLog {
+            handle,
+            recovered: Some(Arc::clone(&recovered)),
+            waiting: Vec::new(),
+            behind: 0,
+        };
+        Ok((Self(disk), handles.into_iter().map(log).collect()))
+    }
+
+    /// Its state, for operators.
+    pub(crate) fn status(&self) -> DiskStatus {
+        let Status { sizes, full, flushes, .. } = self.0.status();
+        let micros = |time: Duration| time.as_micros() as u64;
+        DiskStatus {
+            log_bytes: sizes.bytes,
+            flushes: flushes.count,
+            flush_last_us: micros(flushes.last),
+            flush_p50_us: micros(flushes.median),
+            flush_p99_us: micros(flushes.p99),
+            full,
+        }
+    }
+}
+
+/// What the log held when this process began.
+struct Recovered {
+    files: Arc<files::Directory>,
+    recovery: Recovery,
+}
+
+impl fmt::Debug for Recovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recovered").field("recovery", &self.recovery).finish_non_exhaustive()
+    }
+}
+
+/// A request that waits for room in the ring to the disk threads.
+#[derive(Debug)]
+enum Request {
+    Record { group: Group, kind: u8, bytes: Vec<u8> },
+    KeepFrom { group: Group, number: u64 },
+    Begin { group: Group },
+}
+
+/// One engine's access to the node's log.
+///
+/// **Invariant.** `behind` records stand in `waiting`, and their numbers follow those of the handle.
+#[derive(Debug)]
+pub(crate) struct EngineLog {
+    handle: Handle,
+    recovered: Option<Arc<Recovered>>,
+    /// What found no room in the ring: the disk is slower than the engine for a while.
+    waiting: Vec<Request>,
+    behind: u64,
+}
+
+impl EngineLog {
+    /// Passes on what waits, as far as there is room.
+    fn catch_up(&mut self) {
+        let mut done = 0;
+        for request in &self.waiting {
+            let passed = match request {
+                Request::Record { group, kind, bytes } => {
+                    let passed = self.handle.append(*group, *kind, &[bytes]).map(drop);
+                    self.behind -= u64::from(passed.is_ok());
+                    passed
+                }
+                Request::KeepFrom { group, number } => {
+                    self.handle.keep_from_record(*group, *number)
+                }
+                Request::Begin { group } => self.handle.begin(*group),
+            };
+            if passed == Err(StageError::Full) {
+                break;
+            }
+            // After any other error the process is about to end.
+            done += 1;
+        }
+        self.waiting.drain(..done);
+    }
+
+    /// Appends a piece of a record. Returns its number.
+    fn push(&mut self, group: Group, kind: u8, parts: &[&[u8]]) -> u64 {
+        if self.waiting.is_empty()
+            && let Ok(number) = self.handle.append(group, kind, parts)
+        {
+            return number;
+        }
+        self.waiting.push(Request::Record { group, kind, bytes: parts.concat() });
+        self.behind += 1;
+        self.handle.appended() + self.behind
+    }
+}
+
+impl Interface for EngineLog {
+    fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
+        if !self.waiting.is_empty() {
+            self.catch_up();
+        }
+        let group = Group(group.0);
+        if record.iter().map(|part| part.len()).sum::<usize>() <= PIECE_BYTES {
+            return self.push(group, kind, record);
+        }
+        let whole = record.concat();
+        let mut pieces = whole.chunks(PIECE_BYTES);
+        let last = pieces.next_back().expect("it is longer than a piece");
+        for piece in pieces {
+            self.push(group, CONTINUED, &[piece]);
+        }
+        self.push(group, kind, &[last])
+    }
+
+    fn durable(&self) -> u64 {
+        self.handle.durable()
+    }
+
+    fn go_on(&mut self) {
+        if !self.waiting.is_empty() {
+            self.catch_up();
+        }
+    }
+
+    fn sync(&mut self) {
+        let until = self.handle.appended() + self.behind;
+        while self.handle.durable() < until && !self.handle.failed() {
+            self.catch_up();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn keep_from(&mut self, group: GroupId, position: u64) {
+        self.waiting.push(Request::KeepFrom { group: Group(group.0), number: position });
+        self.catch_up();
+    }
+
+    fn snapshot_after(&self) -> u64 {
+        SNAPSHOT_AFTER
+    }
+
+    fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
+        let Some(recovered) = self.recovered.clone() else { return Ok(()) };
+        let Recovered { files, recovery } = &*recovered;
+        let group = Group(group.0);
+        let found = recovery.groups().iter().find(|found| found.group == group);
+        if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
+            tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
+                "the log of a group is damaged: its replica begins anew, and takes the state of another");
+            self.waiting.push(Request::Begin { group });
+            self.catch_up();
+            return Ok(());
+        }
+        let (mut result, mut begun) = (Ok(()), Vec::new());
+        let read = recovery.replay(&**files, |record| {
+            if record.group != group || result.is_err() {
+                return;
+            }
+            if record.kind == CONTINUED {
+                begun.extend_from_slice(record.bytes);
+            } else if begun.is_empty() {
+                result = each(record.kind, record.bytes);
+            } else {
+                begun.extend_from_slice(record.bytes);
+                result = each(record.kind, &begun);
+                begun.clear();
+            }
+        });
+        read.map_err(|why| why.to_string()).and(result)
+    }
+}
+
+/// The error of a log that has failed, as the node reports it.
+pub(crate) fn as_io(error: &DiskError) -> io::Error {
+    let mut text = error.to_string();
+    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(error);
+    while let Some(why) = cause {
+        text = format!("{text}: {why}");
+        cause = why.source();
+    }
+    io::Error::other(text)
+}
