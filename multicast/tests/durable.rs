@@ -48,6 +48,16 @@ impl InMemory {
         }
     }
 
+    /// The number of records that were appended.
+    fn appended(&self) -> usize {
+        self.medium().records.len()
+    }
+
+    /// So many of the records have reached the disk while it stalls.
+    fn reach(&self, records: usize) {
+        self.medium().durable = records;
+    }
+
     /// What is not on disk is gone.
     fn lose_power(&self) {
         let mut medium = self.medium();
@@ -162,6 +172,26 @@ fn a_message_is_answered_when_the_disk_has_it() {
     assert_eq!(node.delivered(), 1);
     disk.stall(false);
     node.answers(2);
+}
+
+#[test]
+fn of_two_messages_the_one_is_answered_that_the_disk_has() {
+    let disk = InMemory::default();
+    let mut node = Node::start(&disk, 1);
+    node.send();
+    node.answers(1);
+    disk.stall(true);
+    node.send();
+    assert!(node.keeps_silent());
+    let one = disk.appended();
+    node.send();
+    assert!(node.keeps_silent());
+    assert!(disk.appended() > one);
+    disk.reach(one);
+    node.answers(2);
+    assert!(node.keeps_silent(), "the other is not on disk");
+    disk.stall(false);
+    node.answers(3);
 }
 
 #[test]
