@@ -189,6 +189,15 @@ impl<R: LogRecord> GroupLog<R> {
         self.paths.promised += 1;
     }
 
+    /// We begin with what our disk held. A leader that ended does not resume, so somebody must stand for election, and
+    /// nobody waits as long for that as a group that never had a leader.
+    pub(crate) fn replayed(&mut self) {
+        if self.election.promised != Ballot::ZERO {
+            let retry_ms = self.after(2 + u64::from(self.config.me.slot));
+            self.election.retry_ms = self.election.retry_ms.min(retry_ms);
+        }
+    }
+
     /// The replica that we granted can write our log now. A leader is sent the end of our log again, and reports again
     /// if its own does not reach back to there.
     pub(crate) fn opened(&mut self) {

@@ -183,6 +183,7 @@ pub(crate) trait OnLog: OrderingProtocol {
             }
             Replay::Over { now_ms } => {
                 self.log_mut().resume_time(now_ms);
+                self.log_mut().replayed();
                 // Whoever has lost its memory together with us has lost our words.
                 self.owe_all();
             }
