@@ -208,15 +208,7 @@ impl Claim {
             durable: config.durability == Durability::Sync,
             made: self.made.clone(),
         };
-        // A path that is not UTF-8 cannot be written as JSON.
-        let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
-            failed("write the manifest for", self.directory.path())(error.into())
-        })?;
-        self.write(MANIFEST, &(text + "\n"))?;
-        self.regions = Some(match config.network.fabric {
-            FabricKind::Shm => Regions::make(&manifest.regions)?,
-            FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
-        });
+        self.write_manifest(&manifest, config)?;
         for node in 0..manifest.nodes {
             // A node creates none of these: if they are missing, the cluster was cleared meanwhile.
             self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
@@ -236,20 +228,31 @@ impl Claim {
     pub fn resume(&mut self, config: &ClusterConfig) -> Result<Manifest, DirectoryError> {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
         let manifest = Manifest { build: BUILD.owned(), made: self.made.clone(), ..manifest };
-        let text = serde_json::to_string_pretty(&manifest).map_err(|error| {
-            failed("write the manifest for", self.directory.path())(error.into())
-        })?;
-        self.write(MANIFEST, &(text + "\n"))?;
-        self.regions = Some(match config.network.fabric {
-            FabricKind::Shm => Regions::make(&manifest.regions)?,
-            FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, &manifest)?,
-        });
+        self.write_manifest(&manifest, config)?;
         for node in 0..manifest.nodes {
             if shared::is_missing(&self.directory.node_lock(node)) {
                 self.write(&format!("node{node}.lock"), "")?;
             }
         }
         Ok(manifest)
+    }
+
+    /// Writes the manifest, and then makes the shared memory that it names.
+    fn write_manifest(
+        &mut self,
+        manifest: &Manifest,
+        config: &ClusterConfig,
+    ) -> Result<(), DirectoryError> {
+        // A path that is not UTF-8 cannot be written as JSON.
+        let text = serde_json::to_string_pretty(manifest).map_err(|error| {
+            failed("write the manifest for", self.directory.path())(error.into())
+        })?;
+        self.write(MANIFEST, &(text + "\n"))?;
+        self.regions = Some(match config.network.fabric {
+            FabricKind::Shm => Regions::make(&manifest.regions)?,
+            FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, manifest)?,
+        });
+        Ok(())
     }
 
     /// Releases the directory of a durable cluster whose nodes have ended, and removes what only running nodes need.
