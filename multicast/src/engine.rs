@@ -230,8 +230,10 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             self.links.endpoint.tell();
         }
         worked |= self.deliver(|replica| !replica.core.log().leads())?;
-        for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
-            replica.record_moment(&mut self.links);
+        if self.links.disk.is_some() {
+            for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
+                replica.record_moment(&mut self.links);
+            }
         }
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.links.loopback.len() > kept_waiting;
@@ -242,13 +244,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 worked = true;
             }
         }
-        for replica in &mut self.replicas {
-            let wrote = replica.write_snapshot(&mut self.links);
-            if wrote.map_err(|why| Stopped { replica: replica.id, why })? {
-                replica.stir();
-                worked = true;
-            }
-        }
+        worked |= self.write_snapshots()?;
         self.links.endpoint.tell();
         if worked {
             let now = self.links.endpoint.fabric.now();
@@ -260,6 +256,23 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             }
         }
         Ok(worked)
+    }
+
+    /// Writes the next parts of snapshots. Returns whether there were any.
+    fn write_snapshots(&mut self) -> Result<bool, Stopped<A::Failure>> {
+        let Self { replicas, links, .. } = self;
+        if links.disk.is_none() {
+            return Ok(false);
+        }
+        let mut any = false;
+        for replica in replicas {
+            let id = replica.id;
+            if replica.write_snapshot(links).map_err(|why| Stopped { replica: id, why })? {
+                replica.stir();
+                any = true;
+            }
+        }
+        Ok(any)
     }
 
     /// Handles what has reached the disk since the last turn. Returns whether there was anything.

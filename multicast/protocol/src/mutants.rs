@@ -317,6 +317,8 @@ mutants! {
     LeaderTakenForDurable,
     /// A write that has reached a follower's memory counts as one on its disk.
     CompletionTakenForDurable,
+    /// What memory holds of the log in front of a state is not written to disk with the state.
+    EarlierLogNotOnDisk,
 }
 
 /// Whether the guard is disabled.

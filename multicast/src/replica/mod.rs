@@ -267,6 +267,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.stir();
         self.leave_logs(links);
         self.core.step(Event::Tick { now_ms }, &mut self.effects);
+        self.record_filled(false, links);
         self.tell_applied(links);
         let timeout_ms = self.config.group.timeout_ms;
         self.exchange.ask(now_ms, timeout_ms, &mut self.core, &mut self.effects);

@@ -49,6 +49,8 @@ pub(crate) enum DiskRecord<'a> {
     SnapshotPart { content: Content, bytes: &'a [u8] },
     /// The snapshot is whole: what is in front of its beginning is not needed any more.
     SnapshotEnd,
+    /// Bytes of our log as they stand in memory from a position on, in front of a state: others may need them.
+    Earlier { from: u64, bytes: &'a [u8] },
     /// A part of another replica's state. With the last one, that state takes the place of our own.
     Part { first: bool, content: Content, bytes: &'a [u8] },
 }
@@ -67,6 +69,7 @@ mod kind {
     pub(super) const SNAPSHOT_PART: u8 = 10;
     pub(super) const SNAPSHOT_END: u8 = 11;
     pub(super) const RESUMED: u8 = 12;
+    pub(super) const EARLIER: u8 = 13;
 }
 
 impl<'a> DiskRecord<'a> {
@@ -97,6 +100,7 @@ impl<'a> DiskRecord<'a> {
                 Self::SnapshotPart { content: Content::from_byte(*content)?, bytes }
             }
             kind::SNAPSHOT_END => Self::SnapshotEnd,
+            kind::EARLIER => Self::Earlier { from: word(0)?, bytes: &rest[8..] },
             kind::RESUMED => Self::Resumed,
             kind::PART => {
                 let ([first, content], bytes) = rest.split_first_chunk()?;
@@ -132,6 +136,9 @@ impl<'a> DiskRecord<'a> {
                 disk.append(id.group, kind::SNAPSHOT_PART, &[&[content.to_byte()], bytes])
             }
             Self::SnapshotEnd => words(kind::SNAPSHOT_END, &[]),
+            Self::Earlier { from, bytes } => {
+                disk.append(id.group, kind::EARLIER, &[&from.to_le_bytes(), bytes])
+            }
             Self::Resumed => words(kind::RESUMED, &[]),
             Self::Entry(bytes) => disk.append(id.group, kind::ENTRY, &[bytes]),
             Self::Payload(bytes) => disk.append(id.group, kind::PAYLOAD, &[bytes]),
@@ -176,6 +183,7 @@ impl DiskRecord<'_> {
         let bytes = match self {
             Self::Entry(bytes)
             | Self::Payload(bytes)
+            | Self::Earlier { bytes, .. }
             | Self::SnapshotPart { bytes, .. }
             | Self::Part { bytes, .. } => bytes.len(),
             _ => 0,

@@ -189,6 +189,14 @@ impl<A: Application, O: Links> Replica<A, O> {
                     )));
                 }
             }
+            DiskRecord::Earlier { from, bytes } => {
+                let fabric = &mut links.endpoint.fabric;
+                if self.memory.put_earlier(from, bytes, fabric).is_none() {
+                    return Ok(Err(format!(
+                        "the log from {from} on has no place in front of a state"
+                    )));
+                }
+            }
             DiskRecord::Part { first, content, bytes } => {
                 if first {
                     self.transfer.received = Some(Received::new(fresh(self.id)));

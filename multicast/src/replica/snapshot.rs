@@ -130,6 +130,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let order = self.save_order();
         let content = Content::Order;
         self.record(DiskRecord::SnapshotPart { content, bytes: &order }, links);
+        self.record_earlier(links);
         self.write_rest(&rest, links);
         self.record(DiskRecord::SnapshotEnd, links);
         self.snapshot.written = Some((head, self.last_on_disk()));

@@ -7,6 +7,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
 use super::Replica;
+use super::log::LogReader;
 use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica_links::{ReplicaLinks, StatusColumn};
@@ -18,12 +19,22 @@ impl<A: Application, O: Links> Replica<A, O> {
         let applied = self.applied(links.disk.is_some());
         self.step(Event::Applied { slot: self.id.slot, rank: applied });
         self.told_after = self.core.delivered();
+        if links.disk.is_some() && !self.has_begun_on_disk(links) {
+            // With the first report our leader may admit us.
+            return;
+        }
         if let Some(leader) = self.core.log().leader().filter(|leader| *leader != self.id)
             && self.applied_told != Some(applied)
         {
             self.applied_told = Some(applied);
             links.tell_word(self.id, leader, StatusColumn::Applied, applied.to_word());
         }
+    }
+
+    /// Whether our disk holds all of the log with which our leader began.
+    fn has_begun_on_disk<F: Fabric>(&self, links: &ReplicaLinks<F, O>) -> bool {
+        let LogReader { awaiting, is_filled, begun_on_disk, .. } = self.reader;
+        !awaiting && !is_filled && begun_on_disk <= links.durable
     }
 
     /// Handles a status word that a peer has written for us.

@@ -43,6 +43,7 @@ use crate::introductions::Purpose;
 use crate::layout::Layout;
 use crate::replica_links::{ReplicaLinks, StatusColumn};
 
+mod disks;
 mod divergence;
 mod elections;
 mod failures;

@@ -16,6 +16,8 @@ use crate::replica::LogEnd;
 
 /// Flushes under way at most.
 const FLUSHES_MAX: usize = 2;
+/// Time for which a disk stalls, at most.
+const STALL_MS_MAX: u64 = 60;
 
 /// A record on a disk.
 struct Record {
@@ -35,6 +37,8 @@ struct Medium {
     floors: BTreeMap<GroupId, u64>,
     /// Bytes of a group's log after which its state is written.
     snapshot_after: u64,
+    /// How many times longer its flushes take than those of others.
+    slowness: u64,
     rng: Option<Rng>,
     /// So many of the records are on the disk.
     durable: usize,
@@ -113,8 +117,9 @@ impl Disks {
     pub(super) fn of(&mut self, process: &str) -> Box<dyn Disk> {
         let medium = self.media.entry(process.to_owned()).or_insert_with(|| {
             let snapshot_after = 1 << self.rng.between(10, 15);
+            let slowness = if self.rng.one_in(4) { self.rng.between(2, 20) } else { 1 };
             let rng = Some(Rng::new(self.rng.word()));
-            Arc::new(Mutex::new(Medium { snapshot_after, rng, ..Medium::default() }))
+            Arc::new(Mutex::new(Medium { snapshot_after, slowness, rng, ..Medium::default() }))
         });
         Box::new(Handle(Arc::clone(medium)))
     }
@@ -162,10 +167,13 @@ impl Disks {
             }
             let begun = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
             if begun < medium.records.len() && medium.flushes.len() < FLUSHES_MAX {
-                let usual = self.rng.between(10, 400);
+                let usual = medium.slowness * self.rng.between(10, 400);
                 let takes = if self.rng.one_in(24) { 20 * usual } else { usual };
+                let stall_ms =
+                    if self.rng.one_in(1000) { self.rng.between(1, STALL_MS_MAX) } else { 0 };
+                let takes = Duration::from_micros(takes) + Duration::from_millis(stall_ms);
                 let count = medium.records.len();
-                medium.flushes.push_back((count, now + Duration::from_micros(takes)));
+                medium.flushes.push_back((count, now + takes));
             }
         }
         more

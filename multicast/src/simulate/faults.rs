@@ -55,6 +55,13 @@ pub enum Kind {
         /// Time within which all are started again.
         back_within: Duration,
     },
+    /// All nodes die at once, as [`PowerFailure`](Self::PowerFailure) says, when a replica of a group that had lost its
+    /// disk, or was evicted, counts again; and another replica of the group loses its disk, if the group tolerates that.
+    PowerAtJoin {
+        group: u16,
+        /// Time within which all are started again.
+        back_within: Duration,
+    },
     /// A node dies, and is started again later with an empty disk: it has lost its memory.
     DiskLoss {
         node: Target,
@@ -438,6 +445,13 @@ impl fmt::Display for Fault {
             }
             Kind::PowerFailure { back_within } => {
                 write!(f, "all nodes lose their power, and are back within {back_within:?}")
+            }
+            Kind::PowerAtJoin { group, back_within } => {
+                write!(
+                    f,
+                    "all lose power, and one its disk, when a replica of g{group} counts again, and restart within \
+                    {back_within:?}"
+                )
             }
             Kind::DiskLoss { node, back_after } => {
                 write!(f, "{node} dies, and restarts with an empty disk {back_after:?} later")

@@ -23,6 +23,8 @@ skein_protocol::paths! {
     node_restarts,
     /// All nodes lost their power at once.
     power_failures,
+    /// All nodes lost their power, and one its disk, when a replica of a group counted again.
+    power_failures_at_joins,
     /// A node lost its disk.
     disk_losses,
     /// The crash of a node was put off until its groups could tolerate it.
@@ -118,6 +120,8 @@ pub(super) struct Injector {
     looks: u64,
     /// Replicas that were seen as not admitted, while a fault waits for an admission.
     learning: BTreeSet<ReplicaId>,
+    /// Replicas that were seen not to count fully, while a fault waits for one that does.
+    away: BTreeSet<ReplicaId>,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
 }
@@ -132,6 +136,7 @@ impl Injector {
             began: BTreeMap::new(),
             looks: 0,
             learning: BTreeSet::new(),
+            away: BTreeSet::new(),
             counts: FaultCounts::default(),
             operator: Operator::default(),
         }
@@ -165,6 +170,28 @@ impl Injector {
         let (silent, named): (Vec<_>, _) = members.partition(|it| it.core.log().is_silent());
         self.learning.extend(silent.iter().map(|it| it.id));
         named.iter().map(|it| it.id).find(|id| self.learning.remove(id))
+    }
+
+    /// A replica of the group that counts fully since the last scan, if there is one.
+    fn counts_again<O: Driven>(
+        &mut self,
+        group: u16,
+        nodes: &Nodes<O>,
+        stage: &Stage<O>,
+    ) -> Option<ReplicaId> {
+        let members = nodes.members(GroupId(group));
+        let (counting, others): (Vec<_>, _) =
+            members.partition(|id| nodes.counts_fully(*id, stage));
+        self.away.extend::<Vec<_>>(others);
+        counting.into_iter().find(|id| self.away.remove(id))
+    }
+
+    /// A node of another replica of the group, whose disk each group can spare; if there is one.
+    fn spare_disk<O: Driven>(id: ReplicaId, nodes: &Nodes<O>, stage: &mut Stage<O>) -> Option<u16> {
+        let others = nodes.members(id.group).filter(|other| *other != id);
+        let spare = others.map(|other| nodes.node_of(other));
+        let spare: Vec<_> = spare.filter(|node| nodes.may_crash(*node, stage)).collect();
+        (!spare.is_empty()).then(|| spare[stage.rng.index(spare.len())])
     }
 
     /// Returns whether something in progress holds messages back.
@@ -215,6 +242,19 @@ impl Injector {
                         self.counts.node_crashes += 1;
                         self.ends.push((now + back_after, Undo::Restart(node)));
                     }
+                }
+            } else if let Kind::PowerAtJoin { group, back_within } = kind {
+                if let Some(id) = self.counts_again(group, nodes, stage) {
+                    any = true;
+                    let victim = Self::spare_disk(id, nodes, stage);
+                    stage.note(|| format!("fault: {id} counts again, {victim:?} loses its disk, and all their power"));
+                    self.counts.power_failures_at_joins += u64::from(victim.is_some());
+                    if let Some(node) = victim {
+                        self.lose_disk(node, back_within, nodes, stage);
+                    }
+                    self.lose_power(back_within, nodes, stage);
+                } else {
+                    self.due.push((now, kind));
                 }
             } else if let Kind::Promote { group } = kind {
                 match self.newly_admitted(group, nodes) {
@@ -283,21 +323,10 @@ impl Injector {
                 self.ends.push((now + back_after, Undo::Restart(node)));
             }
             Kind::DiskLoss { node, back_after } => {
-                let node = nodes.node(node);
-                nodes.crash(node, stage);
-                for name in nodes.names_of(node) {
-                    stage.disks.lose(&name);
-                }
-                self.counts.disk_losses += 1;
-                self.ends.push((now + back_after, Undo::Restart(node)));
+                self.lose_disk(nodes.node(node), back_after, nodes, stage);
             }
             Kind::PowerFailure { back_within } => {
-                self.counts.power_failures += 1;
-                for node in 0..stage.scenario.topology().nodes {
-                    nodes.crash(node, stage);
-                    let back_after = some_of(&mut stage.rng, back_within);
-                    self.ends.push((now + back_after, Undo::Restart(node)));
-                }
+                self.lose_power(back_within, nodes, stage);
             }
             Kind::Loss { group, replicas, back_after } => {
                 for node in nodes.nodes_of(group, replicas) {
@@ -448,7 +477,10 @@ impl Injector {
                 }
             }
             // `go_on` finds their moment.
-            Kind::Promote { .. } | Kind::Stall { .. } | Kind::LeaveKeepers { .. } => {}
+            Kind::Promote { .. }
+            | Kind::Stall { .. }
+            | Kind::LeaveKeepers { .. }
+            | Kind::PowerAtJoin { .. } => {}
             Kind::Evict { group, slot } => {
                 let whom = ReplicaId::new(GroupId(group), slot);
                 if let Some(leader) = nodes.leader(group) {
@@ -465,6 +497,37 @@ impl Injector {
             stage.world.partition(from, to);
         }
         self.ends.push((end, Undo::Heal(pairs)));
+    }
+
+    /// All nodes lose their power.
+    fn lose_power<O: Driven>(
+        &mut self,
+        back_within: Duration,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
+    ) {
+        self.counts.power_failures += 1;
+        for node in 0..stage.scenario.topology().nodes {
+            nodes.crash(node, stage);
+            let back_after = some_of(&mut stage.rng, back_within);
+            self.ends.push((stage.world.now() + back_after, Undo::Restart(node)));
+        }
+    }
+
+    /// A node dies and loses its disk.
+    fn lose_disk<O: Driven>(
+        &mut self,
+        node: u16,
+        back_after: Duration,
+        nodes: &mut Nodes<O>,
+        stage: &mut Stage<O>,
+    ) {
+        nodes.crash(node, stage);
+        for name in nodes.names_of(node) {
+            stage.disks.lose(&name);
+        }
+        self.counts.disk_losses += 1;
+        self.ends.push((stage.world.now() + back_after, Undo::Restart(node)));
     }
 
     fn undo<O: Driven>(
@@ -540,7 +603,11 @@ impl Injector {
 /// Returns whether a fault waits for a moment that is soon over.
 fn is_aimed(kind: &Kind) -> bool {
     let target = matches!(kind.waits_for(), Some(Target::NewLeader { .. } | Target::Sender(_)));
-    target || matches!(kind, Kind::Sever { evicted: 1.., .. } | Kind::LeaveKeepers { .. })
+    let aimed = matches!(
+        kind,
+        Kind::Sever { evicted: 1.., .. } | Kind::LeaveKeepers { .. } | Kind::PowerAtJoin { .. }
+    );
+    target || aimed
 }
 
 /// The pairs of names between which nothing passes: from all processes of `node` to those of `other`, or of

@@ -339,20 +339,18 @@ impl<O: Driven> Nodes<O> {
     }
 
     /// Returns whether a replica's disk counts in its group if the node `without` is left out. After a loss of power,
-    /// what replicas knew besides what their disks hold is gone. So the replica's state must be on its disk. And some
-    /// disk must hold that its `Join` is committed: its own, or that of a replica whose own `Join` is known there. A
-    /// `Join` that is merely in a log admits nobody, since its leader may have been deposed before it logged it.
+    /// what replicas knew besides what their disks hold is gone. So some disk must hold that the replica's `Join` is
+    /// committed: its own, or that of a replica whose own `Join` is known there. A `Join` that is merely in a log admits
+    /// nobody, since its leader may have been deposed before it logged it.
     fn counts_on_disk(&self, id: ReplicaId, without: u16, disks: &Disks) -> bool {
-        // A state that a replica has received is on its disk if what is committed there reaches the end of that state.
         let of_group = self.engines().flat_map(|engine| {
             let (replicas, endpoint) = engine.inside();
             let of_group = replicas.iter().filter(|replica| replica.id.group == id.group);
             of_group.map(move |it| (it, disks.log_end(&endpoint.fabric.name(), id.group).commit))
         });
-        let on_disk = of_group.filter(|(it, commit)| *commit >= it.memory.begun_at.index - 1);
-        let on_disk: Vec<_> = on_disk.collect();
-        let Some((it, _)) = on_disk.iter().find(|(it, _)| it.id == id) else { return false };
-        on_disk.iter().any(|(other, commit)| {
+        let of_group: Vec<_> = of_group.collect();
+        let Some((it, _)) = of_group.iter().find(|(it, _)| it.id == id) else { return false };
+        of_group.iter().any(|(other, commit)| {
             let log = other.core.log();
             let knows = |it: &Replica<Machine, O>| {
                 let slot = it.id.slot;
@@ -361,6 +359,14 @@ impl<O: Driven> Nodes<O> {
             let stays = other.id == id || self.layout.node_of(other.id) != without;
             stays && knows(it) && knows(other)
         })
+    }
+
+    /// Returns whether a replica counts, by its memory and by what is on disks, and its leader's log waits for it.
+    pub(super) fn counts_fully(&self, id: ReplicaId, stage: &Stage<O>) -> bool {
+        let leader = self.leader(id.group.0).and_then(|leader| self.find(leader));
+        leader.is_some_and(|leader| !leader.core.log().view().member(id.slot).evicted)
+            && self.counts(id, None)
+            && self.counts_on_disk(id, u16::MAX, &stage.disks)
     }
 
     /// All groups.

@@ -203,6 +203,9 @@ impl Scenario {
         if profile.disks_fail {
             more.extend(schedules::disks_are_lost(&scenario, &mut rng));
         }
+        if profile.power_fails && profile.disks_fail && rng.one_in(2) {
+            more.extend(schedules::power_fails_at_a_join(&scenario, &mut rng));
+        }
         if profile.relayed {
             more.extend(schedules::relays_meet_a_slow_replica(&mut scenario, &mut rng));
         }

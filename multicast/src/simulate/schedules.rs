@@ -312,6 +312,21 @@ pub(super) fn disks_are_lost(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// A replica loses its disk. When it counts again, another one loses its own, and all lose their power.
+pub(super) fn power_fails_at_a_join(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let silence = scenario.suspected_after();
+    let topology = scenario.topology();
+    let group = rng.below(u64::from(topology.groups)) as u16;
+    let slot = rng.below(u64::from(topology.replicas)) as u8;
+    let node = Target::Node(scenario.layout.node_of(ReplicaId::new(GroupId(group), slot)));
+    let after = rng.below(scenario.messages);
+    let fault = |kind| Fault { after, delay: Duration::ZERO, kind };
+    let back_after = some_of(rng, 2 * silence);
+    let lost = fault(Kind::DiskLoss { node, back_after });
+    let back_within = some_of(rng, 4 * silence);
+    vec![lost, fault(Kind::PowerAtJoin { group, back_within })]
+}
+
 /// The leader of a group of five dies when no quorum is left without replicas that lag by a whole log.
 pub(super) fn bare_quorum(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
     // No replica is to be suspected because it is merely late: followers receive from the leader alone.

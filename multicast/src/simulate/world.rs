@@ -214,7 +214,8 @@ impl<O: Driven> Simulation<O> {
     /// Returns whether all messages were sent, and everything that must happen meanwhile has happened.
     fn has_sent_enough(&self) -> bool {
         let Scenario { messages, laps, leader_falls, held_up, .. } = self.stage.scenario;
-        let waited_long = self.stage.world.now() > self.progress + TIMEOUT / 4;
+        let waited_long = self.stage.world.now() > self.progress + TIMEOUT / 4
+            || self.steps > self.progress_steps + STEPS_MAX / 2;
         if held_up && waited_long {
             return true; // If so much is late, no replica may ever lead for long.
         }

@@ -83,7 +83,8 @@ impl<R: LogRecord> GroupLog<R> {
     /// Takes our acceptance word, and the groups to which it is to be sent, if there are any. Without disks a leader
     /// sends none: it is known to hold what it has logged.
     pub(crate) fn take_word(&mut self) -> Option<(GroupSet, Acceptance)> {
-        if self.leads() && !self.config.durable {
+        let implied = self.leads() && !self.config.durable;
+        if implied || self.owed.now.is_empty() && self.owed.later.is_empty() {
             return None;
         }
         let acceptance = self.acceptance()?;

@@ -149,11 +149,21 @@ impl<R: LogRecord> GroupLog<R> {
             guard!(Mutant::AdmittedLagging, self.has_what_is_done(slot, incarnation, ordering))
                 && self.has_payloads(slot, incarnation);
         let may = self.may_change(slot) && self.entries.commit >= self.entries.first;
-        if !(may && news && whole) {
+        if !(may && news && whole && self.is_on_disk(slot, incarnation)) {
             return None;
         }
         self.members.changing |= 1 << slot;
         Some(GroupRecord::Join { slot, incarnation })
+    }
+
+    /// Whether an incarnation of a slot that is to be admitted has said that its disk holds the log with which we began to
+    /// write to it: in a durable cluster it reports nothing before. That our writes are in its memory says nothing of
+    /// its disk. If it counted before, and its power failed, it would have lost what it counts for; and the group may not
+    /// tolerate that, as another may have lost its disk because this one counted.
+    fn is_on_disk(&self, slot: u8, incarnation: u32) -> bool {
+        let follower = self.follower(slot);
+        let told = follower.is_some_and(|it| it.told && it.incarnation == incarnation);
+        !self.config.durable || told
     }
 
     /// Whether an incarnation of a slot is known to hold the payloads of what was logged when it granted our ballot. We

@@ -1,5 +1,6 @@
 //! The group's log in memory: our copy, reading as a follower, and writing as a leader.
 
+mod earlier;
 mod follower;
 mod memory;
 mod reach;

@@ -37,7 +37,7 @@ impl LogMemory {
 
     /// Where our log begins in our memory, if the leader has written the part in front of a state, and all of
     /// it is there.
-    fn filled<F: Fabric>(&self, fabric: &F) -> Option<Cursor> {
+    pub(super) fn filled<F: Fabric>(&self, fabric: &F) -> Option<Cursor> {
         // The first entry may be cut off in the middle, since later ones went round the ring.
         let first = self.filled_from?.max(self.overwritten_to());
         let begin = self.first_entry(first, self.begun_at.position, fabric)?;

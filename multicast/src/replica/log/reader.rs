@@ -42,6 +42,10 @@ pub(crate) struct LogReader {
     pub(in crate::replica) lacking: (GroupSet, u64),
     /// Position up to which we have reported to our leader that we no longer need the log.
     pub(in crate::replica) freed_told: u64,
+    /// Our leader writes a part in front of the state with which our log begins, which is not on our disk.
+    pub(in crate::replica) is_filled: bool,
+    /// When everything up to this position is on our disk, it holds the log with which our leader began.
+    pub(in crate::replica) begun_on_disk: u64,
 }
 
 impl LogReader {
@@ -56,6 +60,8 @@ impl LogReader {
             cursor: Cursor::START,
             lacking: (GroupSet::EMPTY, 0),
             freed_told: 0,
+            is_filled: false,
+            begun_on_disk: 0,
         }
     }
 
@@ -145,6 +151,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core.step(Event::Group(event), &mut self.effects);
         self.record(DiskRecord::Ballot { ballot, base, first }, links);
         self.cut_log(base, links);
+        self.reader.is_filled =
+            links.disk.is_some() && header.held_from < self.memory.begun_at.position;
+        self.reader.begun_on_disk = self.last_on_disk();
         self.forget_unsent(links);
         // The new leader has received none of our reports to the old one.
         (self.reader.freed_told, self.applied_told) = (0, None);
@@ -230,6 +239,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             debug_assert!(taken <= capacity, "more was read in one look than a log holds");
             if let Some(body) = body {
                 let Frame { birth, time_ms, .. } = frame;
+                // What a leader writes in front was written before this.
+                self.record_filled(true, links);
                 self.memory.note(index, birth, self.reader.cursor.position);
                 self.record(DiskRecord::Entry(&entry), links);
                 self.work.proposals += body.items() as u64;

@@ -37,7 +37,7 @@ fn written(record: DiskRecord<'_>) -> Last {
 }
 
 /// One record of each kind, with these values.
-fn of_each_kind(words: [u64; 4], number: u32, flag: bool, bytes: &[u8]) -> [DiskRecord<'_>; 12] {
+fn of_each_kind(words: [u64; 4], number: u32, flag: bool, bytes: &[u8]) -> [DiskRecord<'_>; 13] {
     let [word, index, position, first] = words;
     let (ballot, base) = (Ballot::from_word(word), Cursor { index, position });
     let content = [Content::Machine, Content::MachineLast, Content::Order][number as usize % 3];
@@ -53,6 +53,7 @@ fn of_each_kind(words: [u64; 4], number: u32, flag: bool, bytes: &[u8]) -> [Disk
         DiskRecord::Snapshot { incarnation: number, promised: ballot },
         DiskRecord::SnapshotPart { content, bytes },
         DiskRecord::SnapshotEnd,
+        DiskRecord::Earlier { from: position, bytes },
         DiskRecord::Part { first: flag, content, bytes },
     ]
 }
@@ -74,7 +75,7 @@ proptest! {
     #[test]
     fn garbage_is_decoded_or_refused(kind: u8, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         let known = DiskRecord::decode(kind, &bytes);
-        prop_assert!(known.is_none() || (kind::BEGAN..=kind::RESUMED).contains(&kind));
+        prop_assert!(known.is_none() || (kind::BEGAN..=kind::EARLIER).contains(&kind));
     }
 }
 
@@ -96,7 +97,7 @@ fn values_that_no_replica_writes_are_none() {
     assert_eq!(DiskRecord::decode(kind::SNAPSHOT, &snapshot), None);
     assert_eq!(DiskRecord::decode(kind::SNAPSHOT_PART, &[3]), None, "there is no such content");
     assert_eq!(DiskRecord::decode(kind::PART, &[0, 3]), None);
-    for kind in [0, kind::RESUMED + 1, u8::MAX] {
+    for kind in [0, kind::EARLIER + 1, u8::MAX] {
         assert_eq!(DiskRecord::decode(kind, &[0; 64]), None, "there is no kind {kind}");
     }
 }

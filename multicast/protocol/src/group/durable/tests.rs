@@ -4,9 +4,11 @@ use std::vec;
 use super::super::control::{Asked, Closing, GroupEffect, Question};
 use super::super::election::GrantDecision;
 use super::super::frame::Cursor;
-use super::super::testing::{Record, log_of};
+use super::super::ordering::NoOthers;
+use super::super::testing::{Record, all_on_disk, leads, log_of};
 use super::super::{Cause, GroupConfig};
 use super::*;
+use crate::ballot::Acceptance;
 use crate::ids::{GroupId, ReplicaId};
 use crate::view::View;
 
@@ -172,4 +174,29 @@ fn a_replica_without_a_state_keeps_its_promise_for_the_state_that_comes() {
     let mut log = log.blank();
     log.restore(7, FIRST, 0, View::first(3), FIRST);
     assert_eq!((log.promised(), log.role()), (SECOND, Role::Follower));
+}
+
+#[test]
+fn a_durable_leader_admits_nobody_that_has_not_reported() {
+    for durable in [false, true] {
+        let mut log = leads(log_of(5, durable));
+        for slot in [0, 2] {
+            log.acknowledged(slot, Acceptance { tag: log.ballot().tag(), index: log.last_index() });
+            log.add_follower(slot, 0, 0);
+            log.hear_applied(slot, Rank::NOTHING);
+        }
+        all_on_disk(&mut log);
+        let committed = log.newly_committed().expect("a quorum holds it");
+        log.commit_to(committed);
+        log.add_follower(4, 7, 0);
+        assert_eq!(
+            log.join(4, 7, &NoOthers).is_none(),
+            durable,
+            "its writes may be in memory only"
+        );
+        if durable {
+            log.hear_applied(4, Rank::NOTHING);
+            assert!(log.join(4, 7, &NoOthers).is_some());
+        }
+    }
 }

@@ -1,0 +1,110 @@
+//! The log in front of a state, on disk.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::disk::{Disk, Reader};
+use crate::replica::on_disk::DiskRecord;
+
+/// A disk that keeps what is appended. Clones are of the same disk.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Vec<(u8, Vec<u8>)>>>);
+
+impl Records {
+    /// Everything that was appended.
+    fn all(&self) -> Vec<(u8, Vec<u8>)> {
+        self.0.lock().expect("nobody panics with it in hand").clone()
+    }
+
+    /// The position of the last record.
+    fn last(&self) -> u64 {
+        self.all().len() as u64
+    }
+}
+
+impl Disk for Records {
+    fn append(&mut self, _: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
+        self.0.lock().expect("nobody panics with it in hand").push((kind, record.concat()));
+        self.last()
+    }
+    fn durable(&self) -> u64 {
+        self.last()
+    }
+    fn sync(&mut self) {}
+    fn keep_from(&mut self, _: GroupId, _: u64) {}
+    fn snapshot_after(&self) -> u64 {
+        u64::MAX
+    }
+    fn replay(&mut self, _: GroupId, _: &mut Reader<'_>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A replica with a disk, whose log begins behind a state at 192, and that has three entries in front of that in memory,
+/// of which the last two are the log's.
+fn begun_behind_a_state() -> (Scene, Records) {
+    let mut scene = Scene::new();
+    let records = Records::default();
+    let Scene { replica, links, .. } = &mut scene;
+    links.disk = Some(Box::new(records.clone()));
+    let core = Ramcast::new(replica.config, View::first(3));
+    let runs = Runs::new([(OLD, Cursor::START)], Cursor { index: 4, position: 192 });
+    replica.begin_at(core, Nothing::default(), runs, links);
+    let (mut at, mut bytes) = (Cursor::START, Vec::new());
+    for birth in [Ballot::new(7, 1, 0), OLD, OLD] {
+        let body = Body::Group(GroupRecord::NewBallot);
+        Entry { birth, written: OLD, time_ms: 0, epoch: 1, body }.encode(at, &mut bytes);
+        at.pass(64);
+    }
+    links.endpoint.fabric.copy_in(replica.memory.region, PREAMBLE, &bytes);
+    (scene, records)
+}
+
+#[test]
+fn the_log_in_front_of_a_state_is_on_disk_and_found_again() {
+    let (mut scene, records) = begun_behind_a_state();
+    scene.replica.memory.filled_from = Some(0);
+    scene.replica.record_earlier(&mut scene.links);
+    let (kind, bytes) = records.all().pop().expect("it is written");
+    let Some(DiskRecord::Earlier { from: 64, bytes }) = DiskRecord::decode(kind, &bytes) else {
+        panic!("the log holds two entries in front of its state");
+    };
+    let mut scene = Scene::new();
+    let Scene { replica, links, .. } = &mut scene;
+    let core = Ramcast::new(replica.config, View::first(3));
+    let runs = Runs::new([(OLD, Cursor::START)], Cursor { index: 4, position: 192 });
+    replica.begin_at(core, Nothing::default(), runs, links);
+    let fabric = &mut links.endpoint.fabric;
+    assert_eq!(replica.memory.put_earlier(128, bytes, fabric), None, "behind the log's end");
+    assert_eq!(replica.memory.put_earlier(64, &bytes[..64], fabric), Some(()));
+    assert_eq!(replica.memory.put_earlier(128, &bytes[64..], fabric), Some(()));
+    assert_eq!(replica.memory.held_from(fabric), 64);
+}
+
+#[test]
+fn what_a_leader_writes_in_front_of_a_state_is_on_disk_before_we_report() {
+    let (mut scene, records) = begun_behind_a_state();
+    let ballot = scene.let_lead(1);
+    let Scene { replica, links, .. } = &mut scene;
+    let (fabric, log) = (&mut links.endpoint.fabric, replica.memory.region);
+    let mut there = [0; 64];
+    fabric.copy_out(log, PREAMBLE + 64, &mut there);
+    fabric.copy_in(log, PREAMBLE + 64, &[0; 64]);
+    let (base, grant) = (replica.memory.runs.end(), replica.reader.grants);
+    let header = Leadership { ballot, base, grant, first: base.index, held_from: 64 }.encode();
+    fabric.copy_in(log, 0, &header);
+    replica.read_log(links, usize::MAX);
+    links.durable = records.last();
+    replica.tick(1, links);
+    assert_eq!(replica.applied_told, None, "the part in front of the state is not there");
+    links.endpoint.fabric.copy_in(log, PREAMBLE + 64, &there);
+    replica.tick(2, links);
+    assert_eq!(replica.applied_told, None, "it is not on disk");
+    let earlier = |(kind, bytes): &(u8, Vec<u8>)| {
+        matches!(DiskRecord::decode(*kind, bytes), Some(DiskRecord::Earlier { from: 64, .. }))
+    };
+    links.durable = records.last();
+    assert!(records.all().iter().any(earlier));
+    replica.tick(3, links);
+    assert_eq!(replica.applied_told, Some(Rank::NOTHING));
+}
