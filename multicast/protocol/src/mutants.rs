@@ -317,6 +317,8 @@ mutants! {
     LeaderTakenForDurable,
     /// A write that has reached a follower's memory counts as one on its disk.
     CompletionTakenForDurable,
+    /// A replica lets others overwrite what is committed, whether or not its disk holds it.
+    FreedBeforeDisk,
     /// What memory holds of the log in front of a state is not written to disk with the state.
     EarlierLogNotOnDisk,
 }

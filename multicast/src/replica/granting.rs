@@ -92,7 +92,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 .map(|(birth, first)| (birth.to_word(), place(first)))
                 .collect(),
             end: place(self.memory.runs.end()),
-            freed: self.memory.freed,
+            freed: self.freed(),
             whole,
             applied: self.applied(links.disk.is_some()).number(),
             held_from: self.memory.held_from(&links.endpoint.fabric),

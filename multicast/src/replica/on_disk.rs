@@ -12,6 +12,7 @@ use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::{GroupEvent, OnDisk};
 use skein_protocol::ids::{MessageId, ReplicaId};
 use skein_protocol::message::{Head, encode_name};
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
@@ -282,7 +283,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// may know that entries are committed which our disk lacks, and we would need them again after a loss of power.
     pub(super) fn freed(&self) -> u64 {
         let freed = self.memory.freed;
-        if self.core.log().is_durable() { self.disk.freed.min(freed) } else { freed }
+        let on_disk = self.core.log().is_durable() && !planted(Mutant::FreedBeforeDisk);
+        if on_disk { self.disk.freed.min(freed) } else { freed }
     }
 
     /// The position of the last record.

@@ -176,6 +176,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     return Ok(Err(format!("entry {commit} was committed, and is not there")));
                 }
                 self.replay_group(Replay::Delivered { commit, delivered });
+                self.memory.pass_committed(commit);
                 while self.exchange.last_delivered() < delivered || self.application.under_way() > 0
                 {
                     if !self.deliver(links)? {
