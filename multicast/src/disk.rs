@@ -2,6 +2,8 @@
 
 use skein_protocol::ids::GroupId;
 
+pub use crate::replica::{Described, describe};
+
 /// Takes a record that is read back: a kind and a record. The error says what is wrong with it.
 pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
 

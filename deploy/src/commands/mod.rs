@@ -22,6 +22,7 @@ mod exists;
 mod get;
 mod incr;
 mod init;
+mod inspect;
 mod multicast;
 mod node;
 mod pki;
@@ -61,12 +62,13 @@ pub(crate) enum Command {
     Append(append::Args),
     Scan(scan::Args),
     Txn(txn::Args),
-    // Measurements
+    // Measurements and checks
     Bench(bench::Args),
     Report(report::Args),
     Check(check::Args),
     Demo(demo::Args),
     Sim(sim::Args),
+    Inspect(inspect::Args),
     // This binary
     Doctor(doctor::Args),
     Completions(completions::Args),
@@ -116,12 +118,13 @@ impl Command {
             Self::Append(args) => args.run(global),
             Self::Scan(args) => args.run(global),
             Self::Txn(args) => args.run(global),
-            // Measurements
+            // Measurements and checks
             Self::Bench(args) => args.run(global),
             Self::Report(args) => args.run(),
             Self::Check(args) => args.run(),
             Self::Demo(args) => args.run(global),
             Self::Sim(args) => args.run(),
+            Self::Inspect(args) => args.run(),
             // This binary
             Self::Doctor(args) => args.run(global),
             Self::Completions(args) => args.run(global),

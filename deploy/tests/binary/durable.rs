@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::support::{Sandbox, is_running, kill, until};
 
 /// A directory on a disk: the temporary directory may be in memory.
-fn on_disk() -> (tempfile::TempDir, Sandbox) {
+pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let dir = tempfile::tempdir_in(root).expect("a directory");
     let sandbox = Sandbox::with_dir(dir.path().join("cluster"));
@@ -15,7 +15,7 @@ fn on_disk() -> (tempfile::TempDir, Sandbox) {
 }
 
 /// Kills all processes of a cluster at once, as a loss of power would.
-fn kill_all(sandbox: &Sandbox) {
+pub(crate) fn kill_all(sandbox: &Sandbox) {
     let pids: Vec<_> = sandbox.supervisor().into_iter().chain(sandbox.pids()).collect();
     for pid in &pids {
         kill(*pid, Signal::KILL);

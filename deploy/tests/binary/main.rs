@@ -12,6 +12,7 @@ mod durable;
 mod failover;
 mod full_memory;
 mod incarnations;
+mod inspect;
 mod measurements;
 mod namespaces;
 mod networks;

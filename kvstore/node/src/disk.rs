@@ -20,7 +20,7 @@ use crate::status::DiskStatus;
 /// Bytes of a group's log after which its state is written.
 const SNAPSHOT_AFTER: u64 = 256 << 20;
 /// The kind of a record that the next one of its group continues.
-const CONTINUED: u8 = u8::MAX;
+pub(crate) const CONTINUED: u8 = u8::MAX;
 /// The longest piece of a record.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -35,6 +35,12 @@ pub enum LogError {
     Recover { path: PathBuf, why: RecoverError },
     #[error(transparent)]
     Disk(#[from] DiskError),
+}
+
+/// Whose log a node of this cluster writes.
+pub fn owner(manifest: &Manifest, node: u16) -> Owner {
+    let cluster = xxh3_128(manifest.cluster.as_bytes()).to_be_bytes();
+    Owner { cluster, node: u32::from(node) }
 }
 
 /// The running log. Dropping it writes what was appended, and ends it.
@@ -57,10 +63,7 @@ impl NodeLog {
         // What was read back may be in a cache only.
         files::sync_everything(&*files)
             .map_err(|why| LogError::Sync { path: path.clone(), why })?;
-        let owner = Owner {
-            cluster: xxh3_128(manifest.cluster.as_bytes()).to_be_bytes(),
-            node: u32::from(node),
-        };
+        let owner = owner(manifest, node);
         let layout = config.layout();
         let engines = 0..config.topology.engines;
         let hosted = engines.flat_map(|engine| layout.replicas_on(node, engine));

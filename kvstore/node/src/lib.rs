@@ -5,6 +5,7 @@ pub mod admin;
 mod digests;
 mod disk;
 pub mod engine;
+pub mod inspect;
 pub mod nodes;
 pub mod process;
 mod socket;

@@ -4,6 +4,8 @@
 //! were written, payloads that are not in entries, promises, and how far this replica has delivered. So the first
 //! records up to any position are the log as it once was, and what was said then holds of it.
 
+mod describe;
+
 use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
@@ -24,6 +26,8 @@ use crate::election::Content;
 use crate::ordering::Links;
 use crate::payloads::Held;
 use crate::replica_links::ReplicaLinks;
+
+pub use self::describe::{Described, describe};
 
 /// A record of a replica on its node's disk. Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

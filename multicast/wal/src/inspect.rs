@@ -1,166 +1,252 @@
-//! Shows a segment's file to a person, and verifies it.
+//! A segment's file, looked at by itself: what it holds, where it ends, and what of it is damaged.
+//!
+//! One file proves less than a log does. [`Recovery`](crate::Recovery) reads all files of a directory, and may know that
+//! a block was durable of which this file alone cannot tell.
 
 use std::fmt;
-use std::io::{self, Read};
 
-use crate::format::{BLOCK, BlockFault, BlockHeader, BlockKind, Records, SegmentHeader};
+use crate::Lsn;
+use crate::files::SegmentName;
+use crate::format::{
+    BLOCK, BlockFault, BlockHeader, BlockKind, FORMAT, FORMAT_OLDEST, Records, SegmentHeader,
+};
 
-/// Why a file could not be shown.
-#[derive(Debug, thiserror::Error)]
+/// Why a file cannot be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InspectError {
-    #[error("cannot read the file")]
-    Read(#[from] io::Error),
-    #[error("cannot print")]
-    Print(#[from] fmt::Error),
-    #[error("no segment: it has no readable header")]
-    NoHeader,
-    #[error(transparent)]
-    Format(BlockFault),
+    #[error("it is empty: 0 bytes")]
+    Empty,
+    #[error("it is not a segment of a log: no header is at its beginning")]
+    NotSegment,
+    #[error(
+        "it has format {0}, and this version reads {FORMAT_OLDEST} to {FORMAT}: inspect it with the version that wrote it"
+    )]
+    Format(u16),
+    /// The name is a segment's, and nothing was written to it yet.
+    #[error("it was prepared to be the next segment, and nothing was written to it")]
+    Unbegun,
+    #[error("both copies of its header are damaged, and {blocks} blocks are behind them")]
+    Headless {
+        /// Sound blocks of a segment of this name.
+        blocks: usize,
+    },
 }
 
-/// What was found in a segment's file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// Blocks that follow each other from the header on.
-    pub blocks: usize,
-    pub records: usize,
-    /// Bytes of the file up to the end of the last of them.
-    pub end: u64,
-    /// Sound blocks behind that: behind a tear or a damage.
-    pub detached: usize,
+/// A block that is sound, and stands where it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    pub header: BlockHeader,
+    /// It does not follow a sound block: something in front of it is torn or damaged.
+    pub detached: bool,
 }
 
-/// Prints the file, a line for the segment, each group, block and record, and verifies every block.
-///
-/// Only the file's own header is believed: whether it is the right file under this name, and where a later
-/// start cut it, is not known here.
-pub fn inspect(mut file: impl Read, out: &mut impl fmt::Write) -> Result<Inspection, InspectError> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let (mut offset, block, checksum, header) = header(&bytes)?;
-    writeln!(
-        out,
-        "segment {:016x} of start {}, node {}, cluster {:032x}, {} bytes at LSN {}",
-        block.sequence,
-        header.start,
-        header.node,
-        u128::from_be_bytes(block.cluster),
-        header.size,
-        block.lsn
-    )?;
-    if header.size != bytes.len() as u64 {
-        writeln!(out, "the file has {} bytes", bytes.len())?;
-    }
-    if let Some(cut) = header.cut {
-        writeln!(
-            out,
-            "the log before it ends in segment {:016x} at LSN {}",
-            cut.sequence, cut.lsn
-        )?;
-    }
-    for entry in &header.table {
-        write!(out, "{}: last {}, keep from {}", entry.group, entry.last, entry.keep)?;
-        if let Some(damage) = entry.damage {
-            write!(out, ", damaged in {:016x} at {}", damage.sequence, damage.offset)?;
-        }
-        writeln!(out, ", table {}", hex(&entry.bytes))?;
-    }
-    let base = block.lsn.0;
-    let mut found = Inspection { end: offset, ..Inspection::default() };
-    let mut previous = Some(checksum);
-    while offset < bytes.len() as u64 {
-        let here = &bytes[offset as usize..];
-        let block = BlockHeader::verify(here, header.salt).ok();
-        let placed = |block: &BlockHeader| block.lsn.0 == base + offset;
-        let Some((block, checksum)) = block.filter(|(block, _)| placed(block)) else {
-            previous = None;
-            offset += BLOCK as u64;
-            continue;
-        };
-        if previous == Some(block.previous) {
-            previous = Some(checksum);
-            found.blocks += 1;
-            found.end = offset + u64::from(block.length);
-        } else {
-            write!(out, "DETACHED ")?;
-            previous = None;
-            found.detached += 1;
-        }
-        found.records += show(out, offset, &block, here)?;
-        offset += u64::from(block.length);
-    }
-    writeln!(out, "{} blocks to {}, {} detached", found.blocks, found.end, found.detached)?;
-    Ok(found)
+/// Where the blocks of a segment end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The last block names the segment in which the log goes on.
+    Linked { offset: u64, sequence: u64 },
+    /// Nothing of this segment stands behind the last block.
+    Open { offset: u64 },
+    /// A write did not reach the disk as a whole. Nobody was told of it: a start cuts the log here.
+    Torn { offset: u64 },
 }
 
-/// The header from whichever copy is sound, and where the blocks begin.
-fn header(bytes: &[u8]) -> Result<(u64, BlockHeader, u64, SegmentHeader), InspectError> {
-    for offset in (0..=bytes.len() / 2).step_by(BLOCK) {
-        let copy = &bytes[offset.min(bytes.len())..];
-        let block = match BlockHeader::parse(copy) {
-            Ok(block) => block,
-            Err(fault @ BlockFault::Format(_)) if offset == 0 => {
-                return Err(InspectError::Format(fault));
+/// A place at which the file is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// One copy of the header is damaged.
+    HeaderCopy { offset: u64 },
+    /// The file is not as long as its header says.
+    Length { expected: u64 },
+    /// The header is that of another segment.
+    Misnamed { sequence: u64 },
+    /// What stood here was durable: a later block says so.
+    Lost { offset: u64 },
+    /// A record leaves its block, though the checksum is right: a defect of the program that wrote it.
+    Record { offset: u64 },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HeaderCopy { offset } => {
+                write!(f, "the copy of the header at {offset} is damaged; the other one is whole")
             }
-            Err(_) => continue,
-        };
-        if block.kind != BlockKind::Header || (offset != 0 && offset != block.length as usize) {
-            continue;
-        }
-        let Ok((_, checksum)) = BlockHeader::verify(copy, SegmentHeader::salt_of(copy)) else {
-            continue;
-        };
-        if let Some(header) = SegmentHeader::read(&block, copy) {
-            return Ok((2 * u64::from(block.length), block, checksum, header));
+            Self::Length { expected } => {
+                write!(f, "the file should be {expected} bytes long: it was cut short or extended")
+            }
+            Self::Misnamed { sequence } => {
+                write!(
+                    f,
+                    "it is segment {sequence:016x} under another's name: files were swapped or copied"
+                )
+            }
+            Self::Lost { offset } => write!(f, "what stood at {offset} was durable, and is lost"),
+            Self::Record { offset } => write!(
+                f,
+                "a record of the block at {offset} is longer than the block: the program that wrote it has a defect"
+            ),
         }
     }
-    Err(InspectError::NoHeader)
 }
 
-/// Prints a block and returns how many records it has.
-fn show(
-    out: &mut impl fmt::Write,
-    offset: u64,
-    block: &BlockHeader,
-    bytes: &[u8],
-) -> Result<usize, fmt::Error> {
-    let (lsn, acked, length) = (block.lsn, block.acked_through, block.length);
-    write!(out, "{offset:>9}: LSN {lsn}, {length} bytes, durable to {acked}")?;
-    match block.kind {
-        BlockKind::Link { sequence, .. } => writeln!(out, ", last; next is {sequence:016x}")?,
-        BlockKind::Seal => writeln!(out, ", seal")?,
-        BlockKind::Header | BlockKind::Records => writeln!(out)?,
-    }
-    let mut records = Records::of(block, bytes);
-    let mut count = 0;
-    for record in records.by_ref() {
-        count += 1;
-        let begins = if record.begins { ", begins" } else { "" };
-        writeln!(
-            out,
-            "           {} {} kind {} after {}{begins}: {}",
-            record.lsn,
-            record.group,
-            record.kind,
-            record.previous,
-            hex(record.bytes)
-        )?;
-    }
-    if !records.whole() {
-        writeln!(out, "           a record leaves the block")?;
-    }
-    Ok(count)
+/// A segment's file, read and verified.
+#[derive(Debug)]
+pub struct Segment<'a> {
+    bytes: &'a [u8],
+    /// The block that holds the header.
+    pub block: BlockHeader,
+    pub header: SegmentHeader,
+    /// The sound blocks behind the header, in the order of the file.
+    pub blocks: Vec<Placed>,
+    /// Number of records in them.
+    pub records: usize,
+    pub end: End,
+    pub faults: Vec<Fault>,
 }
 
-/// At most the first sixteen bytes, and how many there are.
-fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    let mut text = String::new();
-    for byte in bytes.iter().take(16) {
-        write!(text, "{byte:02x}").expect("strings take everything");
+impl<'a> Segment<'a> {
+    /// Reads and verifies a segment. A file that was renamed has no `name`, and its header is believed.
+    ///
+    /// # Errors
+    /// If it is not a segment, or has no header by which its blocks could be read.
+    pub fn read(bytes: &'a [u8], name: Option<SegmentName>) -> Result<Self, InspectError> {
+        if bytes.is_empty() {
+            return Err(InspectError::Empty);
+        }
+        let Some((at, block, checksum, header)) = header(bytes) else {
+            return Err(without_header(bytes, name));
+        };
+        let mut faults = Vec::new();
+        let other = |named: SegmentName| {
+            (named.sequence, named.start, named.salt) != (block.sequence, header.start, header.salt)
+        };
+        if name.is_some_and(other) {
+            faults.push(Fault::Misnamed { sequence: block.sequence });
+        }
+        if header.size != bytes.len() as u64 {
+            faults.push(Fault::Length { expected: header.size });
+        }
+        let mut found = Self {
+            bytes,
+            block,
+            header,
+            blocks: Vec::new(),
+            records: 0,
+            end: End::Open { offset: 2 * u64::from(block.length) },
+            faults,
+        };
+        found.walk(checksum);
+        let copy = if at == 0 { u64::from(block.length) } else { 0 };
+        let whole = BlockHeader::verify(found.from(copy), found.header.salt).is_ok();
+        // Without a block behind it, the header itself may be what tore.
+        if !whole && !found.blocks.is_empty() {
+            found.faults.push(Fault::HeaderCopy { offset: copy });
+        }
+        Ok(found)
     }
-    if bytes.len() > 16 {
-        write!(text, "… ({} bytes)", bytes.len()).expect("strings take everything");
+
+    /// The place of the segment's first byte.
+    pub fn base(&self) -> Lsn {
+        self.block.lsn
     }
-    text
+
+    /// The records of a block of this segment.
+    pub fn records_of(&self, block: &Placed) -> Records<'a> {
+        Records::of(&block.header, self.from(block.offset))
+    }
+
+    fn from(&self, offset: u64) -> &'a [u8] {
+        self.bytes.get(offset as usize..).unwrap_or_default()
+    }
+
+    /// The sound block at an offset that belongs there, and its checksum.
+    fn block_at(&self, offset: u64) -> Option<(BlockHeader, u64)> {
+        let found = BlockHeader::verify(self.from(offset), self.header.salt).ok();
+        found.filter(|(block, _)| block.lsn.0 == self.base().0 + offset)
+    }
+
+    /// Walks over the blocks, and decides of each gap whether it tore or is damaged.
+    fn walk(&mut self, header_checksum: u64) {
+        let mut offset = 2 * u64::from(self.block.length);
+        let (mut previous, mut gaps, mut linked) = (Some(header_checksum), Vec::new(), None);
+        while offset < self.bytes.len() as u64 && linked.is_none() {
+            let Some((header, checksum)) = self.block_at(offset) else {
+                if previous.take().is_some() {
+                    gaps.push(offset);
+                }
+                offset += BLOCK as u64;
+                continue;
+            };
+            let follows = previous == Some(header.previous);
+            if previous.is_some() && !follows {
+                gaps.push(offset);
+            }
+            let block = Placed { offset, header, detached: !follows };
+            let mut records = self.records_of(&block);
+            self.records += records.by_ref().count();
+            if !records.whole() {
+                self.faults.push(Fault::Record { offset });
+            }
+            self.blocks.push(block);
+            previous = Some(checksum);
+            offset += u64::from(header.length);
+            if let BlockKind::Link { sequence, .. } = header.kind {
+                linked = Some(End::Linked { offset, sequence });
+            }
+        }
+        let mut end = linked.unwrap_or(End::Open { offset });
+        for gap in gaps {
+            let mut behind = self.blocks.iter().skip_while(|block| block.offset < gap).peekable();
+            let blocks = behind.peek().is_some();
+            let place = self.base().0 + gap;
+            if behind.any(|block| block.header.acked_through.0 > place) {
+                self.faults.push(Fault::Lost { offset: gap });
+                continue;
+            }
+            let torn = blocks || self.begins_block(gap);
+            end = if torn { End::Torn { offset: gap } } else { End::Open { offset: gap } };
+            break;
+        }
+        self.end = end;
+    }
+
+    /// Whether a block of this segment was begun here, and is not whole.
+    fn begins_block(&self, offset: u64) -> bool {
+        BlockHeader::parse(self.from(offset)).is_ok_and(|block| {
+            block.sequence == self.block.sequence && block.lsn.0 == self.base().0 + offset
+        })
+    }
+}
+
+/// The header from whichever copy is sound: the copy's offset, its block with the checksum, and what it says.
+fn header(bytes: &[u8]) -> Option<(usize, BlockHeader, u64, SegmentHeader)> {
+    (0..=bytes.len() / 2).step_by(BLOCK).find_map(|offset| {
+        let copy = &bytes[offset..];
+        let block = BlockHeader::parse(copy).ok()?;
+        let placed = offset == 0 || offset == block.length as usize;
+        if block.kind != BlockKind::Header || !placed {
+            return None;
+        }
+        let (block, checksum) = BlockHeader::verify(copy, SegmentHeader::salt_of(copy)).ok()?;
+        Some((offset, block, checksum, SegmentHeader::read(&block, copy)?))
+    })
+}
+
+/// What a file is in which no copy of a header is sound.
+fn without_header(bytes: &[u8], name: Option<SegmentName>) -> InspectError {
+    if let Err(BlockFault::Format(format)) = BlockHeader::parse(bytes) {
+        return InspectError::Format(format);
+    }
+    let Some(name) = name else { return InspectError::NotSegment };
+    let sound = (0..bytes.len()).step_by(BLOCK).filter(|&offset| {
+        let block = BlockHeader::verify(&bytes[offset..], name.salt);
+        block.is_ok_and(|(block, _)| block.sequence == name.sequence)
+    });
+    match sound.count() {
+        0 => InspectError::Unbegun,
+        blocks => InspectError::Headless { blocks },
+    }
 }

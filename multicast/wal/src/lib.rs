@@ -15,14 +15,13 @@ mod aligned;
 pub mod disk;
 pub mod files;
 pub mod format;
-mod inspect;
+pub mod inspect;
 mod lsn;
 mod recovery;
 mod writer;
 
 pub use aligned::Aligned;
 pub use disk::Disk;
-pub use inspect::{InspectError, Inspection, inspect};
 pub use lsn::{Group, Lsn, Owner};
 pub use recovery::{RecoverError, RecoveredGroup, Recovery, Verdict};
 pub use writer::{AppendError, Flush, Options, Sizes, Task, Writer};

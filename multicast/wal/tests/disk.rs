@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use skein_wal::disk::{DiskOptions, Handle, StageError, Wake};
 use skein_wal::files::{Directory, FileError, FileName, Files, Medium, OpenError, sync_everything};
-use skein_wal::{Disk, Group, Lsn, Options, Owner, Recovery, Verdict, inspect};
+use skein_wal::format::BlockKind;
+use skein_wal::inspect::{End, Segment};
+use skein_wal::{Disk, Group, Lsn, Options, Owner, Recovery, Verdict};
 
 const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
 
@@ -177,20 +179,27 @@ fn an_idle_log_is_sealed_and_can_be_shown() {
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
-    let mut segments = files.list().unwrap().into_iter().map(|(name, _)| name);
-    let first = segments.find(|name| matches!(name, FileName::Segment(_))).unwrap();
+    let segments = files.list().unwrap().into_iter();
+    let mut segments = segments.filter_map(|(file, _)| match file {
+        FileName::Segment(name) => Some(name),
+        FileName::Spare(_) => None,
+    });
+    let first = segments.find(|name| name.sequence == 1).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    let shown = loop {
-        let mut shown = String::new();
-        let found = inspect(&files.bytes(first)[..], &mut shown).unwrap();
-        assert_eq!((found.records, found.detached), (1, 0));
-        if found.blocks == 2 {
-            break shown;
+    loop {
+        let bytes = files.bytes(FileName::Segment(first));
+        let shown = Segment::read(&bytes, Some(first)).unwrap();
+        assert_eq!((shown.records, &shown.faults[..]), (1, &[][..]));
+        let record = shown.records_of(&shown.blocks[0]).next().unwrap();
+        assert_eq!((record.group, record.kind, record.bytes), (Group(4), 5, &b"some bytes"[..]));
+        if let [_, seal] = &shown.blocks[..] {
+            assert_eq!(seal.header.kind, BlockKind::Seal);
+            assert_eq!(shown.end, End::Open { offset: seal.offset + 4096 });
+            break;
         }
-        assert!(Instant::now() < deadline, "not sealed: {shown}");
+        assert!(Instant::now() < deadline, "not sealed: {shown:?}");
         thread::sleep(Duration::from_millis(5));
-    };
-    assert!(shown.contains("seal") && shown.contains("g4 kind 5"), "{shown}");
+    }
     drop(disk);
 }
 

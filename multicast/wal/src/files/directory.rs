@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::view::listed;
 use super::{FileError, FileName, Files};
 use crate::aligned::Aligned;
 use crate::format::BLOCK;
@@ -128,17 +129,8 @@ impl Directory {
 
 impl Files for Directory {
     fn list(&self) -> Result<Vec<(FileName, u64)>, FileError> {
-        let listed = || {
-            let mut found = Vec::new();
-            for entry in fs::read_dir(&self.path)? {
-                let entry = entry?;
-                if let Some(name) = entry.file_name().to_str().and_then(|text| text.parse().ok()) {
-                    found.push((name, entry.metadata()?.len()));
-                }
-            }
-            Ok(found)
-        };
-        listed().map_err(|error| failure("list", &self.path.display(), error))
+        let listed = listed(&self.path);
+        listed.map_err(|error| failure("list", &self.path.display(), error))
     }
 
     fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {

@@ -4,6 +4,7 @@ mod directory;
 mod medium;
 mod name;
 mod prepare;
+mod view;
 
 use std::io;
 
@@ -11,6 +12,7 @@ pub use directory::{Directory, OpenError};
 pub use medium::{Faults, Medium, Snapshot, WriteId};
 pub use name::{FileName, NotOurs, SegmentName};
 pub use prepare::{perform, sync_everything};
+pub use view::View;
 
 /// Why an operation on a file failed.
 #[derive(Debug, thiserror::Error)]
