@@ -10,6 +10,7 @@ mod constants;
 mod data;
 mod durable;
 mod failover;
+mod formats;
 mod full_memory;
 mod incarnations;
 mod inspect;
