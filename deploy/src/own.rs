@@ -8,6 +8,7 @@ use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
 
 use crate::commands::up::{Data, Started};
+use crate::exit::usage;
 
 /// A running cluster that only this command uses.
 pub(crate) struct Own {
@@ -31,7 +32,16 @@ impl Own {
         // Created and removed with the cluster.
         let own = || std::env::temp_dir().join(format!("{prefix}{}", std::process::id()));
         let dir = named.unwrap_or_else(own);
-        let cluster = Started::start(Directory::at(&dir)?, config, verbose, false, namespaces)?;
+        let directory = Directory::at(&dir)?;
+        if directory.manifest().is_ok_and(|manifest| manifest.durable) {
+            // It would go on here, and its data would be removed with it at the end.
+            return Err(usage(format_args!(
+                "there is a cluster in {} whose data is kept, and this command needs a directory of its own: name \
+                 another with --dir",
+                dir.display()
+            )));
+        }
+        let cluster = Started::start(directory, config, verbose, false, namespaces)?;
         cluster.restart();
         Ok(Self { cluster, dir })
     }

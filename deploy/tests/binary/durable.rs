@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::support::{Sandbox, is_running, kill, until};
+use crate::support::{Ended, Sandbox, is_running, kill, until};
 
 /// A directory on a disk: the temporary directory may be in memory.
 pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
@@ -90,4 +90,19 @@ fn a_directory_in_memory_is_refused_and_nothing_is_left_there() {
     let refused = sandbox.expect(3, &["up", "--detach", "--durability", "sync"]);
     assert!(refused.err.contains("forgets everything with the power"), "{}", refused.err);
     assert!(!dir.path().join("cluster").exists(), "nothing is left");
+}
+
+#[test]
+fn a_command_with_a_cluster_of_its_own_leaves_kept_data_alone() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    sandbox.expect(0, &["put", "key", "value"]);
+    sandbox.expect(0, &["down"]);
+    let mut demo = sandbox.command(&["demo", "--dir", sandbox.dir.to_str().expect("text")]);
+    let demo: Ended = demo.env_remove("SKEIN_DIR").output().expect("the binary runs").into();
+    assert_eq!(demo.code, Some(2), "{}", demo.err);
+    assert!(demo.err.contains("whose data is kept"), "{}", demo.err);
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
