@@ -12,7 +12,9 @@ Exit codes:
   0  done
   1  done, and the answer is no: a missing key, a failed guard, a check that found something
   2  bad usage or configuration; nothing was done
-  3  the cluster is unavailable, or something failed";
+  3  the cluster is unavailable, or something failed
+  4  not decided within the limits of a check
+  5  the cluster runs, and some of it does not serve";
 
 /// A replicated, sharded key-value store: every operation takes effect in one strict order.
 #[derive(Parser)]

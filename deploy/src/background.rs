@@ -21,8 +21,8 @@ pub(crate) const FLAG: &str = "--background";
 
 enum Event {
     Signal(i32),
-    /// Output of the child until it was ready or had ended.
-    Said(io::Result<String>),
+    /// The child's exit code so far and its output, until it was ready; nothing if it has ended.
+    Said(io::Result<Vec<u8>>),
 }
 
 /// Runs this command again in the background. Returns when the child is ready or has ended.
@@ -36,8 +36,8 @@ pub(crate) fn start() -> anyhow::Result<Exit> {
     let mut child = command.spawn().context("cannot start a process in the background")?;
     let mut out = child.stdout.take().expect("piped");
     thread::spawn(move || {
-        let mut said = String::new();
-        let said = out.read_to_string(&mut said).map(|_| said);
+        let mut said = Vec::new();
+        let said = out.read_to_end(&mut said).map(|_| said);
         let _ = sender.send(Event::Said(said));
     });
     let said = loop {
@@ -53,13 +53,13 @@ pub(crate) fn start() -> anyhow::Result<Exit> {
             Err(_) => unreachable!("we hold a sender ourselves"),
         }
     };
-    if said.is_empty() {
+    let Some((code, said)) = said.split_first() else {
         // The child has reported the reason.
         let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
         return Ok(Exit::Said(code.unwrap_or(3)));
-    }
+    };
     crate::output::say(said)?;
-    Ok(Exit::Ok)
+    Ok(Exit::Said(*code))
 }
 
 /// In the background process: leaves the terminal.
@@ -68,11 +68,12 @@ pub(crate) fn enter() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// In the background process: prints `text`, at which the first process ends. Later output goes to
+/// In the background process: prints `text`, at which the first process ends with the code of `exit`. Later output goes to
 /// the file at `log`, or is dropped if that cannot be written: the cluster runs whether its log can
 /// be written or not.
-pub(crate) fn ready(text: &str, log: &Path) {
-    if let Err(error) = crate::output::say(text) {
+pub(crate) fn ready(text: &str, exit: Exit, log: &Path) {
+    let said = [&[exit.code()], text.as_bytes()].concat();
+    if let Err(error) = crate::output::say(said) {
         tracing::warn!(%error, "cannot write to standard output");
     }
     logging::flush();

@@ -1,4 +1,4 @@
-//! Exit codes: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed, 4 undecided.
+//! Exit codes: 0 ok, 1 "no", 2 bad usage or configuration, 3 unavailable or failed, 4 undecided, 5 done in part.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -15,8 +15,23 @@ pub(crate) enum Exit {
     No,
     /// 4: done within its limits, and the answer is not known.
     Undecided,
+    /// 5: the cluster runs, and some of it does not serve.
+    Partly,
     /// The code of another process, which did the work and printed the rest.
     Said(u8),
+}
+
+impl Exit {
+    /// The code with which the process ends.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::No => 1,
+            Self::Undecided => 4,
+            Self::Partly => 5,
+            Self::Said(code) => code,
+        }
+    }
 }
 
 /// The caller must change the request: exit code 2. All other errors are 3.
@@ -39,10 +54,7 @@ pub(crate) fn usage(message: impl fmt::Display) -> anyhow::Error {
 /// Prints the error, if any, and returns the process's exit code.
 pub(crate) fn code(end: anyhow::Result<Exit>) -> ExitCode {
     match end {
-        Ok(Exit::Ok) => ExitCode::SUCCESS,
-        Ok(Exit::No) => ExitCode::from(1),
-        Ok(Exit::Undecided) => ExitCode::from(4),
-        Ok(Exit::Said(code)) => ExitCode::from(code),
+        Ok(end) => ExitCode::from(end.code()),
         Err(error) => {
             tell(format_args!("skein: {}", whole(&error)));
             ExitCode::from(if error.is::<Usage>() { 2 } else { 3 })

@@ -126,9 +126,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         )?;
         links.roster = roster;
         links.constants = links.constants.and(tuning.constants());
-        if disk.is_some() {
-            links.constants = links.constants.with("durable", true);
-        }
+        let durability = if disk.is_some() { "sync" } else { "memory" };
+        links.constants = links.constants.with("node.durability", durability);
         links.disk = disk;
         let mut replicas = Vec::new();
         for id in links.local.clone() {

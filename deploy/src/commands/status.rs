@@ -16,6 +16,7 @@ use skein_multicast::operate::{
 };
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::CallError;
+use skein_node::missing::is_missing;
 use skein_node::nodes;
 use skein_node::status::{DiskStatus, GoneNode, NodeStatus, RefusedNode, ReplicaReport};
 
@@ -241,6 +242,9 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
                 (None, Some(ELSEWHERE.to_owned()))
             }
             Err(_) if directory.was_stopped(node) => (None, Some("stopped".to_owned())),
+            Err(_) if pid.is_none() && running.manifest.durable && is_missing(&directory, node) => {
+                (None, Some("not started: its data is gone".to_owned()))
+            }
             Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
             Err(CallError::Paused { .. }) => {
                 let go_on = format!("paused; `skein admin kill {node} --signal CONT` resumes it");

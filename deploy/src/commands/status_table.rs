@@ -7,6 +7,7 @@ use skein_cluster::directory::Supervisor;
 use skein_multicast::operate::{
     Cause, Diverged, DivergenceStatus, FailoverStatus, MemberStatus, ReplicaStatus, Role,
 };
+use skein_node::status::{DamagedLog, DiskStatus};
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
@@ -52,7 +53,7 @@ fn supervised(snapshot: &Snapshot) -> String {
 }
 
 fn nodes(snapshot: &Snapshot) -> Table {
-    let disks = snapshot.nodes.iter().filter_map(|node| node.status.as_ref()?.disk).count() > 0;
+    let disks = snapshot.nodes.iter().any(|node| disk_of(node).is_some());
     let mut head = vec!["node", "process", "restarts", "up", "memory"];
     if disks {
         head.extend(["log on disk", "flush p50", "p99"]);
@@ -71,7 +72,7 @@ fn nodes(snapshot: &Snapshot) -> Table {
             or_dash(status.map(|status| show_bytes(status.resident_bytes))),
         ];
         if disks {
-            let disk = status.and_then(|status| status.disk);
+            let disk = disk_of(node);
             row.push(or_dash(disk.map(|disk| show_bytes(disk.log_bytes))));
             row.push(or_dash(disk.map(|disk| format!("{} µs", disk.flush_p50_us))));
             row.push(or_dash(disk.map(|disk| format!("{} µs", disk.flush_p99_us))));
@@ -84,19 +85,23 @@ fn nodes(snapshot: &Snapshot) -> Table {
     Table { rows, left, spare }
 }
 
+fn disk_of(node: &NodeView) -> Option<&DiskStatus> {
+    node.status.as_ref()?.disk.as_ref()
+}
+
 /// The state of a node, or what its replicas wait for.
 fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     let Some(status) = &node.status else {
         let problem = node.problem.as_deref().unwrap_or("does not answer");
         return match node.dead_for_ms {
-            Some(ms) => format!("{problem} for {}", time(ms)),
-            None => problem.to_owned(),
+            Some(ms) if problem == "dead" => format!("{problem} for {}", time(ms)),
+            _ => problem.to_owned(),
         };
     };
     if status.draining {
         return "draining".to_owned();
     }
-    if status.disk.is_some_and(|disk| disk.full) {
+    if disk_of(node).is_some_and(|disk| disk.full) {
         return "its disk is full: it acknowledges nothing".to_owned();
     }
     if status.ready {
@@ -239,9 +244,16 @@ fn says_so(view: &GroupView, slot: u8) -> bool {
 fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     let tolerated = |group: &GroupView| group.quorum - 1;
+    let durable = snapshot.nodes.iter().any(|node| disk_of(node).is_some());
     for view in &snapshot.groups {
         let group = view.group;
         match group_state(view) {
+            "LOST" if durable => notes.push(format!(
+                "g{group} is LOST: the data of more than {} of its replicas is gone, and what it held cannot be \
+                 served again. Read what you need from the other groups; `skein down --wipe` and `skein up` begin \
+                 a new cluster.",
+                tolerated(view)
+            )),
             "LOST" => notes.push(format!(
                 "g{group} is LOST: more than {} of its replicas have lost their state, and what it \
                  held is unknown. It serves nothing until it is recreated, from a \
@@ -287,8 +299,21 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     for node in &snapshot.nodes {
+        let disk = disk_of(node);
         let Some(status) = &node.status else { continue };
         let node = node.node;
+        if disk.is_some_and(|disk| disk.missing) {
+            notes.push(format!(
+                "n{node} found no data when it was started, though it had run before: its replicas began \
+                 without a state."
+            ));
+        }
+        for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged) {
+            notes.push(format!(
+                "n{node} found the log of g{group} damaged when it was started, in segment {segment} at \
+                 offset {offset}: its replica began without a state. `skein inspect` shows the log."
+            ));
+        }
         if status.log_lines_lost > 0 {
             let lost = status.log_lines_lost;
             let lines = if lost == 1 { "line" } else { "lines" };

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use skein_cluster::claim::{Claim, Kept};
 use skein_cluster::directory::Directory;
 use skein_cluster::network;
+use skein_node::missing;
 use skein_node::supervise::{Plan, Supervisor};
 
 use super::up::{Event, tell_of_nodes};
@@ -72,11 +73,21 @@ impl Args {
                 "  n{node} belongs to another host, {address}, and is left to it"
             );
         }
+        let mut left_out = missing::indispensable(&directory, &config);
+        left_out.retain(|node| directory.node(*node).is_none());
+        for node in &left_out {
+            let _ = writeln!(
+                welcome,
+                "  n{node} is not started: its data is gone, and a group needs it: {} is empty or not there",
+                directory.node_data(*node).display()
+            );
+        }
+        left_out.extend(elsewhere);
         let directory_of = directory.clone();
         let plan = Plan {
             directory: directory_of,
             nodes,
-            elsewhere,
+            left_out,
             verbose,
             detached: true,
             namespaces: None,
@@ -84,7 +95,7 @@ impl Args {
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
         supervisor.restart();
         if self.background {
-            background::ready(&welcome, &directory.supervisor_log());
+            background::ready(&welcome, Exit::Ok, &directory.supervisor_log());
         } else {
             say_of_cluster(&welcome);
         }

@@ -1,6 +1,7 @@
 //! `skein up`: creates a cluster, starts its nodes, and supervises them unless told otherwise.
 
-use std::collections::BTreeSet;
+mod standstill;
+
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,8 +13,9 @@ use skein_cluster::claim::Claim;
 use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
-use skein_node::{admin, nodes};
+use skein_node::{admin, missing, nodes};
 
+use self::standstill::Standstill;
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
@@ -75,11 +77,14 @@ pub(crate) struct Started {
     supervisor: Supervisor,
     events: Receiver<Event>,
     sender: Sender<Event>,
+    /// What does not serve, though the cluster runs.
+    standstill: Option<Standstill>,
 }
 
 impl Started {
     /// Creates a cluster in `directory` and starts its nodes, which end with this process unless
-    /// they are `detached`. Returns when they are ready. Signals to stop are caught from now on,
+    /// they are `detached`. Returns when they are ready, or, if a durable cluster goes on here, when it is known that
+    /// some of it cannot serve. Signals to stop are caught from now on,
     /// and one that arrives during the start ends it. A node that dies stays dead until
     /// [`restart`](Self::restart).
     pub(crate) fn start(
@@ -99,7 +104,8 @@ impl Started {
         let mut warn = |warning| tell(format_args!("warning: {warning}"));
         let kept = claim.stopped()?;
         // What is new, and does not start, is to leave nothing.
-        let data = if kept.is_some() { Data::Keep } else { Data::Remove };
+        let goes_on = kept.is_some();
+        let data = if goes_on { Data::Keep } else { Data::Remove };
         let manifest = if let Some(kept) = kept {
             config = kept;
             claim.resume(&config)?
@@ -113,18 +119,34 @@ impl Started {
             }
         };
         let nodes = manifest.nodes;
+        let left_out = missing::indispensable(&directory, &config);
+        if left_out.len() == usize::from(nodes) {
+            claim.set_aside()?;
+            bail!(
+                "not started: the data of all nodes is gone: {0}/node*.data are empty or not there; put it back, or \
+                 `skein down --wipe` removes the rest, and `skein up` begins a new cluster",
+                directory.path().display()
+            );
+        }
         let plan = Plan {
             directory: directory.clone(),
             nodes,
-            elsewhere: BTreeSet::new(),
+            left_out: left_out.clone(),
             verbose,
             detached,
             namespaces,
         };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
-        let this = Self { directory, config, claim, manifest, supervisor, events, sender };
-        match this.wait_ready() {
-            Ok(()) => Ok(this),
+        let standstill = None;
+        let mut this =
+            Self { directory, config, claim, manifest, supervisor, events, sender, standstill };
+        let waited =
+            if goes_on { this.wait_served(&left_out) } else { this.wait_ready().map(|()| None) };
+        match waited {
+            Ok(standstill) => {
+                this.standstill = standstill;
+                Ok(this)
+            }
             Err(error) => {
                 this.stop(data)?;
                 Err(error)
@@ -226,6 +248,19 @@ impl Started {
         }
     }
 
+    /// Whether all of it serves, in words.
+    fn state(&self) -> String {
+        let Some(Standstill { groups, .. }) = &self.standstill else {
+            return "is ready".to_owned();
+        };
+        let names: Vec<_> = groups.iter().map(|group| format!("g{group}")).collect();
+        match (groups.len(), usize::from(self.config.topology.groups)) {
+            (0, _) => "serves, and not all of its nodes run".to_owned(),
+            (all, groups) if all == groups => "runs, and serves nothing".to_owned(),
+            _ => format!("runs, and serves all but {}", names.join(", ")),
+        }
+    }
+
     /// Number of keys on the nodes that answer.
     fn keys(&self) -> u64 {
         let statuses = nodes::statuses(&self.directory, self.manifest.nodes);
@@ -302,10 +337,15 @@ impl Args {
         }
         let mut cluster = Started::start(directory, config, global.verbose, self.detach, None)?;
         let welcome = self.welcome(global, &cluster);
+        let mut exit = Exit::Ok;
+        if let Some(Standstill { why, .. }) = &cluster.standstill {
+            tell(why);
+            exit = Exit::Partly;
+        }
         if self.background {
             cluster.claim.supervising()?;
             cluster.restart();
-            background::ready(&welcome, &cluster.directory.supervisor_log());
+            background::ready(&welcome, exit, &cluster.directory.supervisor_log());
             let Started { claim, supervisor, events, .. } = cluster;
             return supervise::stay(claim, supervisor, &events, true);
         }
@@ -317,7 +357,7 @@ impl Args {
         say_of_cluster(&welcome);
         if self.detach {
             cluster.claim.leave()?;
-            return Ok(Exit::Ok);
+            return Ok(exit);
         }
         let stayed = cluster.stay();
         if stayed == Stayed::Replaced {
@@ -343,8 +383,9 @@ impl Args {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "cluster {} is ready: {} node{}, {} group{} of {} replica{}",
+            "cluster {} {}: {} node{}, {} group{} of {} replica{}",
             manifest.cluster,
+            cluster.state(),
             topology.nodes,
             plural(topology.nodes),
             topology.groups,

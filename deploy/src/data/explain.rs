@@ -8,6 +8,7 @@ use skein_cluster::directory::Directory;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Role;
 use skein_node::admin::CallError;
+use skein_node::missing::is_missing;
 use skein_node::nodes;
 use skein_node::status::ReplicaReport;
 
@@ -61,6 +62,13 @@ impl Seen {
                     mute.push((
                         node,
                         format!("it is on another host, {address}, and not reached from here{why}"),
+                    ));
+                }
+                Err(_) if directory.node(node).is_none() && is_missing(&directory, node) => {
+                    let data = directory.node_data(node);
+                    mute.push((
+                        node,
+                        format!("its data is gone: {} is empty or not there", data.display()),
                     ));
                 }
                 Err(_) if directory.node(node).is_none() => {

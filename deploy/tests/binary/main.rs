@@ -18,5 +18,6 @@ mod measurements;
 mod namespaces;
 mod networks;
 mod operators;
+mod standstill;
 mod supervision;
 mod support;

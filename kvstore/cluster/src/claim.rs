@@ -230,9 +230,8 @@ impl Claim {
         let manifest = Manifest { build: BUILD.owned(), made: self.made.clone(), ..manifest };
         self.write_manifest(&manifest, config)?;
         for node in 0..manifest.nodes {
-            if shared::is_missing(&self.directory.node_lock(node)) {
-                self.write(&format!("node{node}.lock"), "")?;
-            }
+            // No node runs. What an operator had stopped is started, too.
+            self.write(&format!("node{node}.lock"), "")?;
         }
         Ok(manifest)
     }

@@ -12,10 +12,10 @@ use skein_multicast::disk::{Disk as Interface, Reader};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
 use skein_wal::files::{self, OpenError};
-use skein_wal::{Disk, Group, Options, Owner, RecoverError, Recovery, Verdict};
+use skein_wal::{Disk, Group, Options, Owner, RecoverError, RecoveredGroup, Recovery, Verdict};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::status::DiskStatus;
+use crate::status::{DamagedLog, DiskStatus};
 
 /// Bytes of a group's log after which its state is written.
 const SNAPSHOT_AFTER: u64 = 256 << 20;
@@ -45,16 +45,22 @@ pub fn owner(manifest: &Manifest, node: u16) -> Owner {
 
 /// The running log. Dropping it writes what was appended, and ends it.
 #[derive(Debug)]
-pub(crate) struct NodeLog(Disk<files::Directory>);
+pub(crate) struct NodeLog {
+    disk: Disk<files::Directory>,
+    /// It was not there when this process began, though the node had run before.
+    missing: bool,
+    /// Groups of which something was lost when this process began.
+    damaged: Vec<DamagedLog>,
+}
 
 impl NodeLog {
-    /// Opens the log of a node and begins to write it. Returns an access for each engine, which is woken by its `wakes`
+    /// Opens the log of a node, which had been started `incarnation` times, and begins to write it. Returns an access for each engine, which is woken by its `wakes`
     /// when more is on disk. `on_failure` is called once if nothing more can be written.
     pub(crate) fn open(
         directory: &Directory,
         manifest: &Manifest,
         config: &ClusterConfig,
-        node: u16,
+        (node, incarnation): (u16, u32),
         wakes: Vec<Wake>,
         on_failure: impl Fn(&DiskError) + Send + Sync + 'static,
     ) -> Result<(Self, Vec<EngineLog>), LogError> {
@@ -70,6 +76,13 @@ impl NodeLog {
         let hosted: Vec<_> = hosted.map(|replica| Group(replica.group.0)).collect();
         let recovery = Recovery::read(&*files, owner, &hosted)
             .map_err(|why| LogError::Recover { path: path.clone(), why })?;
+        // A start that wrote anything has left a file that says so.
+        let missing = recovery.start() == 1 && incarnation > 0;
+        if missing {
+            tracing::error!(directory = %path.display(), starts = incarnation,
+                "the data of this node is gone: its replicas begin without a state");
+        }
+        let damaged = recovery.groups().iter().filter_map(damaged).collect();
         let writer = recovery.writer(Options::default(), rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
         let options = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
@@ -80,12 +93,12 @@ impl NodeLog {
             waiting: Vec::new(),
             behind: 0,
         };
-        Ok((Self(disk), handles.into_iter().map(log).collect()))
+        Ok((Self { disk, missing, damaged }, handles.into_iter().map(log).collect()))
     }
 
     /// Its state, for operators.
     pub(crate) fn status(&self) -> DiskStatus {
-        let Status { sizes, full, flushes, .. } = self.0.status();
+        let Status { sizes, full, flushes, .. } = self.disk.status();
         let micros = |time: Duration| time.as_micros() as u64;
         DiskStatus {
             log_bytes: sizes.bytes,
@@ -94,8 +107,16 @@ impl NodeLog {
             flush_p50_us: micros(flushes.median),
             flush_p99_us: micros(flushes.p99),
             full,
+            missing: self.missing,
+            damaged: self.damaged.clone(),
         }
     }
+}
+
+fn damaged(found: &RecoveredGroup) -> Option<DamagedLog> {
+    let Verdict::Damaged(damage) = found.verdict else { return None };
+    let (segment, offset) = (damage.sequence, damage.offset);
+    Some(DamagedLog { group: found.group.0, segment, offset })
 }
 
 /// What the log held when this process began.

@@ -6,6 +6,7 @@ mod digests;
 mod disk;
 pub mod engine;
 pub mod inspect;
+pub mod missing;
 pub mod nodes;
 pub mod process;
 mod socket;

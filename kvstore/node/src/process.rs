@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -37,6 +38,7 @@ use crate::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wante
 use crate::digests::{Awaited, Digests, GivenUp};
 use crate::disk::{LogError, NodeLog, as_io};
 use crate::engine::{self, Control, EngineStatus};
+use crate::missing;
 use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
 use crate::upkeep::{self, Upkeep};
 
@@ -87,6 +89,11 @@ pub enum NodeError {
         /// The process that stops the cluster.
         by: Holder,
     },
+    /// Its replicas would begin without a state, and a group could not have a quorum any more.
+    #[error(
+        "node {node} does not start: its data is gone, and a group needs it: {} is empty or not there; put it back where it was, and start the node again", path.display()
+    )]
+    DataGone { node: u16, path: PathBuf },
     /// All incarnation numbers are used up.
     #[error(
         "node {node} of this cluster has been started {incarnations} times, and that is as often as its incarnations can be told apart; move what you need into a new cluster"
@@ -199,6 +206,9 @@ pub fn run(
     // Before any file is written that would make it look like a node of this host.
     if let Some(address) = network::elsewhere(&config, node) {
         return Err(NodeError::Elsewhere { node, address: address.to_owned() });
+    }
+    if missing::indispensable(directory, &config).contains(&node) {
+        return Err(NodeError::DataGone { node, path: directory.node_data(node) });
     }
     let mut lock = take_lock(directory, node)?;
     let _regions = Regions::hold_of(directory, &manifest)?;
@@ -413,7 +423,7 @@ fn open_log(
     alarm: &UnixStream,
     wakes: Vec<Wake>,
 ) -> Result<(Option<NodeLog>, EngineLogs), NodeError> {
-    let Start { directory, manifest, config, node, failure, .. } = start;
+    let Start { directory, manifest, config, node, incarnation, failure, .. } = start;
     if config.durability == Durability::Memory {
         return Ok((None, wakes.iter().map(|_| None).collect()));
     }
@@ -426,7 +436,7 @@ fn open_log(
         }
         let _ = io::Write::write(&mut &end, &[DISK_FAILED]);
     };
-    let opened = NodeLog::open(directory, manifest, config, node, wakes, fails);
+    let opened = NodeLog::open(directory, manifest, config, (node, incarnation), wakes, fails);
     let (log, engines) = opened.map_err(|why| NodeError::Log { node, why })?;
     let boxed = |engine| Some(Box::new(engine) as Box<dyn Disk>);
     Ok((Some(log), engines.into_iter().map(boxed).collect()))

@@ -46,7 +46,7 @@ pub struct NodeStatus {
 }
 
 /// A node's log on disk. Times are those of the last 128 flushes, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// Bytes of the files that are still needed.
     pub log_bytes: u64,
@@ -57,6 +57,22 @@ pub struct DiskStatus {
     pub flush_p99_us: u64,
     /// The disk is full: nothing more is acknowledged until there is room.
     pub full: bool,
+    /// There was no log when this process began, though the node had run before: its replicas begin without a state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+    /// Groups whose log was damaged when this process began: their replicas begin without a state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedLog>,
+}
+
+/// The log of a group in which something durable is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedLog {
+    pub group: u16,
+    /// Sequence of the segment in which it was lost.
+    pub segment: u64,
+    /// Offset in the segment's file.
+    pub offset: u64,
 }
 
 /// A node that another node refuses because their configurations differ.

@@ -50,8 +50,8 @@ const HOLD: u8 = b'h';
 pub struct Plan {
     pub directory: Directory,
     pub nodes: u16,
-    /// Nodes that other hosts run.
-    pub elsewhere: BTreeSet<u16>,
+    /// Nodes that are not to be started here: other hosts run them, or they lack data that a group needs.
+    pub left_out: BTreeSet<u16>,
     /// Number of `-v` flags.
     pub verbose: u8,
     /// The nodes leave the terminal and outlive this process; otherwise they end with it.
@@ -63,7 +63,7 @@ pub struct Plan {
 impl Plan {
     /// Whether the node is to be started here.
     fn starts(&self, node: u16) -> bool {
-        !self.elsewhere.contains(&node) && !self.directory.was_stopped(node)
+        !self.left_out.contains(&node) && !self.directory.was_stopped(node)
     }
 }
 

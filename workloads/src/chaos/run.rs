@@ -505,7 +505,7 @@ fn supervise_for_now(
     let plan = supervise::Plan {
         directory: directory.clone(),
         nodes,
-        elsewhere: BTreeSet::new(),
+        left_out: BTreeSet::new(),
         verbose: 0,
         detached: true,
         namespaces,

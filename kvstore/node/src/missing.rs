@@ -1,0 +1,76 @@
+//! Nodes of a durable cluster whose data is gone, and which of them are not to be started.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use skein_cluster::config::{ClusterConfig, Durability};
+use skein_cluster::directory::Directory;
+use skein_protocol::ids::GroupId;
+use skein_wal::files::{FileError, FileName, Files as _, View};
+
+/// Whether the data of a node is gone: it has run, and there is no log of it.
+pub fn is_missing(directory: &Directory, node: u16) -> bool {
+    directory.incarnations(node).is_ok_and(|starts| starts > 0) && !has_log(directory, node)
+}
+
+fn has_log(directory: &Directory, node: u16) -> bool {
+    match View::of(&directory.node_data(node)).list() {
+        Ok(files) => files.iter().any(|(file, _)| matches!(file, FileName::Segment(_))),
+        Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
+        // The node itself says why it cannot be read.
+        Err(_) => true,
+    }
+}
+
+/// Nodes whose data is gone and without which a group has no quorum. Started, their replicas would begin without a
+/// state, and the group would be lost, even if the data is found again.
+pub fn indispensable(directory: &Directory, config: &ClusterConfig) -> BTreeSet<u16> {
+    if config.durability == Durability::Memory {
+        return BTreeSet::new();
+    }
+    let missing = (0..config.topology.nodes).filter(|node| is_missing(directory, *node));
+    needed(config, &missing.collect())
+}
+
+/// Those of the `missing` nodes that a quorum of some group needs.
+fn needed(config: &ClusterConfig, missing: &BTreeSet<u16>) -> BTreeSet<u16> {
+    let layout = config.layout();
+    let mut needed = BTreeSet::new();
+    for group in 0..config.topology.groups {
+        let replicas = config.topology.replicas_of(GroupId(group));
+        let (gone, there): (BTreeSet<u16>, BTreeSet<u16>) = replicas
+            .map(|replica| layout.node_of(replica))
+            .partition(|node| missing.contains(node));
+        if there.len() < config.topology.quorum() {
+            needed.extend(gone);
+        }
+    }
+    needed
+}
+
+#[cfg(test)]
+mod tests {
+    use skein_multicast::config::Topology;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_held_back_if_a_group_needs_its_data() {
+        // g0 is on nodes 0, 1 and 2, and g1 on nodes 1, 2 and 3.
+        let topology = Topology { nodes: 4, groups: 2, replicas: 3, engines: 1 };
+        let config = ClusterConfig { topology, ..ClusterConfig::default() };
+        #[rustfmt::skip]
+        let cases: [(&[u16], &[u16], &str); 5] = [
+            // missing       held back     because
+            (&[],            &[],          "nothing is missing"),
+            (&[2],           &[],          "each group has two others"),
+            (&[0, 3],        &[],          "they have no group in common"),
+            (&[2, 3],        &[2, 3],      "of g1 one is left"),
+            (&[0, 2, 3],     &[0, 2, 3],   "of g0, too"),
+        ];
+        for (missing, held, because) in cases {
+            let found = needed(&config, &missing.iter().copied().collect());
+            assert_eq!(found, held.iter().copied().collect(), "{because}");
+        }
+    }
+}
