@@ -12,7 +12,7 @@ log_bytes = "1MiB"
 memory_bytes_max = "64MiB"
 END
 ./skein doctor || true
-./skein up --detach --fabric verbs --config small.toml 2>up.err || { cat up.err; exit 1; }
+./skein up --detach --fabric verbs --durability memory --config small.toml 2>up.err || { cat up.err; exit 1; }
 ./skein put apple red
 [ "$(./skein get apple)" = red ]
 # The first view's first member leads at first.

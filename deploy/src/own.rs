@@ -7,6 +7,7 @@ use skein_cluster::claim::Claim;
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
 
+use crate::commands::up::durability::Choice;
 use crate::commands::up::{Data, Started};
 use crate::exit::usage;
 
@@ -41,7 +42,8 @@ impl Own {
                 dir.display()
             )));
         }
-        let cluster = Started::start(directory, config, verbose, false, namespaces)?;
+        let cluster =
+            Started::start(directory, config, Choice::Configured, verbose, false, namespaces)?;
         cluster.restart();
         Ok(Self { cluster, dir })
     }

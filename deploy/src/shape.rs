@@ -26,7 +26,7 @@ pub(crate) struct Shape {
     fabric: Option<String>,
 
     /// What survives when all nodes lose their power: memory (nothing) or sync (all that was acknowledged)
-    /// [default: memory]
+    /// [default of `up`: sync where the cluster's directory is on a disk that can do it, else memory]
     #[arg(long, value_name = "DURABILITY", value_parser = clap::builder::PossibleValuesParser::new(Durability::WORDS))]
     durability: Option<String>,
 
@@ -44,6 +44,11 @@ impl Shape {
 
     /// The configuration of the cluster, all of whose nodes are on this host.
     pub(crate) fn config(&self) -> anyhow::Result<ClusterConfig> {
+        Ok(self.config_and_choice()?.0)
+    }
+
+    /// The same, and whether it says how durable the cluster is.
+    pub(crate) fn config_and_choice(&self) -> anyhow::Result<(ClusterConfig, bool)> {
         let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
         let mut draft = draft.map_err(usage)?;
         let flags = [
@@ -62,11 +67,12 @@ impl Shape {
         if let Some(durability) = &self.durability {
             draft.flag_durability(Durability::of(durability));
         }
+        let chosen = draft.says_durability();
         let config = draft.finish().map_err(usage)?;
         if !config.network.is_one_host() {
             let what = "network.addresses are those of several hosts: on each of them, `skein init` once and then `skein node`";
             return Err(usage(what));
         }
-        Ok(config)
+        Ok((config, chosen))
     }
 }

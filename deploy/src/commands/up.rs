@@ -1,5 +1,6 @@
 //! `skein up`: creates a cluster, starts its nodes, and supervises them unless told otherwise.
 
+pub(crate) mod durability;
 mod standstill;
 
 use std::fmt::Write as _;
@@ -10,11 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use skein_cluster::claim::Claim;
-use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
+use skein_cluster::config::{ClusterConfig, Durability, FabricKind, Footprint, show_bytes};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
 use skein_node::{admin, missing, nodes};
 
+use self::durability::Choice;
 use self::standstill::Standstill;
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
@@ -79,6 +81,8 @@ pub(crate) struct Started {
     sender: Sender<Event>,
     /// What does not serve, though the cluster runs.
     standstill: Option<Standstill>,
+    /// Why its data is in memory only, if nobody has said that it should be.
+    volatile: Option<String>,
 }
 
 impl Started {
@@ -90,6 +94,7 @@ impl Started {
     pub(crate) fn start(
         directory: Directory,
         mut config: ClusterConfig,
+        choice: Choice,
         verbose: u8,
         detached: bool,
         namespaces: Option<String>,
@@ -106,10 +111,14 @@ impl Started {
         // What is new, and does not start, is to leave nothing.
         let goes_on = kept.is_some();
         let data = if goes_on { Data::Keep } else { Data::Remove };
+        let mut volatile = None;
         let manifest = if let Some(kept) = kept {
             config = kept;
             claim.resume(&config)?
         } else {
+            if choice == Choice::Disk {
+                volatile = durability::choose(&directory, &mut config);
+            }
             match claim.lay_out(&config, &mut warn) {
                 Ok(manifest) => manifest,
                 Err(error) => {
@@ -138,8 +147,17 @@ impl Started {
         };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
         let standstill = None;
-        let mut this =
-            Self { directory, config, claim, manifest, supervisor, events, sender, standstill };
+        let mut this = Self {
+            directory,
+            config,
+            claim,
+            manifest,
+            supervisor,
+            events,
+            sender,
+            standstill,
+            volatile,
+        };
         let waited =
             if goes_on { this.wait_served(&left_out) } else { this.wait_ready().map(|()| None) };
         match waited {
@@ -327,15 +345,19 @@ impl Args {
         if self.background {
             background::enter()?;
         }
-        let config = self.shape.config()?;
+        let (mut config, chosen) = self.shape.config_and_choice()?;
+        let choice = if chosen { Choice::Configured } else { Choice::Disk };
         let directory = Directory::at(&global.dir())?;
-        if directory.manifest().is_ok_and(|manifest| manifest.durable)
-            && self.shape.is_given()
-            && directory.config()? != config
-        {
-            return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
+        if directory.manifest().is_ok_and(|manifest| manifest.durable) && self.shape.is_given() {
+            if choice == Choice::Disk {
+                config.durability = Durability::Sync;
+            }
+            if directory.config()? != config {
+                return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
+            }
         }
-        let mut cluster = Started::start(directory, config, global.verbose, self.detach, None)?;
+        let mut cluster =
+            Started::start(directory, config, choice, global.verbose, self.detach, None)?;
         let welcome = self.welcome(global, &cluster);
         let mut exit = Exit::Ok;
         if let Some(Standstill { why, .. }) = &cluster.standstill {
@@ -407,7 +429,13 @@ impl Args {
         }
         let _ = writeln!(text, "  directory  {}", directory.path().display());
         if manifest.durable {
-            let _ = writeln!(text, "  data       in {}/node*.data", directory.path().display());
+            let _ = writeln!(
+                text,
+                "  data       in {}/node*.data: what is acknowledged survives a loss of power (durability \"sync\")",
+                directory.path().display()
+            );
+        } else if let Some(why) = &cluster.volatile {
+            let _ = writeln!(text, "  data       in memory only: {why} (durability \"memory\")");
         }
         match config.network.fabric {
             FabricKind::Shm => {

@@ -10,7 +10,7 @@ use crate::support::{Ended, Sandbox, is_running, kill, until};
 pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let dir = tempfile::tempdir_in(root).expect("a directory");
-    let sandbox = Sandbox::with_dir(dir.path().join("cluster"));
+    let sandbox = Sandbox::as_chosen(dir.path().join("cluster"));
     (dir, sandbox)
 }
 
@@ -105,4 +105,43 @@ fn a_command_with_a_cluster_of_its_own_leaves_kept_data_alone() {
     sandbox.expect(0, &["up", "--detach"]);
     assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+#[test]
+fn a_cluster_is_as_durable_as_its_disk_allows_unless_somebody_says_otherwise() {
+    let (_dir, sandbox) = on_disk();
+    let up = sandbox.expect(0, &["up", "--detach", "--groups", "1"]);
+    assert!(up.out.contains("survives a loss of power (durability \"sync\")"), "{}", up.out);
+    sandbox.expect(0, &["put", "key", "value"]);
+    kill_all(&sandbox);
+    // The same settings, as far as they are named.
+    sandbox.expect(0, &["up", "--detach", "--groups", "1"]);
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    sandbox.expect(0, &["down"]);
+    let other = sandbox.expect(3, &["up", "--detach", "--groups", "1", "--durability", "memory"]);
+    assert!(other.err.contains("keeps its data and its settings"), "{}", other.err);
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+
+    let config = sandbox.config("[node]\ndurability = \"memory\"\n");
+    for named in [&["--durability", "memory"][..], &["--config", &config]] {
+        let up = sandbox.expect(0, &[&["up", "--detach"], named].concat());
+        assert!(!up.out.contains("durability"), "{}", up.out);
+        assert!(!sandbox.dir.join("node0.data").exists(), "{named:?}");
+        sandbox.expect(0, &["down", "--yes"]);
+    }
+}
+
+#[test]
+fn without_a_disk_a_cluster_is_in_memory_and_says_why() {
+    let root = Path::new("/dev/shm");
+    if !root.is_dir() {
+        return; // No file system in memory to try.
+    }
+    let dir = tempfile::tempdir_in(root).expect("a directory");
+    let sandbox = Sandbox::as_chosen(dir.path().join("cluster"));
+    let up = sandbox.expect(0, &["up", "--detach"]);
+    let why = "in memory only: ";
+    assert!(up.out.contains(why) && up.out.contains("is on tmpfs, which forgets"), "{}", up.out);
+    sandbox.expect(0, &["down", "--yes"]);
+    assert!(!dir.path().join("cluster").exists(), "nothing is left");
 }

@@ -18,6 +18,8 @@ const LONG_ENOUGH: Duration = Duration::from_mins(1);
 pub(crate) struct Sandbox {
     root: tempfile::TempDir,
     pub(crate) dir: PathBuf,
+    /// How durable a cluster is for which a test does not say it.
+    durability: Option<&'static str>,
 }
 
 /// How a command ended.
@@ -36,12 +38,25 @@ impl Sandbox {
     pub(crate) fn with_dir(path: impl AsRef<Path>) -> Self {
         let root = tempfile::tempdir().expect("a temporary directory");
         let dir = root.path().join(path);
-        Self { root, dir }
+        // The disk of the temporary directory differs from machine to machine.
+        Self { root, dir, durability: Some("memory") }
+    }
+
+    /// The cluster's directory is at `path`, and the cluster as durable as the command chooses.
+    pub(crate) fn as_chosen(path: impl AsRef<Path>) -> Self {
+        let mut sandbox = Self::with_dir(path);
+        sandbox.durability = None;
+        sandbox
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_skein"));
         command.args(arguments).env_remove("SKEIN_LOG").env("SKEIN_DIR", &self.dir);
+        if let (Some("up"), Some(durability)) = (arguments.first().copied(), self.durability)
+            && !arguments.contains(&"--durability")
+        {
+            command.args(["--durability", durability]);
+        }
         command.stdin(Stdio::null()).current_dir(self.root.path());
         command
     }

@@ -502,8 +502,8 @@ fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
 }
 
 /// Whether a file of this name belongs to a cluster: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, rotated logs, and unfinished writes
-/// of them.
+/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, rotated logs, unfinished writes
+/// of them, and what is written to find out what the file system can do.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
@@ -514,7 +514,7 @@ fn is_ours(name: &OsStr) -> bool {
     });
     of_node
         || [CONFIG, SUPERVISOR_LOG].contains(&name.strip_suffix(".1").unwrap_or(name))
-        || begun.is_some_and(|name| [MANIFEST, CONFIG].contains(&name))
+        || begun.is_some_and(|name| [MANIFEST, CONFIG, "probe"].contains(&name))
 }
 
 /// Creates `path` and its missing parents, for this user alone. Returns the directories that it created.

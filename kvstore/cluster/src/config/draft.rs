@@ -170,6 +170,11 @@ impl Draft {
         self.put(entry, Setting::Text(durability.name().to_owned()), Origin::Flag);
     }
 
+    /// Whether the file or the command line says how durable the cluster is.
+    pub fn says_durability(&self) -> bool {
+        self.settings[&("node", "durability")].1 != Origin::Default
+    }
+
     /// Validates the configuration, also against the memory of this machine.
     pub fn finish(self) -> Result<ClusterConfig, ConfigError> {
         self.finish_for(machine_memory())

@@ -104,7 +104,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry { section: "node", name: "region_root", kind: Kind::Directory, most: 0,
         about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
     Entry { section: "node", name: "durability", kind: Kind::Word(Durability::WORDS), most: 0,
-        about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists." },
+        about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists. If it is not set, `skein up` chooses \"sync\" where its directory is on a disk that can do it." },
     millis("node", "stop_within_ms", "How long a node that stops may take to finish operations in flight, in milliseconds."),
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),

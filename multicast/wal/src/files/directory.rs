@@ -17,6 +17,9 @@ use crate::format::BLOCK;
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58f6;
 
+/// The file that [`check`] writes.
+pub const PROBE: &str = ".probe.new";
+
 /// Bytes zeroed by one write when a file is made.
 const ZEROED_AT_ONCE: usize = 1 << 20;
 
@@ -62,26 +65,8 @@ impl Directory {
                 .map_err(|e| error("sync the directory of", e))?;
         }
         let handle = File::open(path).map_err(|e| error("open", e))?;
-        if let Some(filesystem) = volatile(&handle).map_err(|e| error("examine", e))? {
-            return Err(OpenError::Volatile { path: path.to_owned(), filesystem });
-        }
-        let directory = Self { path: path.to_owned(), handle, open: Mutex::default() };
-        directory.probe().map_err(|source| match Errno::from_io_error(&source) {
-            Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-                OpenError::NoDirectIo { path: path.to_owned(), source }
-            }
-            _ => error("write to", source),
-        })?;
-        Ok(directory)
-    }
-
-    /// Writes a block to a file of its own as blocks of the log are written.
-    fn probe(&self) -> io::Result<()> {
-        let path = self.path.join("probe");
-        let file = options().create(true).truncate(true).open(&path)?;
-        let written = write_all(&file, 0, Aligned::new(BLOCK).bytes());
-        fs::remove_file(&path)?;
-        written
+        check(path)?;
+        Ok(Self { path: path.to_owned(), handle, open: Mutex::default() })
     }
 
     fn at(&self, name: FileName) -> PathBuf {
@@ -125,6 +110,28 @@ impl Directory {
         }
         file.sync_all()
     }
+}
+
+/// Refuses a directory whose file system cannot make writes durable. Writes a file [`PROBE`] as blocks of the log are
+/// written, and removes it.
+pub fn check(path: &Path) -> Result<(), OpenError> {
+    let error = |operation, source| OpenError::Io { operation, path: path.to_owned(), source };
+    let handle = File::open(path).map_err(|e| error("open", e))?;
+    if let Some(filesystem) = volatile(&handle).map_err(|e| error("examine", e))? {
+        return Err(OpenError::Volatile { path: path.to_owned(), filesystem });
+    }
+    let probe = path.join(PROBE);
+    let written = options().create(true).truncate(true).open(&probe).and_then(|file| {
+        let written = write_all(&file, 0, Aligned::new(BLOCK).bytes());
+        fs::remove_file(&probe)?;
+        written
+    });
+    written.map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            OpenError::NoDirectIo { path: path.to_owned(), source }
+        }
+        _ => error("write to", source),
+    })
 }
 
 impl Files for Directory {

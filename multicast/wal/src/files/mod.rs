@@ -8,7 +8,7 @@ mod view;
 
 use std::io;
 
-pub use directory::{Directory, OpenError};
+pub use directory::{Directory, OpenError, PROBE, check};
 pub use medium::{Faults, Medium, Snapshot, WriteId};
 pub use name::{FileName, NotOurs, SegmentName};
 pub use prepare::{perform, sync_everything};
