@@ -20,6 +20,8 @@ use crate::ycsb::{self, Load, Ycsb};
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub topology: Topology,
+    /// The name of its durability.
+    pub durability: String,
     /// Group of each key.
     pub slots: SlotMap,
     /// Most operations in flight per session.
@@ -300,8 +302,8 @@ pub fn retwis(
 
 fn about(workload: String, records: u64, clients: usize, terms: Terms, cluster: &Cluster) -> About {
     let Cluster { topology, cross_core_ns, .. } = *cluster;
-    let skein = cluster.skein.clone();
-    About { workload, records, clients, terms, skein, topology, cross_core_ns }
+    let (skein, durability) = (cluster.skein.clone(), cluster.durability.clone());
+    About { workload, records, clients, terms, skein, topology, durability, cross_core_ns }
 }
 
 fn measure(

@@ -49,6 +49,8 @@ pub struct Report {
     pub sessions: usize,
     /// Mode of read-only operations: `confirmed`, `ordered`, `lease` or `stale`.
     pub read_mode: String,
+    /// What survives when all nodes lose their power: `memory` (nothing) or `sync`.
+    pub durability: String,
     /// Measured time.
     pub duration_s: f64,
     /// Warm-up before it.
@@ -243,6 +245,8 @@ pub struct About {
     pub terms: Terms,
     pub skein: String,
     pub topology: Topology,
+    /// The name of the cluster's durability.
+    pub durability: String,
     /// Nanoseconds from one core of the machine to another and back, just before.
     pub cross_core_ns: Option<f64>,
 }
@@ -275,6 +279,7 @@ impl Report {
             clients: about.clients,
             sessions: about.terms.sessions_of(about.clients),
             read_mode: about.terms.read_mode.to_string(),
+            durability: about.durability,
             duration_s: millis(measured.measured_for),
             warmup_s: millis(about.terms.warm_up),
             rate: about.terms.rate,
@@ -353,12 +358,13 @@ impl Report {
         };
         let _ = writeln!(
             text,
-            "{}   {} records, {} clients{shared}, {} reads, {} s   {nodes} nodes, {groups} groups × {replicas} replicas",
+            "{}   {} records, {} clients{shared}, {} reads, {} s   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}",
             paint.strong(&self.workload),
             chart::grouped(self.records),
             self.clients,
             self.read_mode,
             self.duration_s,
+            self.durability,
         );
         let rate = paint.strong(&chart::grouped(chart::whole(self.ops_per_s)));
         let due = self.rate.map_or_else(String::new, |due| {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use skein_cluster::config::{
 use skein_cluster::directory::{Directory, DirectoryError};
 use skein_cluster::regions::free_bytes;
 use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
+use skein_wal::files::{OpenError, measure};
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -48,11 +50,22 @@ struct Finding {
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
+    /// Times of durable appends, by their lengths.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    appends: Vec<Append>,
+}
+
+/// How long durable appends of one length took.
+#[derive(Debug, Serialize)]
+struct Append {
+    bytes: usize,
+    p50_us: u64,
+    p99_us: u64,
 }
 
 impl Finding {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, grade: Grade::Ok, found: found.into(), advice: None }
+        Self { name, grade: Grade::Ok, found: found.into(), advice: None, appends: Vec::new() }
     }
 
     fn note(self, advice: impl Into<String>) -> Self {
@@ -71,6 +84,7 @@ impl Args {
             cores(),
             memory(),
             shared_memory(),
+            disk(global),
             locked_memory(),
             huge_pages(),
             open_files(),
@@ -92,7 +106,7 @@ impl Args {
 
 fn table(findings: &[Finding], healthy: bool) -> String {
     let mut text = String::new();
-    for Finding { name, grade, found, advice } in findings {
+    for Finding { name, grade, found, advice, .. } in findings {
         let grade = match grade {
             Grade::Ok => "ok",
             Grade::Note => "note",
@@ -185,6 +199,52 @@ fn shared_memory() -> Finding {
     }
     found
 }
+
+/// Lengths of the appends that are measured: of a log with little and with much to write.
+const APPENDS: [usize; 2] = [4 << 10, 64 << 10];
+/// Writes that are under way at once, as in a node.
+const WRITERS: usize = 2;
+/// How long appends of each length are measured.
+const APPEND_FOR: Duration = Duration::from_millis(300);
+
+/// The disk on which `up` would keep data: whether it can, and how long it takes.
+fn disk(global: &Global) -> Finding {
+    let dir = std::path::absolute(global.dir()).unwrap_or_else(|_| global.dir());
+    let there = dir.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+    let measured: Result<Vec<Append>, OpenError> = APPENDS
+        .into_iter()
+        .map(|bytes| {
+            let times = measure(there, bytes, WRITERS, APPEND_FOR)?;
+            let micros = |time: Duration| time.as_micros() as u64;
+            Ok(Append { bytes, p50_us: micros(times.median), p99_us: micros(times.p99) })
+        })
+        .collect();
+    let appends = match measured {
+        Ok(appends) => appends,
+        Err(why) => {
+            return Finding::ok("disk", format!("{}: no durable writes", there.display())).note(
+                format!(
+                    "clusters there are in memory, unless --dir names a directory on a disk: {why}"
+                ),
+            );
+        }
+    };
+    let each = appends.iter().map(|Append { bytes, p50_us, p99_us }| {
+        format!("{} in {p50_us} µs (p99 {p99_us})", show_bytes(*bytes as u64))
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    let found = format!("{}: a durable append of {each}, {WRITERS} at once", there.display());
+    let median = appends[0].p50_us;
+    let advice = format!(
+        "with durability sync a write takes about {} µs alone, mostly for two disks; many clients share a flush",
+        median + median / 2 + 60
+    );
+    let grade = if median < SLOW_US { Grade::Ok } else { Grade::Note };
+    Finding { grade, advice: Some(advice), appends, ..Finding::ok("disk", found) }
+}
+
+/// Appends that take longer are no flash memory's, or those of a disk that others keep busy. In microseconds.
+const SLOW_US: u64 = 5_000;
 
 fn locked_memory() -> Finding {
     let limit = limit(Resource::Memlock);

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
+use crate::durable::on_disk;
 use crate::support::Sandbox;
 
 #[test]
@@ -131,7 +134,7 @@ fn the_directory_may_come_from_the_environment() {
 fn the_doctor_says_what_is_here() {
     let sandbox = Sandbox::new();
     let ended = sandbox.run(&["doctor", "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(ended.code, Some(i32::from(report["healthy"] != true)));
     let names: Vec<_> = report["findings"]
         .as_array()
@@ -139,9 +142,37 @@ fn the_doctor_says_what_is_here() {
         .iter()
         .map(|f| f["name"].as_str().unwrap())
         .collect();
-    for name in ["cores", "memory", "shared memory", "locked memory", "open files", "RDMA devices"]
+    for name in
+        ["cores", "memory", "shared memory", "disk", "locked memory", "open files", "RDMA devices"]
     {
         assert!(names.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_doctor_measures_the_disk_and_leaves_nothing_there() {
+    let (dir, sandbox) = on_disk();
+    let disk = |sandbox: &Sandbox| {
+        let ended = sandbox.run(&["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&ended.out).unwrap();
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings.clone().find(|finding| finding["name"] == "disk").unwrap().clone()
+    };
+    let found = disk(&sandbox);
+    let appends = found["appends"].as_array().unwrap();
+    let lengths: Vec<_> = appends.iter().map(|append| append["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(lengths, [4096, 65536], "{found}");
+    for append in appends {
+        let [p50, p99] = ["p50_us", "p99_us"].map(|name| append[name].as_u64().unwrap());
+        assert!(0 < p50 && p50 <= p99, "{found}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+
+    if Path::new("/dev/shm").is_dir() {
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let found = disk(&Sandbox::with_dir(memory.path().join("cluster")));
+        assert_eq!(found["grade"], "note", "{found}");
+        assert!(found["advice"].as_str().unwrap().contains("clusters there are in memory"));
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) enum Setting {
     Payload,
     Records,
     ReadMode,
+    Durability,
     /// Whether the loop is open or closed.
     Loop,
     Clients,
@@ -192,6 +193,7 @@ fn of_store(settings: &mut Settings, store: &Store) {
     if let Some(mode) = &store.read_mode {
         settings.set(Setting::ReadMode, format!("{mode} reads"), 0.0);
     }
+    settings.set(Setting::Durability, format!("durability {}", store.durability), 0.0);
     if let Some(sessions) = store.shared() {
         let shared = format!("sharing {}", counted(sessions, "session"));
         settings.set(Setting::Sessions, shared, sessions as f64);

@@ -119,6 +119,9 @@ pub(crate) struct Store {
     /// Mode of read-only operations, if reported.
     #[serde(default)]
     pub(crate) read_mode: Option<String>,
+    /// Durability of the cluster. Clusters of versions that do not report it were in memory.
+    #[serde(default = "in_memory")]
+    pub(crate) durability: String,
     pub(crate) records: u64,
     pub(crate) seed: u64,
     pub(crate) cross_core_ns: Option<f64>,
@@ -136,6 +139,10 @@ pub(crate) struct Store {
     #[serde(default)]
     pub(crate) events: Vec<Event>,
     pub(crate) timeline: Timeline,
+}
+
+fn in_memory() -> String {
+    "memory".to_owned()
 }
 
 /// A report of `bench idle`.

@@ -36,6 +36,7 @@ fn report(measured: &Measured) -> Report {
         },
         skein: "0.1.0 (abc)".into(),
         topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+        durability: "memory".into(),
         cross_core_ns: Some(120.0),
     };
     Report::new(about, &["transfer", "sum"], measured)
@@ -94,6 +95,7 @@ fn the_names_that_scripts_read_do_not_change() {
         "clients": "number",
         "sessions": "number",
         "read_mode": "text",
+        "durability": "text",
         "duration_s": "number",
         "warmup_s": "number",
         "rate": null,

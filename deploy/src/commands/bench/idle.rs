@@ -16,6 +16,7 @@ use serde::Serialize;
 use skein_checker::chart::Paint;
 use skein_client::Client;
 use skein_cluster::BUILD;
+use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_workloads::multicast::cores;
@@ -67,6 +68,7 @@ struct Report {
     machine: Machine,
     cross_core_ns: Option<f64>,
     topology: Topology,
+    durability: &'static str,
 }
 
 /// The result of one process.
@@ -84,10 +86,10 @@ impl Args {
         if self.duration.is_zero() {
             return Err(usage("--duration 0 measures nothing: give a number of seconds above 0"));
         }
-        let topology = Directory::connect(dir)?.config.topology;
+        let config = Directory::connect(dir)?.config;
         let mut bars = Bars::new(Interrupt::listen()?);
         let cross_core_ns = cores::round_trip_ns();
-        let report = self.measure(dir, topology, cross_core_ns, &mut bars)?;
+        let report = self.measure(dir, &config, cross_core_ns, &mut bars)?;
         bars.end();
         if self.json {
             crate::output::say(serde_json::to_string(&report)? + "\n")?;
@@ -100,7 +102,7 @@ impl Args {
     fn measure(
         &self,
         dir: &Path,
-        topology: Topology,
+        config: &ClusterConfig,
         cross_core_ns: Option<f64>,
         bars: &mut Bars,
     ) -> anyhow::Result<Report> {
@@ -123,7 +125,7 @@ impl Args {
         }
         bars.message("resting");
         rest(self.warmup, bars);
-        let members = members(dir, topology)?;
+        let members = members(dir, config.topology)?;
         let before = members.iter().map(Member::ran).collect::<anyhow::Result<Vec<_>>>()?;
         let begun = Instant::now();
         bars.message("counting");
@@ -151,7 +153,8 @@ impl Args {
             command: date::command(),
             machine: Machine::here(),
             cross_core_ns,
-            topology,
+            topology: config.topology,
+            durability: config.durability.name(),
         })
     }
 }
@@ -204,10 +207,11 @@ impl Member {
 impl Report {
     /// The report for people.
     fn table(&self, colour: bool) -> String {
-        let Self { sessions, duration_s, warmup_s, .. } = self;
+        let Self { sessions, duration_s, warmup_s, durability, .. } = self;
         let plural = if *sessions == 1 { "" } else { "s" };
         let mut text = format!(
-            "idle: {sessions} session{plural}, {duration_s:.1} s, from {warmup_s} s after a load\n\n"
+            "idle: {sessions} session{plural}, {duration_s:.1} s, from {warmup_s} s after a load, durability \
+             {durability}\n\n"
         );
         for Process { role, pid, ran_ms, percent_of_a_core } in &self.processes {
             let line = format!("{role:<12}{pid:>9}{ran_ms:>10.1} ms{percent_of_a_core:>8.3} %");

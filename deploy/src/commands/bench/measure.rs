@@ -169,6 +169,7 @@ fn connect(
     let driver = Driver::to(&running).context("cannot reach the cluster's memory")?;
     let cluster = Cluster {
         topology: config.topology,
+        durability: config.durability.name().to_owned(),
         slots: driver.shape().slots.clone(),
         window: config.tuning.window,
         skein: BUILD.text().to_owned(),

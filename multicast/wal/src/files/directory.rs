@@ -192,7 +192,7 @@ impl Files for Directory {
     }
 }
 
-fn options() -> OpenOptions {
+pub(super) fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     let direct = OFlags::DIRECT.bits().cast_signed();
     options.read(true).write(true).mode(0o600).custom_flags(direct);
@@ -200,7 +200,7 @@ fn options() -> OpenOptions {
 }
 
 /// Writes through every cache. When it returns, the bytes survive the loss of power.
-fn write_all(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_all(file: &File, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

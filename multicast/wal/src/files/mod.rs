@@ -1,6 +1,7 @@
 //! Where the segments lie: a small interface to a directory of files, real or simulated.
 
 mod directory;
+mod measure;
 mod medium;
 mod name;
 mod prepare;
@@ -9,6 +10,7 @@ mod view;
 use std::io;
 
 pub use directory::{Directory, OpenError, PROBE, check};
+pub use measure::{AppendTimes, measure};
 pub use medium::{Faults, Medium, Snapshot, WriteId};
 pub use name::{FileName, NotOurs, SegmentName};
 pub use prepare::{perform, sync_everything};
