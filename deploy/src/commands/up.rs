@@ -87,10 +87,9 @@ pub(crate) struct Started {
 
 impl Started {
     /// Creates a cluster in `directory` and starts its nodes, which end with this process unless
-    /// they are `detached`. Returns when they are ready, or, if a durable cluster goes on here, when it is known that
-    /// some of it cannot serve. Signals to stop are caught from now on,
-    /// and one that arrives during the start ends it. A node that dies stays dead until
-    /// [`restart`](Self::restart).
+    /// they are `detached`. Returns when they are ready, or, if a durable cluster goes on here, when it is known
+    /// that some of it cannot serve. Signals to stop are caught from now on, and one that arrives during
+    /// the start ends it. A node that dies stays dead until [`restart`](Self::restart).
     pub(crate) fn start(
         directory: Directory,
         mut config: ClusterConfig,
@@ -428,11 +427,13 @@ impl Args {
             (false, false) => {}
         }
         let _ = writeln!(text, "  directory  {}", directory.path().display());
+        let here = || directory.path().join("node*.data");
+        let data = config.data_dir.clone().unwrap_or_else(here);
         if manifest.durable {
             let _ = writeln!(
                 text,
-                "  data       in {}/node*.data: what is acknowledged survives a loss of power (durability \"sync\")",
-                directory.path().display()
+                "  data       in {}: what is acknowledged survives a loss of power (durability \"sync\")",
+                data.display()
             );
         } else if let Some(why) = &cluster.volatile {
             let _ = writeln!(text, "  data       in memory only: {why} (durability \"memory\")");

@@ -145,3 +145,47 @@ fn without_a_disk_a_cluster_is_in_memory_and_says_why() {
     sandbox.expect(0, &["down", "--yes"]);
     assert!(!dir.path().join("cluster").exists(), "nothing is left");
 }
+
+#[test]
+fn data_lies_where_the_configuration_says() {
+    let (root, sandbox) = on_disk();
+    let (place, link) = (root.path().join("place"), root.path().join("link"));
+    std::fs::create_dir(&place).expect("there is room");
+    std::os::unix::fs::symlink(&place, &link).expect("there is room");
+    let config = |dir: &str| sandbox.config(&format!("[node]\ndata_dir = '{dir}'\n"));
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+
+    let relative = config("place");
+    let refused = sandbox.expect(2, &["up", "--detach", "--config", &relative]);
+    assert!(refused.err.contains("it takes the absolute path of a directory"), "{}", refused.err);
+    let missing = config(&text(&root.path().join("missing")));
+    let refused = sandbox.expect(3, &["up", "--detach", "--config", &missing]);
+    let advice =
+        "missing cannot be used: No such file or directory (os error 2); create it, mount its disk";
+    assert!(refused.err.contains(advice), "{}", refused.err);
+    assert!(!sandbox.dir.exists(), "nothing is left");
+    let in_memory = config(&text(&link));
+    let refused =
+        sandbox.expect(2, &["up", "--detach", "--config", &in_memory, "--durability", "memory"]);
+    assert!(refused.err.contains("a cluster in memory writes no data"), "{}", refused.err);
+
+    let config = config(&text(&link));
+    let up = sandbox.expect(0, &["up", "--detach", "--config", &config]);
+    assert!(up.out.contains(&format!("data       in {}: ", link.display())), "{}", up.out);
+    sandbox.expect(0, &["put", "key", "value"]);
+    kill_all(&sandbox);
+    let places = || std::fs::read_dir(&place).expect("a directory").count();
+    assert_eq!(places(), 3, "a directory for each node");
+    let shown = sandbox.expect(0, &["inspect", "--summary", &text(&sandbox.dir)]);
+    assert_eq!(shown.out.matches("  g0 whole").count(), 3, "{}", shown.out);
+
+    // Without its disk nothing is begun in its place.
+    std::fs::rename(&place, root.path().join("aside")).expect("a name");
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    assert!(refused.err.contains("the data of all nodes is gone"), "{}", refused.err);
+    std::fs::rename(root.path().join("aside"), &place).expect("a name");
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+    assert_eq!(places(), 0, "all data is removed");
+}

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::BUILD;
 use crate::config::{ClusterConfig, Durability, FabricKind, Footprint};
+use crate::data;
 use crate::directory::{
     CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, SUPERVISOR_LOG, failed,
 };
@@ -208,7 +209,12 @@ impl Claim {
             durable: config.durability == Durability::Sync,
             made: self.made.clone(),
         };
+        let places = data::places(&manifest, config);
+        if let Some(dir) = &config.data_dir {
+            data::check(dir, &places, &manifest.cluster)?;
+        }
         self.write_manifest(&manifest, config)?;
+        data::link(&self.directory, &places)?;
         for node in 0..manifest.nodes {
             // A node creates none of these: if they are missing, the cluster was cleared meanwhile.
             self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
@@ -229,6 +235,7 @@ impl Claim {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
         let manifest = Manifest { build: BUILD.owned(), made: self.made.clone(), ..manifest };
         self.write_manifest(&manifest, config)?;
+        data::link(&self.directory, &data::places(&manifest, config))?;
         for node in 0..manifest.nodes {
             // No node runs. What an operator had stopped is started, too.
             self.write(&format!("node{node}.lock"), "")?;
@@ -347,7 +354,7 @@ impl Claim {
             Err(error) => return Err(error),
         }
         for data in data_of(self.directory.path())? {
-            fs::remove_dir_all(&data).map_err(failed("remove", &data))?;
+            data::remove(&data)?;
         }
         for file in files_of(self.directory.path())? {
             remove_file(&file)?;

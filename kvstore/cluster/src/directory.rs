@@ -265,6 +265,10 @@ pub enum DirectoryError {
         /// Path of the file.
         file: PathBuf,
     },
+    #[error("node.data_dir = {} cannot be used: {why}; create it, mount its disk, or name another directory", path.display())]
+    NoDataDir { path: PathBuf, why: io::Error },
+    #[error("{} holds the data of an earlier cluster {cluster}: move it away, or remove it if nobody needs it", path.display())]
+    OldData { path: PathBuf, cluster: String },
     /// A system call failed.
     #[error("cannot {what} {}: {source}", path.display())]
     System {
@@ -453,7 +457,7 @@ impl Directory {
         incarnations::begun(&self.node_incarnations(node))
     }
 
-    /// The directory with a node's data, if the cluster is durable.
+    /// The directory with a node's data, if the cluster is durable, or a symbolic link to it in `node.data_dir`.
     pub fn node_data(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.data"))
     }

@@ -3,6 +3,7 @@
 mod build;
 pub mod claim;
 pub mod config;
+mod data;
 pub mod directory;
 pub mod files;
 pub mod identity;

@@ -65,6 +65,7 @@ impl NodeLog {
         on_failure: impl Fn(&DiskError) + Send + Sync + 'static,
     ) -> Result<(Self, Vec<EngineLog>), LogError> {
         let path = directory.node_data(node);
+        let path = std::fs::read_link(&path).unwrap_or(path);
         let files = Arc::new(files::Directory::open(&path)?);
         // What was read back may be in a cache only.
         files::sync_everything(&*files)

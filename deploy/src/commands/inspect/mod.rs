@@ -139,7 +139,7 @@ fn segment(
 
 /// Shows the logs in a directory: its own, or those of the nodes of a cluster. Returns whether all of them are sound.
 fn directory(path: &Path, printer: &mut Printer) -> anyhow::Result<bool> {
-    let absolute = fs::canonicalize(path).with_context(|| cannot_read(path))?;
+    let absolute = std::path::absolute(path).with_context(|| cannot_read(path))?;
     let files = View::of(path).list().with_context(|| cannot_read(path))?;
     if !files.is_empty() || node_of(&absolute).is_some() {
         return log(path, &absolute, printer);
@@ -159,7 +159,7 @@ fn directory(path: &Path, printer: &mut Printer) -> anyhow::Result<bool> {
     }
     let mut sound = true;
     for (_, data) in nodes {
-        let absolute = fs::canonicalize(&data).with_context(|| cannot_read(&data))?;
+        let absolute = std::path::absolute(&data).with_context(|| cannot_read(&data))?;
         sound &= log(&data, &absolute, printer)?;
     }
     Ok(sound)
@@ -171,6 +171,11 @@ fn log(path: &Path, absolute: &Path, printer: &mut Printer) -> anyhow::Result<bo
     let mut files = view.list().with_context(|| cannot_read(path))?;
     files.sort_unstable();
     let (mut owner, running) = cluster_of(absolute);
+    let cannot = |path: &Path| match running {
+        // Segments are given other names.
+        Some(pid) => format!("{}; process {pid} writes the log now: try again", cannot_read(path)),
+        None => cannot_read(path),
+    };
     let (mut sound, mut describer) = (true, Describer::default());
     for (file, _) in &files {
         let path = path.join(file.to_string());
@@ -178,14 +183,14 @@ fn log(path: &Path, absolute: &Path, printer: &mut Printer) -> anyhow::Result<bo
             printer.nothing(&path, SPARE)?;
             continue;
         };
-        let bytes = read(&path, true).with_context(|| cannot_read(&path))?;
+        let bytes = read(&path, true).with_context(|| cannot(&path))?;
         let read = Segment::read(&bytes, Some(*name));
         owner = owner.or_else(|| read.as_ref().ok().map(owner_of));
         sound &= segment(&path, read, &mut describer, printer)?;
     }
     let recovery = owner.map(|owner| Recovery::read(&view, owner, &[]));
     if let Some(Err(RecoverError::File(error))) = recovery {
-        return Err(error).with_context(|| cannot_read(path));
+        return Err(error).with_context(|| cannot(path));
     }
     let verdict = LogLine::of(path, files.len(), recovery, running);
     printer.log(&verdict)?;

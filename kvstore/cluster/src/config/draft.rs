@@ -67,6 +67,7 @@ impl From<&ClusterConfig> for Draft {
         let node = vec![
             ("waiting".to_owned(), Setting::Text(config.waiting.to_string())),
             ("durability".to_owned(), Setting::Text(config.durability.name().to_owned())),
+            ("data_dir".to_owned(), Setting::Text(shown(config.data_dir.as_deref()))),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("stop_within_ms", config.stop_within_ms),
         ];
@@ -172,7 +173,11 @@ impl Draft {
 
     /// Whether the file or the command line says how durable the cluster is.
     pub fn says_durability(&self) -> bool {
-        self.settings[&("node", "durability")].1 != Origin::Default
+        self.settings[&("node", "durability")].1 != Origin::Default || self.has_data_dir()
+    }
+
+    fn has_data_dir(&self) -> bool {
+        self.settings[&("node", "data_dir")].0 != Setting::Text(String::new())
     }
 
     /// Validates the configuration, also against the memory of this machine.
@@ -182,6 +187,11 @@ impl Draft {
 
     /// Validates the configuration, also against `memory` bytes if these are given.
     fn finish_for(mut self, memory: Option<u64>) -> Result<ClusterConfig, ConfigError> {
+        if self.has_data_dir() && self.settings[&("node", "durability")].1 == Origin::Default {
+            let entry = entries::find("node", "durability").expect("an entry");
+            let sync = Setting::Text(Durability::Sync.name().to_owned());
+            self.put(entry, sync, Origin::Default);
+        }
         let mut config = self.config();
         config.check().map_err(|conflict| self.blame(&conflict))?;
         let Some(memory) = memory else { return Ok(config) };
@@ -238,6 +248,8 @@ impl Draft {
             tuning: self.section("tuning"),
             waiting: text("node", "waiting").parse().expect("one of the words"),
             durability: Durability::of(text("node", "durability")),
+            data_dir: Some(PathBuf::from(text("node", "data_dir")))
+                .filter(|dir| !dir.as_os_str().is_empty()),
             region_root: PathBuf::from(text("node", "region_root")),
             stop_within_ms: number("node", "stop_within_ms"),
         }
@@ -300,6 +312,11 @@ impl Draft {
     }
 }
 
+/// A path that may be missing, as text.
+fn shown(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| path.display().to_string())
+}
+
 /// The fields of a section that holds numbers only.
 fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(section) else {
@@ -342,6 +359,11 @@ fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, Strin
             Ok(Setting::Text(text.to_string()))
         }
         (DeValue::String(text), Kind::Directory) if Path::new(text.as_ref()).is_absolute() => {
+            Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::String(text), Kind::DirectoryIfAny)
+            if text.is_empty() || Path::new(text.as_ref()).is_absolute() =>
+        {
             Ok(Setting::Text(text.to_string()))
         }
         (DeValue::String(text), Kind::Name)

@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Word(&'static [&'static str]),
     /// An absolute path.
     Directory,
+    /// An absolute path, or nothing.
+    DirectoryIfAny,
     /// Letters, digits, `-` and `_`; may be empty.
     Name,
     /// A list of `host:port`.
@@ -28,6 +30,7 @@ impl Kind {
             Self::Milliseconds => "a whole number of milliseconds".into(),
             Self::Word(words) => format!("one of \"{}\"", words.join("\", \"")),
             Self::Directory => "the absolute path of a directory".into(),
+            Self::DirectoryIfAny => "the absolute path of a directory, or \"\"".into(),
             Self::Name => "a name of at most 40 letters, digits, \"-\" and \"_\"".into(),
             Self::Addresses => "a list of texts such as \"10.0.0.1:7400\"".into(),
         }
@@ -105,6 +108,8 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
     Entry { section: "node", name: "durability", kind: Kind::Word(Durability::WORDS), most: 0,
         about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists. If it is not set, `skein up` chooses \"sync\" where its directory is on a disk that can do it." },
+    Entry { section: "node", name: "data_dir", kind: Kind::DirectoryIfAny, most: 0,
+        about: "Where nodes write their logs if the cluster is durable: each to a directory of its own in this one, which must exist; \"\" for the cluster's directory. It makes a cluster durable for which durability is not set, and cannot be changed either." },
     millis("node", "stop_within_ms", "How long a node that stops may take to finish operations in flight, in milliseconds."),
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),

@@ -39,6 +39,8 @@ pub struct ClusterConfig {
     pub waiting: Waiting,
     /// What survives when all nodes lose their power.
     pub durability: Durability,
+    /// Parent of the directories with the data of nodes; `None` for the cluster's directory.
+    pub data_dir: Option<PathBuf>,
     /// Parent of the directory with the cluster's shared memory.
     pub region_root: PathBuf,
     /// Time that a stopping node may take to finish pending work, in milliseconds.
@@ -54,6 +56,7 @@ impl Default for ClusterConfig {
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
             durability: Durability::Memory,
+            data_dir: None,
             region_root: PathBuf::from(SHARED_MEMORY),
             stop_within_ms: 2_000,
         }
@@ -99,6 +102,13 @@ impl ClusterConfig {
         self.network.check(self.topology)?;
         self.limits.check()?;
         self.tuning.check()?;
+        if let (Durability::Memory, Some(dir)) = (self.durability, &self.data_dir) {
+            return Err(Conflict {
+                first: "node.durability = memory".to_owned(),
+                second: format!("node.data_dir = {}", dir.display()),
+                why: "a cluster in memory writes no data anywhere",
+            });
+        }
         let (limits, tuning) = (&self.limits, &self.tuning);
         let largest = limits.transaction_bytes_max as u64;
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));

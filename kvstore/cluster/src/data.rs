@@ -1,0 +1,66 @@
+//! Where the data of nodes lies, if that is not the cluster's directory: symbolic links lead there.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+use crate::config::ClusterConfig;
+use crate::directory::{Directory, DirectoryError, Manifest, failed};
+
+/// The directories in `node.data_dir` for the data of each node; none if the data is in the cluster's directory.
+pub(crate) fn places(manifest: &Manifest, config: &ClusterConfig) -> Vec<PathBuf> {
+    let Some(dir) = config.data_dir.as_deref().filter(|_| manifest.durable) else {
+        return Vec::new();
+    };
+    let place = |node| dir.join(format!("skein-{}-node{node}.data", manifest.cluster));
+    (0..manifest.nodes).map(place).collect()
+}
+
+/// Fails if the data of a new cluster cannot lie in `dir`. A missing directory is not created: the disk that belongs
+/// there may not be mounted.
+pub(crate) fn check(dir: &Path, places: &[PathBuf], cluster: &str) -> Result<(), DirectoryError> {
+    let refuse = |why| DirectoryError::NoDataDir { path: dir.to_owned(), why };
+    let about = fs::metadata(dir).map_err(refuse)?;
+    if !about.is_dir() {
+        return Err(refuse(io::Error::from(ErrorKind::NotADirectory)));
+    }
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::access(dir, rights).map_err(|error| refuse(error.into()))?;
+    match places.iter().find(|place| fs::symlink_metadata(place).is_ok()) {
+        Some(path) => {
+            Err(DirectoryError::OldData { path: path.clone(), cluster: cluster.to_owned() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Makes the links that are missing.
+pub(crate) fn link(directory: &Directory, places: &[PathBuf]) -> Result<(), DirectoryError> {
+    for (node, place) in (0..).zip(places) {
+        let link = directory.node_data(node);
+        match symlink(place, &link) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(failed("make the link", &link)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Removes the data of a node, and the link to it if there is one.
+pub(crate) fn remove(data: &Path) -> Result<(), DirectoryError> {
+    let Ok(place) = fs::read_link(data) else {
+        return fs::remove_dir_all(data).map_err(failed("remove", data));
+    };
+    match fs::remove_dir_all(&place) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(failed("remove", &place)(error));
+        }
+        _ => {}
+    }
+    fs::remove_file(data).map_err(failed("remove", data))
+}
