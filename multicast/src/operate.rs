@@ -135,6 +135,17 @@ pub enum Waiting {
     Results(String),
 }
 
+/// What of a replica is on its node's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskProgressStatus {
+    /// The last index of its log that is on disk. `durable_index <= log_index`
+    pub durable_index: u64,
+    /// Bytes written since the last snapshot, or since the process began; `None` while a snapshot is due at once.
+    pub since_snapshot_bytes: Option<u64>,
+    /// Bytes of the last snapshot that this process wrote; 0 if there is none.
+    pub snapshot_bytes: u64,
+}
+
 /// How often a replica took part in elections, in this incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elections {
@@ -238,6 +249,9 @@ pub struct ReplicaStatus {
     pub results: ResultsStatus,
     /// Sessions with an open ring here.
     pub sessions: u64,
+    /// What of it is on its node's disk; absent if the cluster keeps everything in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskProgressStatus>,
     /// Bytes of memory: its log, the payloads that it holds, and, at the engine's first replica, the rings of
     /// all of the engine's replicas.
     pub memory_bytes: u64,

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use skein_cluster::config::show_bytes;
 use skein_cluster::directory::Supervisor;
 use skein_multicast::operate::{
-    Cause, Diverged, DivergenceStatus, FailoverStatus, MemberStatus, ReplicaStatus, Role,
+    Cause, DiskProgressStatus, Diverged, DivergenceStatus, FailoverStatus, MemberStatus,
+    ReplicaStatus, Role,
 };
 use skein_node::status::{DamagedLog, DiskStatus};
 
@@ -197,8 +198,26 @@ fn replicas(snapshot: &Snapshot) -> Table {
     for group in &snapshot.groups {
         rows.extend(group.replicas.iter().map(|replica| replica_row(replica, group)));
     }
+    if snapshot.nodes.iter().any(|node| disk_of(node).is_some()) {
+        rows[0].extend(["on disk", "since snapshot", "snapshot"].map(String::from));
+        let replicas = snapshot.groups.iter().flat_map(|group| &group.replicas);
+        for (row, replica) in rows[1..].iter_mut().zip(replicas) {
+            row.extend(on_disk(replica.report.order.disk));
+        }
+    }
     // Dropped last: the sizes, then the columns that other tables repeat.
-    Table { rows, left: &[0, 2, 3], spare: &[12, 11, 10, 5, 8, 4, 9] }
+    Table { rows, left: &[0, 2, 3], spare: &[15, 14, 13, 12, 11, 10, 5, 8, 4, 9] }
+}
+
+/// The last entry on disk, and the sizes of the log since the last snapshot, and of that.
+fn on_disk(disk: Option<DiskProgressStatus>) -> [String; 3] {
+    let Some(disk) = disk else { return ["-", "-", "-"].map(String::from) };
+    let since = disk.since_snapshot_bytes.map_or_else(|| "due".to_owned(), show_bytes);
+    let snapshot = match disk.snapshot_bytes {
+        0 => "-".to_owned(),
+        bytes => show_bytes(bytes),
+    };
+    [disk.durable_index.to_string(), since, snapshot]
 }
 
 fn replica_row(replica: &Replica, group: &GroupView) -> Vec<String> {
@@ -308,6 +327,9 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                  without a state."
             ));
         }
+        if let Some(note) = disk.and_then(|disk| space(node, disk)) {
+            notes.push(note);
+        }
         for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged) {
             notes.push(format!(
                 "n{node} found the log of g{group} damaged when it was started, in segment {segment} at \
@@ -347,6 +369,21 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
     }
     notes
+}
+
+/// A warning if the log of a node may not find enough space.
+fn space(node: u16, disk: &DiskStatus) -> Option<String> {
+    let DiskStatus { log_bytes, free_bytes, log_bytes_expected, .. } = *disk;
+    let free = free_bytes?;
+    let (path, grows) = ("the disk of its log", log_bytes_expected.saturating_sub(log_bytes));
+    (free < grows).then(|| {
+        format!(
+            "n{node}: {path} has {} free, and the log may grow by {} before it is recycled: make room. When the \
+             disk is full, the node acknowledges nothing until there is room.",
+            show_bytes(free),
+            show_bytes(grows)
+        )
+    })
 }
 
 /// `850ms`, `12s`, `3m 20s`, `5h 2m`, `4d 1h`
@@ -432,7 +469,30 @@ fn wrap(text: &mut String, words: &str, first: &str, next: &str, width: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, time, wrap};
+    use skein_node::status::DiskStatus;
+
+    use super::{Table, space, time, wrap};
+
+    #[test]
+    fn it_is_said_before_a_log_finds_no_space() {
+        let disk = |log_bytes, free_bytes| DiskStatus {
+            log_bytes,
+            flushes: 0,
+            flush_last_us: 0,
+            flush_p50_us: 0,
+            flush_p99_us: 0,
+            free_bytes,
+            log_bytes_expected: 640 << 20,
+            full: false,
+            missing: false,
+            damaged: Vec::new(),
+        };
+        assert_eq!(space(0, &disk(128 << 20, Some(512 << 20))), None, "just enough");
+        let note = space(2, &disk(128 << 20, Some(511 << 20))).expect("too little");
+        assert!(note.starts_with("n2: ") && note.contains("may grow by 512.0 MiB"), "{note}");
+        assert_eq!(space(0, &disk(700 << 20, Some(0))), None, "it has what it may need");
+        assert_eq!(space(0, &disk(0, None)), None, "it is not known");
+    }
 
     #[test]
     fn a_table_fits_and_says_when_it_leaves_columns_out() {

@@ -162,6 +162,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
         sessions: 0,
         held: HeldStatus::default(),
         results: ResultsStatus::default(),
+        disk: None,
         memory_bytes: 0,
     };
     ReplicaReport { order, keys: 0, store_bytes: 0, digest: None }

@@ -70,6 +70,19 @@ fn a_node_begins_again_with_its_disk_and_no_other_state() {
     let (_dir, sandbox) = on_disk();
     sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
     sandbox.expect(0, &["put", "key", "value"]);
+    let status = sandbox.status();
+    let mut durable = 0;
+    for replica in status["groups"][0]["replicas"].as_array().expect("replicas") {
+        let index = replica["disk"]["durable_index"].as_u64().expect("a number");
+        assert!(index <= replica["log_index"].as_u64().expect("a number"), "{replica}");
+        assert!(replica["disk"]["since_snapshot_bytes"].is_u64(), "{replica}");
+        durable += u64::from(index > 0);
+    }
+    assert!(durable >= 2, "a group that serves is on two disks: {status}");
+    let disk = &status["nodes"][0]["status"]["disk"];
+    assert!(disk["free_bytes"].is_u64() && disk["log_bytes_expected"].is_u64(), "{disk}");
+    let wide = sandbox.expect(0, &["status", "--wide"]).out;
+    assert!(wide.contains("on disk  since snapshot  snapshot"), "{wide}");
     let pid = sandbox.pid(1).expect("it runs");
     kill(pid, Signal::KILL);
     until("node 1 runs again", || sandbox.pid(1).is_some_and(|now| now != pid) && sandbox.runs(1));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::{Directory, Manifest};
+use skein_cluster::regions::free_bytes;
 use skein_multicast::disk::{Disk as Interface, Reader};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
@@ -47,6 +48,7 @@ pub fn owner(manifest: &Manifest, node: u16) -> Owner {
 #[derive(Debug)]
 pub(crate) struct NodeLog {
     disk: Disk<files::Directory>,
+    path: PathBuf,
     /// It was not there when this process began, though the node had run before.
     missing: bool,
     /// Groups of which something was lost when this process began.
@@ -94,11 +96,11 @@ impl NodeLog {
             waiting: Vec::new(),
             behind: 0,
         };
-        Ok((Self { disk, missing, damaged }, handles.into_iter().map(log).collect()))
+        Ok((Self { disk, path, missing, damaged }, handles.into_iter().map(log).collect()))
     }
 
-    /// Its state, for operators.
-    pub(crate) fn status(&self) -> DiskStatus {
+    /// Its state, for operators. The replicas hold states of these `stores` bytes.
+    pub(crate) fn status(&self, stores: impl Iterator<Item = u64>) -> DiskStatus {
         let Status { sizes, full, flushes, .. } = self.disk.status();
         let micros = |time: Duration| time.as_micros() as u64;
         DiskStatus {
@@ -107,11 +109,20 @@ impl NodeLog {
             flush_last_us: micros(flushes.last),
             flush_p50_us: micros(flushes.median),
             flush_p99_us: micros(flushes.p99),
+            free_bytes: free_bytes(&self.path).ok(),
+            log_bytes_expected: log_bytes_expected(stores),
             full,
             missing: self.missing,
             damaged: self.damaged.clone(),
         }
     }
+}
+
+/// What a log may grow to before all that is in front of the next snapshots is recycled: for each replica the log until a
+/// snapshot is due, and that snapshot; and the two segments that are always there.
+fn log_bytes_expected(stores: impl Iterator<Item = u64>) -> u64 {
+    let each = stores.map(|state| state.max(SNAPSHOT_AFTER) + state);
+    each.sum::<u64>() + 2 * Options::default().segment_bytes
 }
 
 fn damaged(found: &RecoveredGroup) -> Option<DamagedLog> {

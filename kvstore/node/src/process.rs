@@ -689,7 +689,10 @@ impl Node {
             log_lines_lost: self.log.lost.load(Ordering::Relaxed),
             log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
             directory_problem: self.upkeep.problem().map(str::to_owned),
-            disk: self.disk.as_ref().map(NodeLog::status),
+            disk: self
+                .disk
+                .as_ref()
+                .map(|log| log.status(replicas.iter().map(|it| it.store_bytes))),
             replicas,
             gone: self.gone.iter().map(gone).collect(),
             refused,

@@ -55,6 +55,12 @@ pub struct DiskStatus {
     pub flush_last_us: u64,
     pub flush_p50_us: u64,
     pub flush_p99_us: u64,
+    /// Bytes that are free on its disk; absent if the disk does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// What the log may grow to, given what the replicas hold now.
+    #[serde(default)]
+    pub log_bytes_expected: u64,
     /// The disk is full: nothing more is acknowledged until there is room.
     pub full: bool,
     /// There was no log when this process began, though the node had run before: its replicas begin without a state.

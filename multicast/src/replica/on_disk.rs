@@ -23,11 +23,15 @@ use super::transfer::saved_end;
 use crate::application::Application;
 use crate::disk::Disk;
 use crate::election::Content;
+use crate::operate::DiskProgressStatus;
 use crate::ordering::Links;
 use crate::payloads::Held;
 use crate::replica_links::ReplicaLinks;
 
 pub use self::describe::{Described, describe};
+
+/// A number of bytes since the last snapshot at which another is due, whatever the log is like.
+pub(super) const SNAPSHOT_DUE: u64 = u64::MAX / 2;
 
 /// A record of a replica on its node's disk. Numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +182,8 @@ pub(super) struct DiskProgress {
     applied: Rank,
     /// The position up to which our log was freed at that moment.
     freed: u64,
+    /// The last entry of our log at that moment.
+    index: u64,
     /// Bytes that were appended since this process, or the last snapshot, began.
     pub(super) bytes: u64,
 }
@@ -271,7 +277,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             reached = Some(moment);
         }
         let Some(Moment { disk, applied, freed, .. }) = reached else { return false };
-        (self.disk.applied, self.disk.freed) = (applied, freed);
+        (self.disk.applied, self.disk.freed, self.disk.index) = (applied, freed, disk.last);
         self.stir();
         self.tell_core(GroupEvent::Durable(disk), links);
         true
@@ -291,6 +297,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         if on_disk { self.disk.freed.min(freed) } else { freed }
     }
 
+    /// What of it is on disk, for an operator.
+    pub(super) fn disk_status(&self) -> Option<DiskProgressStatus> {
+        self.core.log().is_durable().then(|| DiskProgressStatus {
+            durable_index: self.disk.index,
+            since_snapshot_bytes: Some(self.disk.bytes).filter(|bytes| *bytes < SNAPSHOT_DUE),
+            snapshot_bytes: self.snapshot.bytes(),
+        })
+    }
+
     /// The position of the last record.
     pub(super) const fn last_on_disk(&self) -> u64 {
         self.disk.last
@@ -299,8 +314,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Begins, or begins anew, with what is in memory: all of it is on disk.
     pub(super) fn is_all_on_disk(&mut self) {
         let now = self.moment();
-        let Moment { applied, freed, .. } = now;
-        self.disk = DiskProgress { written: now, applied, freed, ..DiskProgress::default() };
+        let Moment { applied, freed, disk: OnDisk { last: index, .. }, .. } = now;
+        self.disk = DiskProgress { written: now, applied, freed, index, ..DiskProgress::default() };
         self.core.step(Event::Group(GroupEvent::Durable(now.disk)), &mut self.effects);
     }
 }

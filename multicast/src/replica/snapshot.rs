@@ -12,7 +12,7 @@ use skein_fabric::Fabric;
 use skein_protocol::group::Role;
 
 use super::Replica;
-use super::on_disk::DiskRecord;
+use super::on_disk::{DiskRecord, SNAPSHOT_DUE};
 use crate::application::Application;
 use crate::election::{Content, Piece};
 use crate::ordering::Links;
@@ -29,6 +29,13 @@ pub(super) struct Snapshot {
     written: Option<(u64, u64)>,
     /// Bytes of the last one that was written.
     bytes: u64,
+}
+
+impl Snapshot {
+    /// Bytes of the last one that was written.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// A snapshot that is being written.
@@ -98,7 +105,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(super) fn give_up_snapshot(&mut self) {
         if let Some(UnderWay { .. }) = self.snapshot.under_way.take() {
             self.application.give_up_copy();
-            self.disk.bytes = u64::MAX / 2;
+            self.disk.bytes = SNAPSHOT_DUE;
         }
     }
 

@@ -183,6 +183,7 @@ fn explain(
         let data = data.display();
         let disk = known.status().and_then(|status| status.disk.as_ref());
         if let Some(DiskStatus { missing: true, .. }) = disk {
+            gone = true;
             let _ = writeln!(text, "  n{node} found no data in {data}, though it had run before");
         }
         for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged) {

@@ -90,6 +90,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             held: self.gate.status(),
             results: self.exchange.status(),
             sessions,
+            disk: self.disk_status(),
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }
     }
