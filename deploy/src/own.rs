@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use skein_cluster::claim::Claim;
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::Directory;
+use skein_node::supervise::Supervisor;
 
 use crate::commands::up::durability::Choice;
 use crate::commands::up::{Data, Started};
@@ -50,6 +51,11 @@ impl Own {
 
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What starts the nodes.
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        self.cluster.supervisor()
     }
 
     /// The processes of the running nodes.

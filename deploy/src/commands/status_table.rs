@@ -105,6 +105,9 @@ fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     if disk_of(node).is_some_and(|disk| disk.full) {
         return "its disk is full: it acknowledges nothing".to_owned();
     }
+    if status.ready && status.disk.as_ref().is_some_and(|disk| disk.orders.is_some()) {
+        return format!("ready, A TEST MAKES ITS DISK FAIL (node{}.disk)", node.node);
+    }
     if status.ready {
         return "ready".to_owned();
     }
@@ -483,6 +486,7 @@ mod tests {
             flush_p99_us: 0,
             free_bytes,
             log_bytes_expected: 640 << 20,
+            orders: None,
             full: false,
             missing: false,
             damaged: Vec::new(),

@@ -176,6 +176,11 @@ impl Started {
         self.supervisor.restart();
     }
 
+    /// What starts the nodes.
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
     /// The manifest.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest

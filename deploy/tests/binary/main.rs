@@ -8,6 +8,7 @@ mod clusters;
 mod configuration;
 mod constants;
 mod data;
+mod disks;
 mod durable;
 mod failover;
 mod formats;

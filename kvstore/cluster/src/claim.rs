@@ -509,14 +509,14 @@ fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
 }
 
 /// Whether a file of this name belongs to a cluster: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, rotated logs, unfinished writes
-/// of them, and what is written to find out what the file system can do.
+/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, `nodeN.disk`, rotated logs, unfinished
+/// writes of them, and what is written to find out what the file system can do.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     let node = begun.unwrap_or(name).strip_prefix("node").and_then(|rest| rest.split_once('.'));
     let of_node = node.is_some_and(|(number, kind)| {
-        let kinds = ["lock", "incarnation", "identity", "peers", "sock", "log", "log.1"];
+        let kinds = ["lock", "incarnation", "identity", "peers", "sock", "log", "log.1", "disk"];
         number.parse::<u16>().is_ok() && kinds.contains(&kind)
     });
     of_node

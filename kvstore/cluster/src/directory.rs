@@ -462,6 +462,11 @@ impl Directory {
         self.path.join(format!("node{node}.data"))
     }
 
+    /// Path of the file by which a test makes the disk of `node` lose and fail what it says; see docs/testing.md.
+    pub fn disk_orders(&self, node: u16) -> PathBuf {
+        self.path.join(format!("node{node}.disk"))
+    }
+
     /// Path of the file that counts the starts of `node`.
     pub fn node_incarnations(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.incarnation"))

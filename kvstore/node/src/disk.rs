@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use skein_cluster::regions::free_bytes;
 use skein_multicast::disk::{Disk as Interface, Reader};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
-use skein_wal::files::{self, OpenError};
+use skein_wal::files::{self, FileError, Files, OpenError, Orders, OrdersError, Volatile};
 use skein_wal::{Disk, Group, Options, Owner, RecoverError, RecoveredGroup, Recovery, Verdict};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -30,10 +30,18 @@ const PIECE_BYTES: usize = 1 << 20;
 pub enum LogError {
     #[error(transparent)]
     Open(#[from] OpenError),
+    #[error("{0}")]
+    Orders(#[from] OrdersError),
     #[error("cannot sync {}: {why}", path.display())]
-    Sync { path: PathBuf, why: files::FileError },
+    Sync { path: PathBuf, why: FileError },
     #[error("cannot read the log in {}: {why}", path.display())]
     Recover { path: PathBuf, why: RecoverError },
+    #[error(
+        "{} is an older copy of this node's data: its last start was number {found}, and number {known} is recorded \
+         beside it. Put the newest data back; if that is lost, remove the directory, and the node takes the data of the \
+         others", path.display()
+    )]
+    Old { path: PathBuf, found: u64, known: u64 },
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -43,12 +51,16 @@ pub fn owner(manifest: &Manifest, node: u16) -> Owner {
     let cluster = xxh3_128(manifest.cluster.as_bytes()).to_be_bytes();
     Owner { cluster, node: u32::from(node) }
 }
+/// The files of a log: a directory, or one behind a layer that tests put there.
+type LogFiles = Box<dyn Files>;
 
 /// The running log. Dropping it writes what was appended, and ends it.
 #[derive(Debug)]
 pub(crate) struct NodeLog {
-    disk: Disk<files::Directory>,
+    disk: Disk<LogFiles>,
     path: PathBuf,
+    /// The file with the orders of a test, which stands between the log and its directory.
+    orders: Option<PathBuf>,
     /// It was not there when this process began, though the node had run before.
     missing: bool,
     /// Groups of which something was lost when this process began.
@@ -56,8 +68,9 @@ pub(crate) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens the log of a node, which had been started `incarnation` times, and begins to write it. Returns an access for each engine, which is woken by its `wakes`
-    /// when more is on disk. `on_failure` is called once if nothing more can be written.
+    /// Opens the log of a node, which had been started `incarnation` times, and begins to write it. Returns an access
+    /// for each engine, which is woken by its `wakes` when more is on disk. `on_failure` is called once if nothing more
+    /// can be written.
     pub(crate) fn open(
         directory: &Directory,
         manifest: &Manifest,
@@ -68,7 +81,8 @@ impl NodeLog {
     ) -> Result<(Self, Vec<EngineLog>), LogError> {
         let path = directory.node_data(node);
         let path = std::fs::read_link(&path).unwrap_or(path);
-        let files = Arc::new(files::Directory::open(&path)?);
+        let (files, orders) = open_files(&path, directory.disk_orders(node))?;
+        let files = Arc::new(files);
         // What was read back may be in a cache only.
         files::sync_everything(&*files)
             .map_err(|why| LogError::Sync { path: path.clone(), why })?;
@@ -77,7 +91,7 @@ impl NodeLog {
         let engines = 0..config.topology.engines;
         let hosted = engines.flat_map(|engine| layout.replicas_on(node, engine));
         let hosted: Vec<_> = hosted.map(|replica| Group(replica.group.0)).collect();
-        let recovery = Recovery::read(&*files, owner, &hosted)
+        let mut recovery = Recovery::read(&*files, owner, &hosted)
             .map_err(|why| LogError::Recover { path: path.clone(), why })?;
         // A start that wrote anything has left a file that says so.
         let missing = recovery.start() == 1 && incarnation > 0;
@@ -86,6 +100,13 @@ impl NodeLog {
                 "the data of this node is gone: its replicas begin without a state");
         }
         let damaged = recovery.groups().iter().filter_map(damaged).collect();
+        // Each start of the node has had a higher number in the log than the node had starts before, and the count of
+        // starts is durable before a start says anything.
+        let known = u64::from(incarnation);
+        if recovery.cut().is_some() && recovery.start() <= known {
+            return Err(LogError::Old { path, found: recovery.start() - 1, known });
+        }
+        recovery.start_above(known);
         let writer = recovery.writer(Options::default(), rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
         let options = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
@@ -96,7 +117,7 @@ impl NodeLog {
             waiting: Vec::new(),
             behind: 0,
         };
-        Ok((Self { disk, path, missing, damaged }, handles.into_iter().map(log).collect()))
+        Ok((Self { disk, path, orders, missing, damaged }, handles.into_iter().map(log).collect()))
     }
 
     /// Its state, for operators. The replicas hold states of these `stores` bytes.
@@ -112,6 +133,7 @@ impl NodeLog {
             free_bytes: free_bytes(&self.path).ok(),
             log_bytes_expected: log_bytes_expected(stores),
             full,
+            orders: self.orders.clone(),
             missing: self.missing,
             damaged: self.damaged.clone(),
         }
@@ -131,9 +153,21 @@ fn damaged(found: &RecoveredGroup) -> Option<DamagedLog> {
     Some(DamagedLog { group: found.group.0, segment, offset })
 }
 
+/// Opens the directory of a log, behind the layer of a test if there are orders for one.
+fn open_files(path: &Path, orders: PathBuf) -> Result<(LogFiles, Option<PathBuf>), LogError> {
+    let files = files::Directory::open(path)?;
+    let Some(layer) = Orders::at(&orders)? else { return Ok((Box::new(files), None)) };
+    tracing::warn!(orders = %orders.display(), data = %path.display(),
+        "A TEST stands between this node and its disk: what is not synced is lost when the process is killed, and the \
+         disk fails as the file orders. Remove the file and restart the node to be rid of it");
+    let files =
+        Volatile::new(files, layer).map_err(|why| LogError::Sync { path: path.to_owned(), why })?;
+    Ok((Box::new(files), Some(orders)))
+}
+
 /// What the log held when this process began.
 struct Recovered {
-    files: Arc<files::Directory>,
+    files: Arc<LogFiles>,
     recovery: Recovery,
 }
 

@@ -1,5 +1,6 @@
 //! The status of a node, for operators.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub struct DiskStatus {
     /// Groups whose log was damaged when this process began: their replicas begin without a state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<DamagedLog>,
+    /// A file of orders: a test stands between the node and its disk, and makes it lose and fail what the file says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders: Option<PathBuf>,
 }
 
 /// The log of a group in which something durable is lost.

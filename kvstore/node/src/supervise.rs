@@ -41,9 +41,10 @@ const DAMAGED_POLLS_TOLD: u32 = 4;
 /// Exit code of a node that must not be restarted: bad usage.
 const USAGE: i32 = 2;
 
-/// Orders to the thread, one byte each.
+/// Orders to the thread: a byte, and the number of a node in two more.
 const RESTART: u8 = b'r';
 const HOLD: u8 = b'h';
+const START: u8 = b's';
 
 /// How nodes are started.
 #[derive(Clone, Debug)]
@@ -172,19 +173,25 @@ impl Supervisor {
 
     /// From now on, nodes that have died or die are restarted.
     pub fn restart(&self) {
-        self.order(RESTART);
+        self.order(RESTART, 0);
     }
 
     /// From now on, no node is started. A node that was started a moment ago, and does not hold the lock yet by which
     /// other processes could find it, is killed. Both are done when this returns.
     pub fn hold(&self) {
-        self.order(HOLD);
+        self.order(HOLD, 0);
     }
 
-    fn order(&self, order: u8) {
+    /// Starts a node now, though nodes are not started by themselves. Does nothing if it runs.
+    pub fn start_node(&self, node: u16) {
+        self.order(START, node);
+    }
+
+    fn order(&self, order: u8, node: u16) {
         let Some(mut orders) = self.orders.as_ref() else { return };
+        let [low, high] = node.to_le_bytes();
         // The thread answers when it is done. If it has ended, it starts no node either.
-        if orders.write_all(&[order]).is_ok() {
+        if orders.write_all(&[order, low, high]).is_ok() {
             let _ = orders.read(&mut [0]);
         }
     }
@@ -282,13 +289,20 @@ impl Crew {
 
     /// Executes an order. Returns false if no supervisor is left to send another.
     fn obey(&mut self) -> bool {
-        let mut order = [0];
-        match self.orders.read(&mut order) {
-            Ok(1) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
-            _ => return false,
+        let mut order = [0; 3];
+        if self.orders.read_exact(&mut order).is_err() {
+            return false;
         }
-        self.restart = order[0] == RESTART;
+        let [order, low, high] = order;
+        if order == START {
+            let node = u16::from_le_bytes([low, high]);
+            let watched = &mut self.nodes[usize::from(node)];
+            if watched.process.is_none() && self.plan.starts(node) {
+                watched.due = Some(Instant::now());
+            }
+            return self.orders.write_all(&[order]).is_ok();
+        }
+        self.restart = order == RESTART;
         for (node, watched) in (0..).zip(&mut self.nodes) {
             watched.due = None;
             match &mut watched.process {
@@ -305,7 +319,7 @@ impl Crew {
                 _ => {}
             }
         }
-        self.orders.write_all(&order).is_ok()
+        self.orders.write_all(&[order]).is_ok()
     }
 
     fn start_due(&mut self) {

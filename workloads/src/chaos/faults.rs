@@ -1,6 +1,7 @@
 //! Injects faults one after the other, and waits for the cluster to recover.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,14 @@ use skein_multicast::layout::Layout;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::Action;
 use skein_node::nodes::SignalError;
+use skein_node::supervise::Supervisor;
 
 use super::clients::{ClientError, Clients};
 use super::hosts::{Hosts, HostsError};
 use super::processes::{Processes, Seen};
 use super::report::Injected;
 use super::run::End;
-use super::schedule::{Fault, Moment, Parting, Schedule};
+use super::schedule::{Fault, Kind, Moment, Outage, Parting, Schedule};
 use super::with_causes;
 
 const TICK: Duration = Duration::from_millis(5);
@@ -40,6 +42,8 @@ pub(super) struct Chaos<'a> {
     pub(super) done: Vec<Injected>,
     /// The nodes' hosts, if partitions are possible.
     pub(super) hosts: Option<&'a Hosts>,
+    /// What starts the nodes, if they can lose their power.
+    pub(super) supervisor: Option<&'a Supervisor>,
     away: BTreeMap<u16, Away>,
     problems: Vec<String>,
     looked: Option<Instant>,
@@ -55,6 +59,15 @@ struct Away {
     until: Option<Instant>,
     /// The partition that it is in.
     parting: Option<Parting>,
+    /// Its data is gone.
+    without_data: bool,
+}
+
+impl Away {
+    /// Not well because of this fault.
+    fn of(fault: usize) -> Self {
+        Self { fault, killed: None, until: None, parting: None, without_data: false }
+    }
 }
 
 /// Reasons for which a fault was not injected.
@@ -64,6 +77,7 @@ enum FaultError {
     Signal(#[from] SignalError),
     Hosts(#[from] HostsError),
     Client(#[from] ClientError),
+    Data(#[from] io::Error),
 }
 
 impl<'a> Chaos<'a> {
@@ -85,6 +99,7 @@ impl<'a> Chaos<'a> {
             stop_max,
             done: Vec::new(),
             hosts: None,
+            supervisor: None,
             away: BTreeMap::new(),
             problems: Vec::new(),
             looked: None,
@@ -97,7 +112,9 @@ impl<'a> Chaos<'a> {
         let began = Instant::now();
         let mut next = began + self.schedule.gap();
         loop {
-            let kills = self.done.iter().filter(|fault| fault.what.ends_with("kill")).count();
+            let kills =
+                |fault: &&Injected| Kind::named(fault.what).is_some_and(|kind| kind.kills());
+            let kills = self.done.iter().filter(kills).count();
             let over = match end {
                 End::After(time) => began.elapsed() >= time,
                 End::Kills(wanted) => kills >= wanted,
@@ -142,7 +159,9 @@ impl<'a> Chaos<'a> {
     fn one_more(&mut self) -> bool {
         let seen = self.processes.look();
         let away: BTreeSet<u16> = self.away.keys().copied().collect();
-        let view = seen.view(self.layout.topology(), &away);
+        let mut view = seen.view(self.layout.topology(), &away);
+        let without_data = self.away.iter().filter(|(_, away)| away.without_data);
+        view.without_data = without_data.map(|(node, _)| *node).collect();
         let Some(fault) = self.schedule.next(&view, self.stop_max) else { return false };
         let done = match fault {
             Fault::Kill(nodes) => self.signal_nodes("kill", Signal::KILL, &nodes, &seen, None),
@@ -164,6 +183,8 @@ impl<'a> Chaos<'a> {
             }
             Fault::ClientKill => self.kill_a_client(),
             Fault::Partition(node, parting, time) => self.part(node, parting, time, &seen),
+            Fault::Power(outage) => self.lose_power(&outage, &seen),
+            Fault::DiskLoss(node) => self.lose_disk(node, &seen),
         };
         if let Err(error) = done {
             self.problems.push(with_causes(&error));
@@ -189,12 +210,60 @@ impl<'a> Chaos<'a> {
             self.note(Noted { t, what: what.to_owned(), node: Some(*node), pid, led });
             let killed = pid.filter(|_| time.is_none());
             let until = time.map(|time| Instant::now() + time);
-            let away = Away { fault: self.done.len(), killed, until, parting: None };
+            let away = Away { killed, until, ..Away::of(self.done.len()) };
             self.away.insert(*node, away);
         }
         let nodes = nodes.to_vec();
-        self.done.push(Injected { t, what, nodes, led: led_by_all, recovered: None });
+        self.done.push(Injected { t, what, nodes, led: led_by_all, on: t, recovered: None });
         Ok(())
+    }
+
+    /// All nodes lose their power, and have it again one after the other. Returns when the last one has been started.
+    fn lose_power(&mut self, outage: &Outage, seen: &Seen) -> Result<(), FaultError> {
+        let supervisor = self.supervisor.expect("power is asked for only where it can be cut");
+        let Outage { lasts, starts, loses } = outage;
+        supervisor.hold();
+        let (t, pids) = self.processes.kill_all()?;
+        let (what, fault) = ("power", self.done.len());
+        for (node, pid) in (0..).zip(pids) {
+            let led = seen.led_by(node);
+            self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led });
+            let away = Away { killed: pid, ..Away::of(fault) };
+            // A partition outlasts it.
+            let before = self.away.remove(&node).filter(|before| before.parting.is_some());
+            let cut = before.map_or((None, None), |before| (before.parting, before.until));
+            self.away.insert(node, Away { parting: cut.0, until: cut.1, ..away });
+        }
+        let emptied = loses.map_or(Ok(()), |node| self.empty(node));
+        thread::sleep(*lasts);
+        let on = now();
+        for (node, after) in starts {
+            thread::sleep(*after);
+            supervisor.start_node(*node);
+        }
+        supervisor.restart();
+        let nodes = starts.iter().map(|(node, _)| *node).collect();
+        let led = (0..self.layout.topology().groups).collect();
+        self.done.push(Injected { t, what, nodes, led, on, recovered: None });
+        emptied
+    }
+
+    fn lose_disk(&mut self, node: u16, seen: &Seen) -> Result<(), FaultError> {
+        let supervisor = self.supervisor.expect("disks are lost only where nodes can be held");
+        supervisor.hold();
+        let done = self.signal_nodes("disk-loss", Signal::KILL, &[node], seen, None);
+        let emptied = done.and_then(|()| {
+            self.processes.await_end(node);
+            self.empty(node)
+        });
+        supervisor.restart();
+        emptied
+    }
+
+    /// Removes the data of a node that does not run.
+    fn empty(&mut self, node: u16) -> Result<(), FaultError> {
+        self.away.entry(node).and_modify(|away| away.without_data = true);
+        Ok(self.processes.remove_data(node)?)
     }
 
     /// The last stop is handled like a fault of its own kind.
@@ -235,8 +304,7 @@ impl<'a> Chaos<'a> {
         let slot = slot.expect("the schedule knows who has a replica of what").slot;
         let t = now();
         self.processes.tell(leader, Action::Evict { group: group.0, slot });
-        let away = Away { fault: self.done.len(), killed: None, until: None, parting: None };
-        self.away.insert(node, away);
+        self.away.insert(node, Away::of(self.done.len()));
         self.told("evict", t, node, group, seen);
     }
 
@@ -245,7 +313,7 @@ impl<'a> Chaos<'a> {
         let led = seen.leader_of(group).map(|_| group.0).into_iter().collect::<Vec<_>>();
         let pid = self.processes.pid(node);
         self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
-        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+        self.done.push(Injected { t, what, nodes: vec![node], led, on: t, recovered: None });
     }
 
     fn part(
@@ -260,9 +328,9 @@ impl<'a> Chaos<'a> {
         hosts.part(node, &parting)?;
         self.note(Noted { t, what: what.to_owned(), node: Some(node), pid, led: led.clone() });
         let until = Some(Instant::now() + time);
-        let (fault, parting) = (self.done.len(), Some(parting));
-        self.away.insert(node, Away { fault, killed: None, until, parting });
-        self.done.push(Injected { t, what, nodes: vec![node], led, recovered: None });
+        let away = Away { until, parting: Some(parting), ..Away::of(self.done.len()) };
+        self.away.insert(node, away);
+        self.done.push(Injected { t, what, nodes: vec![node], led, on: t, recovered: None });
         Ok(())
     }
 
@@ -285,7 +353,7 @@ impl<'a> Chaos<'a> {
         let what = "client-kill";
         self.note(Noted { t, what: what.to_owned(), node: None, pid: Some(pid), led: Vec::new() });
         let (nodes, led) = (Vec::new(), Vec::new());
-        self.done.push(Injected { t, what, nodes, led, recovered: Some(t) });
+        self.done.push(Injected { t, what, nodes, led, on: t, recovered: Some(t) });
         Ok(())
     }
 

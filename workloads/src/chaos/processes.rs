@@ -1,22 +1,26 @@
 //! The cluster under faults: its nodes as processes, its leaders, and the health of its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_checker::history::now;
 use skein_cluster::directory::Directory;
 use skein_multicast::config::Topology;
 use skein_multicast::operate::Role;
 use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::{self, Action};
-use skein_node::nodes::{SignalError, ask, signal_holder};
+use skein_node::nodes::{SignalError, ask, await_end, signal_holder};
 use skein_node::status::{NodeStatus, ReplicaReport};
 
 use super::schedule::View;
 
 /// How long a node may take to answer before it counts as missing.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// How long a killed process may take to end.
+const END_WITHIN: Duration = Duration::from_secs(10);
 /// A node that was restarted less than this ago is spared: a supervisor delays restarts of a node
 /// that dies soon after its start, longer each time, and that delay is not measured here.
 const YOUNG_MS: u64 = 2_200;
@@ -72,6 +76,46 @@ impl Processes {
             }
         }
         Ok(t)
+    }
+
+    /// Kills all nodes in the same instant. Returns when they have ended, with the time just before the first signal and
+    /// the processes.
+    pub(super) fn kill_all(&mut self) -> Result<(u64, Vec<Option<u32>>), SignalError> {
+        let pids: Vec<_> = (0..self.topology.nodes).map(|node| self.pid(node)).collect();
+        let mut processes = Vec::new();
+        for pid in pids.iter().flatten().copied() {
+            let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let opened = number.map(|number| pidfd_open(number, PidfdFlags::empty()));
+            if let Some(Ok(process)) = opened
+                && (0..self.topology.nodes).any(|node| self.pid(node) == Some(pid))
+            {
+                processes.push((pid, process));
+            }
+        }
+        let t = now();
+        for (pid, process) in &processes {
+            match pidfd_send_signal(process, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(source) => return Err(SignalError { pid: *pid, source: source.into() }),
+            }
+        }
+        self.stopped.clear();
+        let processes: Vec<_> = processes.into_iter().map(|(_, process)| process).collect();
+        await_end(&processes);
+        Ok((t, pids))
+    }
+
+    /// Waits until the process of a node that was killed has released it.
+    pub(super) fn await_end(&self, node: u16) {
+        let since = Instant::now();
+        while self.directory.node_or_dying(node).is_some() && since.elapsed() < END_WITHIN {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Removes the data of a node that does not run.
+    pub(super) fn remove_data(&self, node: u16) -> std::io::Result<()> {
+        std::fs::remove_dir_all(self.directory.node_data(node))
     }
 
     /// Sends an action to a node, which may refuse it.
@@ -141,6 +185,7 @@ impl Seen {
         View {
             leaders: (0..topology.groups).map(leader).collect(),
             missing: missing.collect(),
+            without_data: BTreeSet::new(),
             spared: self.nodes.iter().filter_map(young).collect(),
         }
     }

@@ -25,6 +25,9 @@ pub struct Injected {
     pub nodes: Vec<u16>,
     /// The groups that they led.
     pub led: Vec<u16>,
+    /// When the fault was over, so that the cluster could serve: for a loss of power, when the first node was started;
+    /// otherwise `t`.
+    pub on: u64,
     /// When all their replicas were followers again.
     pub recovered: Option<u64>,
 }
@@ -79,6 +82,8 @@ pub struct Report {
     pub failover_ms: Option<Spread>,
     /// The same after a leader was stopped for longer than that took.
     pub stop_ms: Option<Spread>,
+    /// From the start of the first node after a loss of power to the next acknowledged write of each group.
+    pub power_on_ms: Option<Spread>,
     /// From the fault until all replicas of the node were followers again, in milliseconds.
     pub readmission_ms: Option<Spread>,
     /// Longest time after a fault without an answer to any client, by kind of fault, in
@@ -139,8 +144,8 @@ pub struct Event {
     pub what: &'static str,
     /// The nodes hit; empty for a client.
     pub nodes: Vec<u16>,
-    /// For each group that they led, the time to its next acknowledged write; `None` if there was
-    /// none before the end.
+    /// For each group that they led, the time to its next acknowledged write, after a loss of power
+    /// from the start of the first node; `None` if there was none before the end.
     pub next_write_ms: BTreeMap<u16, Option<f64>>,
     /// Time until all their replicas were followers again; `None` if they were not at the end.
     pub recovered_ms: Option<f64>,
@@ -176,13 +181,18 @@ impl Report {
         let silences = silence::after(faults, loaded, to);
         let with_silences = faults.iter().zip(silences);
         let events: Vec<Event> = with_silences
-            .map(|(fault, silence)| event(fault, silence, from, &loaded.probes))
+            .map(|(fault, silence)| {
+                let mut cuts = faults.iter().filter(|other| other.what == "power");
+                let cut = cuts.find(|cut| cut.t > fault.t).map(|cut| cut.t);
+                event(fault, cut, silence, from, &loaded.probes)
+            })
             .collect();
         let next_writes = |what: &'static str| {
             let of = events.iter().filter(move |event| event.what == what);
             spread(of.flat_map(|event| event.next_write_ms.values().copied().flatten()))
         };
-        let away = events.iter().filter(|event| ["kill", "restart"].contains(&event.what));
+        let away = |event: &&Event| ["kill", "restart", "disk-loss"].contains(&event.what);
+        let away = events.iter().filter(away);
         Self {
             workload: "chaos",
             good: false,
@@ -201,6 +211,7 @@ impl Report {
             faults: counts,
             failover_ms: next_writes("kill"),
             stop_ms: next_writes("stop"),
+            power_on_ms: next_writes("power"),
             readmission_ms: spread(away.filter_map(|event| event.recovered_ms)),
             silence_ms: silence::by_kind(&events, |event| event.silence_ms),
             wait_ms: silence::by_kind(&events, |event| event.wait_ms),
@@ -217,12 +228,14 @@ impl Report {
     /// Decides whether the run was good. Called after all problems are known.
     #[must_use]
     pub fn judged(mut self) -> Self {
-        let led = self.events.iter().filter(|event| event.what == "kill");
+        let led =
+            self.events.iter().filter(|event| ["kill", "power", "disk-loss"].contains(&event.what));
         for event in led {
             for (group, _) in event.next_write_ms.iter().filter(|(_, took)| took.is_none()) {
-                let at = event.at_s;
-                let what =
-                    format!("no write of group {group} was acknowledged after the kill at {at} s");
+                let Event { what, at_s, .. } = event;
+                let what = format!(
+                    "no write of group {group} was acknowledged after the {what} at {at_s} s"
+                );
                 self.problems.push(what);
             }
         }
@@ -272,6 +285,7 @@ impl Report {
         for (name, times) in [
             ("from a leader's kill to its group's next write", self.failover_ms),
             ("from a leader's stop to its group's next write", self.stop_ms),
+            ("from power on to each group's next write", self.power_on_ms),
             ("from a node's death to its re-admission", self.readmission_ms),
         ] {
             if let Some(Spread { count, p50, p90, worst }) = times {
@@ -384,17 +398,32 @@ fn per_second() -> u64 {
     1_000_000_000 / INTERVAL
 }
 
-fn event(fault: &Injected, silence: Silence, from: u64, probes: &[Vec<Probe>]) -> Event {
+/// `cut` is the next loss of power after the fault.
+fn event(
+    fault: &Injected,
+    cut: Option<u64>,
+    silence: Silence,
+    from: u64,
+    probes: &[Vec<Probe>],
+) -> Event {
     let next_write = |group: &u16| {
         let probes = probes.get(usize::from(*group)).into_iter().flatten();
-        let after = probes.filter(|probe| probe.invoked >= fault.t).map(|probe| probe.returned);
-        (*group, after.min().map(|returned| millis(returned.saturating_sub(fault.t))))
+        // What was sent before a loss of power, and is answered after it, was answered by those that were started.
+        let after = |probe: &&Probe| match fault.on > fault.t {
+            true => probe.returned >= fault.on,
+            false => probe.invoked >= fault.t,
+        };
+        let returned = probes.filter(after).map(|probe| probe.returned).min();
+        // Another loss of power came first: then nothing was to be expected.
+        let in_time = returned.is_some_and(|returned| cut.is_none_or(|cut| returned < cut));
+        let took = returned.map(|returned| millis(returned.saturating_sub(fault.on)));
+        (cut.is_none() || in_time).then_some((*group, took))
     };
     Event {
         at_s: seconds(fault.t.saturating_sub(from)),
         what: fault.what,
         nodes: fault.nodes.clone(),
-        next_write_ms: fault.led.iter().map(next_write).collect(),
+        next_write_ms: fault.led.iter().filter_map(next_write).collect(),
         recovered_ms: fault.recovered.map(|at| millis(at.saturating_sub(fault.t))),
         silence_ms: millis(silence.nobody),
         wait_ms: millis(silence.client),
@@ -494,7 +523,14 @@ mod tests {
     }
 
     fn kill(recovered: Option<u64>) -> Injected {
-        Injected { t: 2_000 * MS, what: "kill", nodes: vec![1], led: vec![1], recovered }
+        Injected {
+            t: 2_000 * MS,
+            what: "kill",
+            nodes: vec![1],
+            led: vec![1],
+            on: 2_000 * MS,
+            recovered,
+        }
     }
 
     /// An operation each millisecond, except for 20 ms after the kill.

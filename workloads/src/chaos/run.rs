@@ -11,11 +11,12 @@ use skein_checker::history::{
 };
 use skein_client::{ConnectError, Driver, Error, ReadMode};
 use skein_cluster::BUILD;
+use skein_cluster::config::Durability;
 use skein_cluster::directory::{Directory, DirectoryError, RunningCluster};
 use skein_fabric::any::AnyFabric;
 use skein_multicast::config::Topology;
 use skein_node::admin::{self, Action, CallError};
-use skein_node::nodes::{self, ask};
+use skein_node::nodes::{self, SignalError, ask};
 use skein_node::status::NodeStatus;
 use skein_node::supervise::{self, SuperviseError, Supervisor};
 
@@ -40,6 +41,10 @@ const DIGESTS_WITHIN: Duration = Duration::from_secs(30);
 /// Reading everything and putting records: many concurrently, because this is not measured.
 const MANY: Settings = Settings::to_the_end(8, 8);
 const MANY_AT_A_TIME: usize = MANY.clients;
+/// How long nodes may take to return from the first loss of power.
+const READY_WITHIN: Duration = Duration::from_mins(1);
+/// Kinds of faults that end a node's process.
+const KILLED: [&str; 4] = ["kill", "restart", "power", "disk-loss"];
 /// Writer number of this process. Those of client processes follow it.
 const WRITER: u16 = 1;
 
@@ -130,6 +135,9 @@ pub enum RunError {
         /// Replicas of each group.
         replicas: u8,
     },
+    /// Nothing of this cluster outlives its processes.
+    #[error("{} takes a cluster that keeps its data on disk", kind.name())]
+    InMemory { kind: Kind },
     /// Put smaller records.
     #[error("values of {bytes} bytes are over this cluster's limits.value_bytes_max, {max}")]
     ValueTooLong {
@@ -152,6 +160,15 @@ pub enum RunError {
     /// The cluster refuses the first transaction of the load.
     #[error("cannot open the accounts")]
     Accounts(#[source] Error),
+    /// The nodes' disks cannot be made to lose what is not synced.
+    #[error("cannot write {}", path.display())]
+    Orders { path: PathBuf, source: io::Error },
+    /// The nodes do not return from a loss of power.
+    #[error("the nodes lost their power, and are not ready {} s later; see {}/node*.log", READY_WITHIN.as_secs(), dir.display())]
+    NotReady { dir: PathBuf },
+    /// A node cannot be killed.
+    #[error(transparent)]
+    Signal(#[from] SignalError),
     /// The history cannot be written: name another file, or make room.
     #[error("cannot write {}", path.display())]
     History { path: PathBuf, source: io::Error },
@@ -179,12 +196,15 @@ pub struct Run<'a> {
     records: Records,
     /// The nodes' hosts, if partitions are possible.
     hosts: Option<&'a Hosts>,
+    /// What starts the nodes, if they can lose their power.
+    supervisor: Option<&'a Supervisor>,
     /// Restarts killed nodes, if no other process does.
     _supervisor: Option<Supervisor>,
 }
 
 impl<'a> Run<'a> {
-    /// Prepares a run on the cluster in `dir`. Partitions need the `hosts` that the nodes run on.
+    /// Prepares a run on the cluster in `dir`. Partitions need the `hosts` that the nodes run on, and
+    /// faults of disks the `supervisor` that starts them.
     /// If no process supervises the nodes, this one does until the run is dropped.
     ///
     /// # Errors
@@ -195,12 +215,17 @@ impl<'a> Run<'a> {
         plan: Plan,
         program: Program,
         hosts: Option<&'a Hosts>,
+        supervisor: Option<&'a Supervisor>,
     ) -> Result<Self, RunError> {
         let running = Directory::connect(dir)?;
         let topology = running.config.topology;
-        let of_nodes = plan.kinds.iter().find(|kind| **kind != Kind::ClientKill);
-        if let Some(kind) = of_nodes.filter(|_| topology.replicas < 3) {
+        let of_three = plan.kinds.iter().find(|kind| kind.takes_three_replicas());
+        if let Some(kind) = of_three.filter(|_| topology.replicas < 3) {
             return Err(RunError::TooFewReplicas { kind: *kind, replicas: topology.replicas });
+        }
+        let of_disks = plan.kinds.iter().find(|kind| kind.is_of_disks());
+        if let Some(kind) = of_disks.filter(|_| running.config.durability == Durability::Memory) {
+            return Err(RunError::InMemory { kind: *kind });
         }
         let max = running.config.limits.value_bytes_max;
         if plan.value_bytes > max {
@@ -209,6 +234,7 @@ impl<'a> Run<'a> {
         let directory = Directory::at(dir)?;
         let is_kept = directory.supervisor().is_some_and(|keeper| keeper.restarts);
         let namespaces = hosts.map(Hosts::prefix);
+        let switch = supervisor;
         let supervisor = (!is_kept)
             .then(|| supervise_for_now(&directory, topology.nodes, namespaces, program.tell))
             .transpose()?;
@@ -224,8 +250,39 @@ impl<'a> Run<'a> {
             driver,
             records,
             hosts,
+            supervisor: switch,
             _supervisor: supervisor,
         })
+    }
+
+    /// Puts a layer between the nodes and their disks that loses what is not synced, by a first loss of power.
+    fn lose_what_is_not_synced(&self) -> Result<(), RunError> {
+        let Some(supervisor) = self.supervisor.filter(|_| self.plan.kinds.contains(&Kind::Power))
+        else {
+            return Ok(());
+        };
+        let topology = self.running.config.topology;
+        for node in 0..topology.nodes {
+            let path = self.directory.disk_orders(node);
+            let orders = format!("seed={}\n", self.plan.seed.wrapping_add(u64::from(node)));
+            fs::write(&path, orders).map_err(|source| RunError::Orders { path, source })?;
+        }
+        let mut processes = Processes::new(self.directory.clone(), topology);
+        supervisor.hold();
+        processes.kill_all()?;
+        supervisor.restart();
+        let since = Instant::now();
+        let well = || {
+            let seen = processes.look();
+            (0..topology.nodes).all(|node| seen.is_well(node))
+        };
+        while !well() {
+            if since.elapsed() >= READY_WITHIN {
+                return Err(RunError::NotReady { dir: self.directory.path().to_owned() });
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
+        Ok(())
     }
 
     /// Puts the records, injects faults under a load, reads everything back, compares the replicas
@@ -237,6 +294,7 @@ impl<'a> Run<'a> {
     /// All faults injected so far have ended, and the part of the history that was written is kept.
     pub fn drive(mut self, observer: &mut dyn Observer) -> Result<Report, RunError> {
         let topology = self.running.config.topology;
+        self.lose_what_is_not_synced()?;
         let load_s = self.fill(observer)?;
         let began = now();
         let slots = &self.driver.shape().slots;
@@ -380,7 +438,7 @@ impl<'a> Run<'a> {
         let task = Task { run: self.records.run.clone(), began, seed: *seed, writer: WRITER };
         let clients = Clients::new(dir, self.program.client, task);
         let mut chaos = Chaos::new(processes, schedule, clients, recorder, layout, *stop_max);
-        chaos.hosts = self.hosts;
+        (chaos.hosts, chaos.supervisor) = (self.hosts, self.supervisor);
         let clock = Instant::now();
         observer.begin_faults();
         let mut watch = |done: &[Injected]| {
@@ -466,7 +524,7 @@ impl<'a> Run<'a> {
 /// How often each node was killed or told to end.
 fn deaths(done: &[Injected]) -> BTreeMap<u16, u32> {
     let mut deaths = BTreeMap::new();
-    for fault in done.iter().filter(|fault| ["kill", "restart"].contains(&fault.what)) {
+    for fault in done.iter().filter(|fault| KILLED.contains(&fault.what)) {
         fault.nodes.iter().for_each(|node| *deaths.entry(*node).or_default() += 1);
     }
     deaths

@@ -2,8 +2,8 @@
 //!
 //! **Invariant (at most f).** A killed or evicted replica lacks its state until it is a follower
 //! again. No group ever has more than f replicas that lack their state or are stopped: with more it
-//! would rightly stop serving, or be lost. Pauses are the exception: they stop any number of nodes
-//! at once, but no state is lost, so groups stop serving and lose nothing.
+//! would rightly stop serving, or be lost. Pauses and losses of power are the exceptions: they hit any
+//! number of nodes at once, but no state is lost, so groups stop serving and lose nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,11 +37,15 @@ pub enum Kind {
     /// The network between a node and others is cut, in both directions or one, and mended after a
     /// while.
     Partition,
+    /// SIGKILL to all nodes in the same instant, which return with what their disks kept.
+    Power,
+    /// SIGKILL to a node, which returns with an empty disk.
+    DiskLoss,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Kill,
         Self::Stop,
         Self::Stutter,
@@ -51,6 +55,8 @@ impl Kind {
         Self::Evict,
         Self::ClientKill,
         Self::Partition,
+        Self::Power,
+        Self::DiskLoss,
     ];
 
     /// The name on the command line and in histories.
@@ -65,7 +71,24 @@ impl Kind {
             Self::Evict => "evict",
             Self::ClientKill => "client-kill",
             Self::Partition => "partition",
+            Self::Power => "power",
+            Self::DiskLoss => "disk-loss",
         }
+    }
+
+    /// Whether it takes a cluster that keeps its data on disk.
+    pub const fn is_of_disks(self) -> bool {
+        matches!(self, Self::Power | Self::DiskLoss)
+    }
+
+    /// Whether it kills processes.
+    pub const fn kills(self) -> bool {
+        matches!(self, Self::Kill | Self::ClientKill | Self::Power | Self::DiskLoss)
+    }
+
+    /// Whether groups of fewer than three replicas would not survive it.
+    pub const fn takes_three_replicas(self) -> bool {
+        !matches!(self, Self::ClientKill | Self::Power)
     }
 
     /// The kind with this name.
@@ -105,6 +128,19 @@ pub enum Fault {
     ClientKill,
     /// Partition a node from others for this long.
     Partition(u16, Parting, Duration),
+    Power(Outage),
+    /// Kill a node and remove its data.
+    DiskLoss(u16),
+}
+
+/// A loss of power of all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    pub lasts: Duration,
+    /// The nodes in the order in which they start, each with the time since the one before.
+    pub starts: Vec<(u16, Duration)>,
+    /// A node whose data is lost meanwhile.
+    pub loses: Option<u16>,
 }
 
 /// The extent of a partition of a node.
@@ -135,6 +171,9 @@ pub struct View {
     pub missing: BTreeSet<u16>,
     /// Nodes that must not be hit at present.
     pub spared: BTreeSet<u16>,
+    /// Nodes that have lost their data, and are missing since. Another loss may hit a group while it has
+    /// only what the others hold.
+    pub without_data: BTreeSet<u16>,
 }
 
 /// Draws faults.
@@ -149,6 +188,8 @@ pub struct Schedule {
     /// A kind that was drawn but not tolerated yet. It is kept, because otherwise the kinds that
     /// are always tolerated would dominate.
     drawn: Option<Kind>,
+    /// Whether the next loss of power does not wait until the nodes are well.
+    at_once: bool,
 }
 
 /// Longest stop of a node.
@@ -163,6 +204,11 @@ const MOMENT_MAX: Moment =
 const MOMENT_MIN: Duration = Duration::from_micros(200);
 /// Bounds of the time between two faults.
 const GAP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
+/// Bounds of the time without power, and of the time between the starts of two nodes.
+const OUTAGE: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(2)];
+const STARTS: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// The last node is later by this, one time out of eight: longer than a quorum waits for it.
+const LATE: Duration = Duration::from_secs(5);
 
 impl Schedule {
     /// Faults of these `kinds`, at least one, for a cluster of this layout, whose nodes suspect who is
@@ -176,7 +222,7 @@ impl Schedule {
     ) -> Self {
         assert!(!kinds.is_empty(), "without faults there is nothing to draw");
         let random = SmallRng::seed_from_u64(seed ^ 0x000c_4a05);
-        Self { layout, kinds, target, silence, random, drawn: None }
+        Self { layout, kinds, target, silence, random, drawn: None, at_once: false }
     }
 
     /// The time until the next fault.
@@ -192,13 +238,20 @@ impl Schedule {
         // A kind that is not tolerated while all nodes are well never is.
         if fault.is_some() || (view.missing.is_empty() && view.spared.is_empty()) {
             self.drawn = None;
+            self.at_once = self.kinds.contains(&Kind::Power) && self.random.random_bool(0.25);
         }
         fault
     }
 
     fn of_kind(&mut self, kind: Kind, view: &View, stop_max: Duration) -> Option<Fault> {
         match kind {
-            Kind::ClientKill => Some(Fault::ClientKill),
+            // It takes a cluster that is there.
+            Kind::ClientKill => {
+                let nodes = usize::from(self.layout.topology().nodes);
+                (view.missing.len() < nodes).then_some(Fault::ClientKill)
+            }
+            Kind::Power => self.outage(view).map(Fault::Power),
+            Kind::DiskLoss => self.one(view).map(Fault::DiskLoss),
             Kind::Kill => self.kill(view).map(Fault::Kill),
             Kind::Restart => self.one(view).map(Fault::Restart),
             Kind::Pause => self.pause(view, stop_max),
@@ -236,6 +289,27 @@ impl Schedule {
                 Some(Fault::Stutter(node, moments))
             }
         }
+    }
+
+    /// A loss of power: one time out of four at once, even while nodes return from the last one.
+    fn outage(&mut self, view: &View) -> Option<Outage> {
+        let well = view.missing.is_empty() && view.spared.is_empty();
+        if !view.without_data.is_empty() || !(well || self.at_once) {
+            return None;
+        }
+        let mut nodes: Vec<u16> = (0..self.layout.topology().nodes).collect();
+        nodes.shuffle(&mut self.random);
+        let lasts = self.time(OUTAGE[0], OUTAGE[1]);
+        let mut starts = Vec::new();
+        for node in nodes {
+            starts.push((node, self.time(STARTS[0], STARTS[1])));
+        }
+        if let Some((_, after)) = starts.last_mut().filter(|_| self.random.random_bool(0.125)) {
+            *after += LATE;
+        }
+        let may_lose = self.kinds.contains(&Kind::DiskLoss) && well;
+        let loses = if may_lose && self.random.random_bool(0.25) { self.one(view) } else { None };
+        Some(Outage { lasts, starts, loses })
     }
 
     fn moment(&mut self) -> Moment {

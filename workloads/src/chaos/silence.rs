@@ -97,7 +97,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn fault(ms: u64, what: &'static str) -> Injected {
-        Injected { t: ms * MS, what, nodes: vec![0], led: vec![0], recovered: None }
+        Injected { t: ms * MS, what, nodes: vec![0], led: vec![0], on: ms * MS, recovered: None }
     }
 
     fn sample(invoked: u64, returned: u64) -> Sample {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use skein_cluster::config::{ClusterConfig, Encryption, FabricKind};
+use skein_node::supervise::Supervisor;
 use skein_workloads::bench::any_seed;
 use skein_workloads::chaos::hosts::Hosts;
 use skein_workloads::chaos::report::Report;
@@ -35,7 +36,8 @@ const RECORD_OVERHEAD: u64 = 160;
 ///
 /// Nodes are killed, stopped for up to ten seconds, for moments, several at once, and restarted, leaders
 /// change, replicas are evicted, and clients are killed in the middle of transactions, in an order drawn from
-/// the seed. No group ever has more than f replicas without their state. Meanwhile appends, registers,
+/// the seed. No group ever has more than f replicas without their state. With `power` all nodes are killed in the same
+/// instant, and their disks lose what was not synced. Meanwhile appends, registers,
 /// counters and transactions over all groups are recorded (docs/histories.md). Then everything is read back,
 /// all replicas are compared, and the history is checked. With --dir or SKEIN_DIR the faults hit the cluster
 /// there, otherwise one of its own.
@@ -44,11 +46,12 @@ pub(crate) struct Args {
     /// How long faults are injected
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = super::bench::seconds)]
     duration: Duration,
-    /// Ends after so many kills, of nodes or clients, instead
+    /// Ends after so many kills, of nodes, clients or all nodes at once, instead
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     kills: Option<u32>,
-    /// Kinds of faults: kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition [default: all but
-    /// partition, which takes root, --fabric tcp and a cluster of its own; with --kills only kill]
+    /// Kinds of faults: kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition, power, disk-loss
+    /// [default: all but partition, which takes root, --fabric tcp and a cluster of its own, and power and disk-loss, which
+    /// take --durability sync and a cluster of its own; with --kills only kill]
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = kind)]
     faults: Vec<Kind>,
     /// Nodes that faults hit [default: leaders two times out of three]
@@ -160,7 +163,7 @@ fn on_hosts(
 ) -> anyhow::Result<Report> {
     let own = Own::start(DIR_PREFIX, None, config, verbose, hosts.map(Hosts::prefix))?;
     let dir = own.dir().to_owned();
-    let report = drive(&dir, plan, interrupt, hosts);
+    let report = drive(&dir, plan, interrupt, hosts, Some(own.supervisor()));
     let left = own.stop();
     let mut report = report?;
     report.problems.extend(left);
@@ -173,12 +176,13 @@ fn drive(
     plan: Plan,
     interrupt: Interrupt,
     hosts: Option<&Hosts>,
+    supervisor: Option<&Supervisor>,
 ) -> anyhow::Result<Report> {
     let program = Program {
         client: client::command,
         tell: |error| crate::output::tell(format_args!("{:#}", anyhow::Error::new(error))),
     };
-    let run = Run::on(dir, plan, program, hosts);
+    let run = Run::on(dir, plan, program, hosts, supervisor);
     run.and_then(|run| run.drive(&mut Bars::new(interrupt))).map_err(explained)
 }
 
@@ -186,6 +190,7 @@ fn drive(
 fn explained(error: RunError) -> anyhow::Error {
     match error {
         RunError::TooFewReplicas { .. } => usage(format!("{error}: leave it out of --faults")),
+        RunError::InMemory { .. } => usage(format!("{error}: add --durability sync")),
         RunError::ValueTooLong { bytes, max } => usage(format!(
             "--value-size {bytes} is over this cluster's limits.value_bytes_max, {max}"
         )),
@@ -217,7 +222,13 @@ impl Args {
                     "partition takes a cluster of its own, whose nodes are on hosts that can be parted: leave out --dir and SKEIN_DIR",
                 ));
             }
-            drive(&dir, plan, interrupt, None)?.judged()
+            if let Some(kind) = plan.kinds.iter().find(|kind| kind.is_of_disks()) {
+                return Err(usage(format!(
+                    "{} takes a cluster of its own, whose disks lose what is not synced: leave out --dir and SKEIN_DIR",
+                    kind.name()
+                )));
+            }
+            drive(&dir, plan, interrupt, None, None)?.judged()
         } else {
             on_its_own(self.own_config()?, plan, interrupt, global.verbose)?
         };
@@ -239,11 +250,16 @@ impl Args {
         };
         let kinds = match (&self.faults[..], self.kills) {
             ([], Some(_)) => vec![Kind::Kill],
-            ([], None) => Kind::ALL.into_iter().filter(|kind| *kind != Kind::Partition).collect(),
+            ([], None) => {
+                let anywhere = |kind: &Kind| *kind != Kind::Partition && !kind.is_of_disks();
+                Kind::ALL.into_iter().filter(anywhere).collect()
+            }
             (given, _) => given.to_vec(),
         };
-        if self.kills.is_some() && !kinds.iter().any(|kind| kind.name().ends_with("kill")) {
-            return Err(usage("--kills never ends without kill or client-kill among the --faults"));
+        if self.kills.is_some() && !kinds.iter().any(|kind| kind.kills()) {
+            return Err(usage(
+                "--kills never ends without kill, client-kill, power or disk-loss among the --faults",
+            ));
         }
         Ok(Plan {
             end,

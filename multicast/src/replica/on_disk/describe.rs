@@ -43,6 +43,10 @@ pub fn describe(kind: u8, record: &[u8]) -> Option<Described> {
         }
         DiskRecord::SnapshotPart { content, bytes } => ("snapshot-part", part(content, bytes)),
         DiskRecord::SnapshotEnd => ("snapshot-end", String::new()),
+        DiskRecord::Earlier { from, bytes } => (
+            "earlier",
+            format!("{} bytes of the log from {from} on, in front of a state", bytes.len()),
+        ),
         DiskRecord::Part { first, content, bytes } => {
             let begins = if first { ", the first part" } else { "" };
             ("part", format!("{}{begins}", part(content, bytes)))

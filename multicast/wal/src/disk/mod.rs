@@ -163,7 +163,6 @@ impl<F> fmt::Debug for Shared<F> {
 }
 
 /// The running log of a node.
-#[derive(Debug)]
 pub struct Disk<F: Files + 'static> {
     shared: Arc<Shared<F>>,
     /// The flushers, and then the preparer.
@@ -254,6 +253,12 @@ impl<F: Files + 'static> Disk<F> {
         let thread = std::thread::Builder::new().name(name).spawn(move || run(&shared));
         self.threads.push(thread.map_err(DiskError::Thread)?);
         Ok(())
+    }
+}
+
+impl<F: Files + 'static> fmt::Debug for Disk<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("shared", &self.shared).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,9 @@ mod measure;
 mod medium;
 mod name;
 mod prepare;
+mod random;
 mod view;
+mod volatile;
 
 use std::io;
 
@@ -15,6 +17,7 @@ pub use medium::{Faults, Medium, Snapshot, WriteId};
 pub use name::{FileName, NotOurs, SegmentName};
 pub use prepare::{perform, sync_everything};
 pub use view::View;
+pub use volatile::{Orders, OrdersError, Volatile};
 
 /// Why an operation on a file failed.
 #[derive(Debug, thiserror::Error)]
@@ -64,3 +67,43 @@ pub trait Files: Send + Sync {
     /// Makes the names durable.
     fn sync_directory(&self) -> Result<(), FileError>;
 }
+
+macro_rules! files_through {
+    ($($type:ty),*) => {$(
+        impl<F: Files + ?Sized> Files for $type {
+            fn list(&self) -> Result<Vec<(FileName, u64)>, FileError> {
+                (**self).list()
+            }
+
+            fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {
+                (**self).create(name, bytes)
+            }
+
+            fn read(&self, name: FileName, offset: u64, into: &mut [u8]) -> Result<(), FileError> {
+                (**self).read(name, offset, into)
+            }
+
+            fn write(&self, name: FileName, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
+                (**self).write(name, offset, bytes)
+            }
+
+            fn sync(&self, name: FileName) -> Result<(), FileError> {
+                (**self).sync(name)
+            }
+
+            fn rename(&self, from: FileName, to: FileName) -> Result<(), FileError> {
+                (**self).rename(from, to)
+            }
+
+            fn remove(&self, name: FileName) -> Result<(), FileError> {
+                (**self).remove(name)
+            }
+
+            fn sync_directory(&self) -> Result<(), FileError> {
+                (**self).sync_directory()
+            }
+        }
+    )*};
+}
+
+files_through!(&F, Box<F>);

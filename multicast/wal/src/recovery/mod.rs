@@ -143,6 +143,11 @@ impl Recovery {
         self.start
     }
 
+    /// Gives the start that follows a number above `known`, for a caller that counts starts, too.
+    pub fn start_above(&mut self, known: u64) {
+        self.start = self.start.max(known + 1);
+    }
+
     /// Every group that the log knows, and those asked for, by number.
     pub fn groups(&self) -> &[RecoveredGroup] {
         &self.groups

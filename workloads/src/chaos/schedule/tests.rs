@@ -25,9 +25,12 @@ fn hit(fault: &Fault) -> Vec<u16> {
         | Fault::Partition(node, ..)
         | Fault::Stutter(node, _)
         | Fault::Restart(node)
+        | Fault::DiskLoss(node)
         | Fault::Transfer(node, _)
         | Fault::Evict(node, _) => vec![*node],
         Fault::ClientKill => Vec::new(),
+        // The others have their state when they return.
+        Fault::Power(outage) => outage.loses.into_iter().collect(),
     }
 }
 
@@ -219,4 +222,30 @@ fn a_node_stutters_for_moments_and_once_for_about_as_long_as_it_takes_to_be_susp
         suspected += usize::from(last.stopped > SILENCE);
     }
     assert!(moments > 2_000 && (50..250).contains(&suspected), "{moments} {suspected}");
+}
+
+#[test]
+fn power_is_lost_by_all_and_one_disk_at_most_goes_with_it() {
+    let kinds = vec![Kind::Power, Kind::DiskLoss];
+    let mut schedule = Schedule::new(layout(FIVE), kinds, Target::Any, SILENCE, 1);
+    let well = View { leaders: vec![Some(0); 3], ..View::default() };
+    let unwell = View { missing: (0..5).collect(), ..well.clone() };
+    let emptied = View { without_data: [2].into(), missing: [2].into(), ..well.clone() };
+    let (mut outages, mut at_once, mut lost, mut late) = (0, 0, 0, 0);
+    for round in 0..3_000 {
+        let view = [&well, &unwell, &emptied][round % 3];
+        let Some(Fault::Power(outage)) = schedule.next(view, STOP_MAX) else { continue };
+        assert!(view.without_data.is_empty(), "a quorum may have what it needs on one disk alone");
+        let nodes: BTreeSet<u16> = outage.starts.iter().map(|(node, _)| *node).collect();
+        assert_eq!(nodes, (0..5).collect());
+        assert!(outage.loses.is_none() || view.missing.is_empty());
+        outages += 1;
+        at_once += u32::from(!view.missing.is_empty());
+        lost += u32::from(outage.loses.is_some());
+        late += u32::from(outage.starts.iter().any(|(_, after)| *after >= LATE));
+    }
+    assert!(
+        outages > 300 && [at_once, lost, late].iter().all(|count| *count > 20),
+        "{outages} {at_once} {lost} {late}"
+    );
 }

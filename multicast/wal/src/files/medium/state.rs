@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{Faults, WriteId};
+use crate::files::random::Random;
 use crate::files::{FileError, FileName};
 
 /// What the disk writes whole, in bytes.
@@ -57,7 +58,7 @@ pub(super) struct UnderWay {
 
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) random: u64,
+    pub(super) random: Random,
     pub(super) contents: Vec<Content>,
     pub(super) names: BTreeMap<FileName, usize>,
     /// Names that survive, and changes that may, in their order.
@@ -73,7 +74,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            random: seed,
+            random: Random::new(seed),
             contents: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -156,13 +157,9 @@ impl State {
         bytes
     }
 
-    /// A number below `bound` (splitmix64).
+    /// A number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.random.below(bound)
     }
 }
 

@@ -1,0 +1,374 @@
+//! Disks that fail, and data that is damaged, swapped or old. Real processes; what the disk does is ordered by a
+//! file (docs/testing.md).
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::durable::{kill_all, on_disk};
+use crate::support::{Sandbox, is_running, kill, until};
+
+/// Orders a node's disk to do something.
+fn order(sandbox: &Sandbox, node: u16, words: &str) {
+    let path = sandbox.dir.join(format!("node{node}.disk"));
+    fs::write(path, words).expect("the directory can be written");
+}
+
+/// What a node says in its status.
+fn disk(sandbox: &Sandbox, node: usize) -> serde_json::Value {
+    sandbox.status()["nodes"][node]["status"]["disk"].clone()
+}
+
+fn ready(sandbox: &Sandbox) -> bool {
+    sandbox.run(&["status"]).code == Some(0)
+}
+
+fn log(sandbox: &Sandbox, node: u16) -> String {
+    fs::read_to_string(sandbox.dir.join(format!("node{node}.log"))).unwrap_or_default()
+}
+
+/// Kills a node, and waits until it runs again.
+fn again(sandbox: &Sandbox, node: u16) {
+    let pid = sandbox.pid(node).expect("it runs");
+    kill(pid, Signal::KILL);
+    until("the node runs again", || sandbox.pid(node).is_some_and(|now| now != pid));
+    until("all are ready", || ready(sandbox));
+}
+
+/// A cluster whose nodes have a layer between themselves and their disks.
+fn behind_a_layer(sandbox: &Sandbox, nodes: &[u16]) {
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    for node in nodes {
+        order(sandbox, *node, &format!("seed={node}"));
+        again(sandbox, *node);
+        let disk = disk(sandbox, usize::from(*node));
+        assert!(disk["orders"].as_str().is_some_and(|path| path.ends_with(".disk")), "{disk}");
+        assert!(log(sandbox, *node).contains("A TEST stands between this node and its disk"));
+    }
+    let shown = sandbox.run(&["status"]).out;
+    assert_eq!(shown.matches("A TEST MAKES ITS DISK FAIL").count(), nodes.len(), "{shown}");
+}
+
+fn put_all(sandbox: &Sandbox, keys: std::ops::Range<u32>) {
+    for key in keys {
+        sandbox.expect(0, &["put", &format!("key{key}"), &format!("value{key}")]);
+    }
+}
+
+#[track_caller]
+fn all_there(sandbox: &Sandbox, keys: std::ops::Range<u32>) {
+    for key in keys {
+        let got = sandbox.expect(0, &["get", &format!("key{key}")]);
+        assert_eq!(got.out, format!("value{key}"));
+    }
+}
+
+fn no_panic(sandbox: &Sandbox) {
+    for node in 0..3 {
+        let log = log(sandbox, node);
+        assert!(!log.contains("panicked"), "node {node}: {log}");
+    }
+}
+
+fn wipe(sandbox: &Sandbox) {
+    no_panic(sandbox);
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+#[test]
+fn an_error_of_the_disk_ends_a_node_which_comes_back_with_all_that_it_had() {
+    let (_dir, sandbox) = on_disk();
+    behind_a_layer(&sandbox, &[1]);
+    put_all(&sandbox, 0..5);
+    let pid = sandbox.pid(1).expect("it runs");
+    order(&sandbox, 1, "fail=write");
+    put_all(&sandbox, 5..10);
+    until("the node has ended", || !is_running(pid));
+    until("all are ready", || ready(&sandbox));
+    let said = log(&sandbox, 1);
+    assert!(said.contains("node 1 has stopped, as its log cannot be written"), "{said}");
+    all_there(&sandbox, 0..10);
+    // Its next start fails at the first sync, and the one after that does not.
+    order(&sandbox, 1, "fail=sync");
+    again(&sandbox, 1);
+    let said = log(&sandbox, 1);
+    assert!(said.contains("cannot sync") && said.contains("Input/output error"), "{said}");
+    put_all(&sandbox, 10..12);
+    all_there(&sandbox, 0..12);
+    wipe(&sandbox);
+}
+
+#[test]
+fn a_disk_that_is_read_only_keeps_its_node_from_running_until_it_is_not() {
+    let (_dir, sandbox) = on_disk();
+    behind_a_layer(&sandbox, &[2]);
+    put_all(&sandbox, 0..3);
+    let pid = sandbox.pid(2).expect("it runs");
+    order(&sandbox, 2, "read-only");
+    put_all(&sandbox, 3..8);
+    until("the node has ended", || !is_running(pid));
+    until("its next start says why it fails", || {
+        log(&sandbox, 2).contains("cannot keep its data on disk")
+    });
+    put_all(&sandbox, 8..10);
+    all_there(&sandbox, 0..10);
+    order(&sandbox, 2, "seed=2");
+    until("all are ready", || ready(&sandbox));
+    kill_all(&sandbox);
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..10);
+    wipe(&sandbox);
+}
+
+#[test]
+fn a_disk_that_stands_still_for_five_seconds_ends_nothing() {
+    let (_dir, sandbox) = on_disk();
+    behind_a_layer(&sandbox, &[0, 1, 2]);
+    put_all(&sandbox, 0..3);
+    let pids = sandbox.pids();
+    for node in 0..3_u16 {
+        let since = Instant::now();
+        order(&sandbox, node, &format!("seed={node} stall_ms=5000"));
+        sandbox.expect(0, &["put", "--timeout", "20", &format!("key{}", 3 + node), "x"]);
+        sandbox.expect(
+            0,
+            &["put", "--timeout", "20", &format!("key{}", 3 + node), &format!("value{}", 3 + node)],
+        );
+        println!("puts while node {node} stalls: {:?}", since.elapsed());
+        until("all are ready", || ready(&sandbox));
+    }
+    // All at once: nothing is acknowledged meanwhile, and everything goes on behind.
+    (0..3).for_each(|node| order(&sandbox, node, &format!("seed={node} stall_ms=5000")));
+    sandbox.expect(0, &["put", "--timeout", "30", "key6", "value6"]);
+    until("all are ready", || ready(&sandbox));
+    assert_eq!(sandbox.pids(), pids, "no node has ended");
+    all_there(&sandbox, 0..7);
+    wipe(&sandbox);
+}
+
+#[test]
+fn a_disk_that_fills_and_has_room_again_loses_nothing() {
+    /// More than what is left of a segment, and the one that is ready behind it.
+    const MIB: u32 = 140;
+    let (dir, sandbox) = on_disk();
+    behind_a_layer(&sandbox, &[0, 1, 2]);
+    put_all(&sandbox, 0..3);
+    let pids = sandbox.pids();
+    let big = dir.path().join("value");
+    fs::write(&big, vec![b'x'; 1 << 20]).expect("it can be written");
+    let big = big.to_str().expect("text");
+    // One disk is full: the others are enough.
+    order(&sandbox, 1, "pause_us=0 full");
+    (0..3).filter(|node| *node != 1).for_each(|node| order(&sandbox, node, "pause_us=0"));
+    for number in 0..MIB {
+        sandbox
+            .expect(0, &["put", "--timeout", "30", &format!("big{}", number % 4), "--file", big]);
+    }
+    until("it says that its disk is full", || disk(&sandbox, 1)["full"] == true);
+    assert!(sandbox.run(&["status"]).out.contains("its disk is full: it acknowledges nothing"));
+    put_all(&sandbox, 3..6);
+    // All disks are full: nothing is acknowledged.
+    (0..3).for_each(|node| order(&sandbox, node, "pause_us=0 full"));
+    let mut put = 0;
+    while put < MIB && sandbox.run(&["put", "big0", "--file", big]).code == Some(0) {
+        put += 1;
+    }
+    assert!(put < MIB, "the disks are full, and {put} values were put");
+    for node in [0, 1, 2] {
+        order(&sandbox, node, "pause_us=0");
+    }
+    until("all are ready", || ready(&sandbox));
+    put_all(&sandbox, 6..8);
+    assert_eq!(sandbox.pids(), pids, "no node has ended");
+    kill_all(&sandbox);
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..8);
+    wipe(&sandbox);
+}
+
+#[test]
+fn a_disk_that_forgets_what_it_called_durable_is_noticed_by_a_loss_of_power() {
+    let (_dir, sandbox) = on_disk();
+    behind_a_layer(&sandbox, &[0, 1, 2]);
+    put_all(&sandbox, 0..3);
+    (0..3).for_each(|node| order(&sandbox, node, "lies"));
+    sandbox.expect(0, &["put", "acknowledged", "1"]);
+    kill_all(&sandbox);
+    (0..3).for_each(|node| order(&sandbox, node, "seed=1"));
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..3);
+    // So a test that reads back what was acknowledged notices a node that acknowledges too early.
+    let lost = sandbox.run(&["get", "acknowledged"]);
+    assert_eq!((lost.code, &*lost.out), (Some(1), ""), "{}", lost.err);
+    wipe(&sandbox);
+}
+
+/// The segments of a node, the oldest first.
+fn segments(data: &Path) -> Vec<PathBuf> {
+    let listed = fs::read_dir(data).expect("data").map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<_> =
+        listed.filter(|path| path.extension().is_some_and(|kind| kind == "log")).collect();
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("data") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
+    }
+}
+
+/// Flips one bit of what a segment has in use.
+fn flip(segment: &Path, permille: u64) {
+    let file = File::options().read(true).write(true).open(segment).expect("it is there");
+    let bytes = fs::read(segment).expect("it can be read");
+    let used = bytes.iter().rposition(|byte| *byte != 0).expect("something is there") as u64;
+    let at = used * permille / 1000;
+    let mut byte = [bytes[at as usize]];
+    byte[0] ^= 1 << (permille % 8);
+    file.write_all_at(&byte, at).expect("it can be written");
+    file.sync_all().expect("a sync");
+}
+
+/// Starts a cluster whose node 1 was tampered with: it starts, or it says what is wrong, and starts without that node's
+/// data. Returns what it said.
+fn up_or_without_node_1(sandbox: &Sandbox) -> Option<String> {
+    let up = sandbox.run(&["up", "--detach"]);
+    if up.code == Some(0) {
+        return None;
+    }
+    assert_eq!(up.code, Some(3), "{}", up.err);
+    fs::remove_dir_all(sandbox.dir.join("node1.data")).expect("it is there");
+    sandbox.expect(0, &["up", "--detach"]);
+    Some(up.err)
+}
+
+#[test]
+fn a_flipped_bit_is_mended_or_named_and_nothing_is_lost() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    let mut next = 0;
+    for permille in [0, 3, 17, 250, 500, 777, 960, 999] {
+        put_all(&sandbox, next..next + 3);
+        next += 3;
+        kill_all(&sandbox);
+        let data = sandbox.dir.join("node1.data");
+        let used = segments(&data)
+            .into_iter()
+            .rev()
+            .find(|path| fs::read(path).is_ok_and(|bytes| bytes.iter().any(|byte| *byte != 0)));
+        flip(&used.expect("a segment"), permille);
+        let refused = up_or_without_node_1(&sandbox);
+        println!("a bit at {permille} ‰: {}", refused.as_deref().unwrap_or("started"));
+        all_there(&sandbox, 0..next);
+        no_panic(&sandbox);
+    }
+    wipe(&sandbox);
+}
+
+#[test]
+fn files_that_are_not_the_ones_a_node_wrote_are_refused_with_a_reason() {
+    let (dir, sandbox) = on_disk();
+    let (_other_dir, other) = on_disk();
+    other.expect(0, &["up", "--detach", "--durability", "sync"]);
+    other.expect(0, &["down"]);
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    put_all(&sandbox, 0..3);
+    sandbox.expect(0, &["down"]);
+    let [ours, theirs] = [1, 2].map(|node| sandbox.dir.join(format!("node{node}.data")));
+    let foreign = other.dir.join("node1.data");
+    let old = dir.path().join("old");
+    copy(&ours, &old);
+    sandbox.expect(0, &["up", "--detach"]);
+    let newest = |data: &Path| segments(data).pop().expect("a segment");
+    let oldest = |data: &Path| segments(data).swap_remove(0);
+    type Tamper<'a> = &'a dyn Fn();
+    #[rustfmt::skip]
+    let cases: [(&str, Tamper<'_>, &str); 7] = [
+        ("another node's data",
+         &|| copy(&theirs, &ours),
+         "belongs to node 2, and this is node 1"),
+        ("another cluster's data",
+         &|| copy(&foreign, &ours),
+         "belongs to another cluster"),
+        ("one segment of another node",
+         &|| _ = fs::copy(newest(&theirs), newest(&ours)).expect("a copy"),
+         "belongs to node 2"),
+        ("a segment cut short",
+         &|| File::options().write(true).open(oldest(&ours)).and_then(|file| file.set_len(8192)).expect("cut"),
+         "is 8192 bytes long instead of"),
+        ("a segment of an odd length",
+         &|| File::options().write(true).open(oldest(&ours)).and_then(|file| file.set_len(777)).expect("cut"),
+         "is 777 bytes long instead of"),
+        ("an older copy of the data",
+         &|| copy(&old, &ours),
+         "is an older copy of this node's data"),
+        ("one segment under another's name",
+         &|| {
+             let all = segments(&ours);
+             fs::copy(&all[0], &all[1]).expect("a copy");
+         },
+         "files were swapped or copied"),
+    ];
+    let mut next = 3;
+    for (what, tamper, said) in cases {
+        put_all(&sandbox, next..next + 2);
+        next += 2;
+        // So that there are two segments at least.
+        kill_all(&sandbox);
+        sandbox.expect(0, &["up", "--detach"]);
+        sandbox.expect(0, &["down"]);
+        tamper();
+        let refused =
+            up_or_without_node_1(&sandbox).unwrap_or_else(|| panic!("{what} is accepted"));
+        assert!(refused.contains(said), "{what}: {refused}");
+        all_there(&sandbox, 0..next);
+        no_panic(&sandbox);
+    }
+    wipe(&sandbox);
+    other.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+/// Starts one node, with nobody to restart it.
+fn start(sandbox: &Sandbox, node: u16) -> Child {
+    let child = sandbox.command(&["node", "--index", &node.to_string(), "--log-file"]).spawn();
+    child.expect("the binary runs")
+}
+
+/// A copy of a node's data is put back that was made since the node was last started, so that no number tells that it
+/// is old. The two disks that hold a write are then the copy, which lacks it, and one that returns late.
+#[test]
+#[ignore = "fails: peers do not return the last word that they hold of a node (durability.md, \"Old directories\")"]
+fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing() {
+    let (dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--no-restart", "--durability", "sync"]);
+    put_all(&sandbox, 0..3);
+    let (data, old) = (sandbox.dir.join("node1.data"), dir.path().join("old"));
+    std::thread::sleep(Duration::from_millis(100));
+    copy(&data, &old);
+    // Node 2 misses what is written now.
+    let pid = sandbox.pid(2).expect("it runs");
+    kill(pid, Signal::KILL);
+    until("it has ended", || !is_running(pid));
+    sandbox.expect(0, &["put", "--timeout", "20", "acknowledged", "1"]);
+    kill_all(&sandbox);
+    copy(&old, &data);
+    let mut nodes = vec![start(&sandbox, 1), start(&sandbox, 2)];
+    std::thread::sleep(Duration::from_secs(8));
+    // A group that waits for node 0 is right; one that answers must have what was acknowledged.
+    let got = sandbox.run(&["get", "acknowledged"]);
+    nodes.push(start(&sandbox, 0));
+    until("all are ready", || ready(&sandbox));
+    let later = sandbox.run(&["get", "acknowledged"]);
+    kill_all(&sandbox);
+    nodes.iter_mut().for_each(|node| _ = node.wait());
+    assert_ne!(got.code, Some(1), "it is answered that there is nothing");
+    assert_eq!(later.out, "1", "{}", later.err);
+}
