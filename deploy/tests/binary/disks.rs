@@ -23,8 +23,12 @@ fn disk(sandbox: &Sandbox, node: usize) -> serde_json::Value {
     sandbox.status()["nodes"][node]["status"]["disk"].clone()
 }
 
+/// Whether every node says that its replicas lead or follow.
 fn ready(sandbox: &Sandbox) -> bool {
-    sandbox.run(&["status"]).code == Some(0)
+    let status = sandbox.run(&["status", "--json"]).out;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);
+    !nodes.is_empty() && nodes.iter().all(|node| node["status"]["ready"] == true)
 }
 
 fn log(sandbox: &Sandbox, node: u16) -> String {
@@ -134,10 +138,7 @@ fn a_disk_that_stands_still_for_five_seconds_ends_nothing() {
         let since = Instant::now();
         order(&sandbox, node, &format!("seed={node} stall_ms=5000"));
         sandbox.expect(0, &["put", "--timeout", "20", &format!("key{}", 3 + node), "x"]);
-        sandbox.expect(
-            0,
-            &["put", "--timeout", "20", &format!("key{}", 3 + node), &format!("value{}", 3 + node)],
-        );
+        sandbox.expect(0, &["put", "--timeout", "20", &format!("key{}", 3 + node), &format!("value{}", 3 + node)]);
         println!("puts while node {node} stalls: {:?}", since.elapsed());
         until("all are ready", || ready(&sandbox));
     }
@@ -152,8 +153,6 @@ fn a_disk_that_stands_still_for_five_seconds_ends_nothing() {
 
 #[test]
 fn a_disk_that_fills_and_has_room_again_loses_nothing() {
-    /// More than what is left of a segment, and the one that is ready behind it.
-    const MIB: u32 = 140;
     let (dir, sandbox) = on_disk();
     behind_a_layer(&sandbox, &[0, 1, 2]);
     put_all(&sandbox, 0..3);
@@ -161,23 +160,24 @@ fn a_disk_that_fills_and_has_room_again_loses_nothing() {
     let big = dir.path().join("value");
     fs::write(&big, vec![b'x'; 1 << 20]).expect("it can be written");
     let big = big.to_str().expect("text");
+    let put_big = || sandbox.run(&["put", "--timeout", "20", "big", "--file", big]).code == Some(0);
+    // More than what is left of a segment, and the one that is ready behind it.
+    let enough = 140;
     // One disk is full: the others are enough.
-    order(&sandbox, 1, "pause_us=0 full");
-    (0..3).filter(|node| *node != 1).for_each(|node| order(&sandbox, node, "pause_us=0"));
-    for number in 0..MIB {
-        sandbox
-            .expect(0, &["put", "--timeout", "30", &format!("big{}", number % 4), "--file", big]);
+    for (node, words) in [(0, "pause_us=0"), (1, "pause_us=0 room=0"), (2, "pause_us=0")] {
+        order(&sandbox, node, words);
+    }
+    for _ in 0..enough {
+        assert!(put_big(), "two disks have room");
     }
     until("it says that its disk is full", || disk(&sandbox, 1)["full"] == true);
-    assert!(sandbox.run(&["status"]).out.contains("its disk is full: it acknowledges nothing"));
+    let shown = sandbox.run(&["status"]).out;
+    assert!(shown.contains("its disk is full: it"), "{shown}");
     put_all(&sandbox, 3..6);
     // All disks are full: nothing is acknowledged.
-    (0..3).for_each(|node| order(&sandbox, node, "pause_us=0 full"));
-    let mut put = 0;
-    while put < MIB && sandbox.run(&["put", "big0", "--file", big]).code == Some(0) {
-        put += 1;
-    }
-    assert!(put < MIB, "the disks are full, and {put} values were put");
+    (0..3).for_each(|node| order(&sandbox, node, "pause_us=0 room=0"));
+    let put = (0..enough).take_while(|_| put_big()).count();
+    assert!(put < enough, "the disks are full, and {put} values were put");
     for node in [0, 1, 2] {
         order(&sandbox, node, "pause_us=0");
     }
@@ -207,11 +207,35 @@ fn a_disk_that_forgets_what_it_called_durable_is_noticed_by_a_loss_of_power() {
     wipe(&sandbox);
 }
 
-/// The segments of a node, the oldest first.
+#[test]
+fn a_node_that_is_started_again_and_again_does_not_fill_its_disk() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    put_all(&sandbox, 0..3);
+    let data = sandbox.dir.join("node1.data");
+    let files = || fs::read_dir(&data).expect("data").count();
+    let mut most = 0;
+    for _ in 0..14 {
+        again(&sandbox, 1);
+        most = most.max(files());
+    }
+    assert!(most <= 14, "{most} files of 64 MiB");
+    until("what was written is enough", || files() <= 7);
+    all_there(&sandbox, 0..3);
+    kill_all(&sandbox);
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..3);
+    wipe(&sandbox);
+}
+
+/// The segments of a node that hold something, the oldest first.
 fn segments(data: &Path) -> Vec<PathBuf> {
     let listed = fs::read_dir(data).expect("data").map(|entry| entry.expect("an entry").path());
-    let mut found: Vec<_> =
-        listed.filter(|path| path.extension().is_some_and(|kind| kind == "log")).collect();
+    let holds_something = |path: &PathBuf| {
+        let bytes = fs::read(path).expect("it can be read");
+        path.extension().is_some_and(|kind| kind == "log") && bytes.iter().any(|byte| *byte != 0)
+    };
+    let mut found: Vec<_> = listed.filter(holds_something).collect();
     found.sort();
     found
 }
@@ -259,12 +283,8 @@ fn a_flipped_bit_is_mended_or_named_and_nothing_is_lost() {
         put_all(&sandbox, next..next + 3);
         next += 3;
         kill_all(&sandbox);
-        let data = sandbox.dir.join("node1.data");
-        let used = segments(&data)
-            .into_iter()
-            .rev()
-            .find(|path| fs::read(path).is_ok_and(|bytes| bytes.iter().any(|byte| *byte != 0)));
-        flip(&used.expect("a segment"), permille);
+        let newest = segments(&sandbox.dir.join("node1.data")).pop().expect("a segment");
+        flip(&newest, permille);
         let refused = up_or_without_node_1(&sandbox);
         println!("a bit at {permille} ‰: {}", refused.as_deref().unwrap_or("started"));
         all_there(&sandbox, 0..next);
@@ -326,8 +346,7 @@ fn files_that_are_not_the_ones_a_node_wrote_are_refused_with_a_reason() {
         sandbox.expect(0, &["up", "--detach"]);
         sandbox.expect(0, &["down"]);
         tamper();
-        let refused =
-            up_or_without_node_1(&sandbox).unwrap_or_else(|| panic!("{what} is accepted"));
+        let refused = up_or_without_node_1(&sandbox).unwrap_or_else(|| panic!("{what} is accepted"));
         assert!(refused.contains(said), "{what}: {refused}");
         all_there(&sandbox, 0..next);
         no_panic(&sandbox);

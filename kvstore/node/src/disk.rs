@@ -20,10 +20,19 @@ use crate::status::{DamagedLog, DiskStatus};
 
 /// Bytes of a group's log after which its state is written.
 const SNAPSHOT_AFTER: u64 = 256 << 20;
+/// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
+/// that is started again and again fills no disk.
+const STARTS_MAX: usize = 8;
 /// The kind of a record that the next one of its group continues.
 pub(crate) const CONTINUED: u8 = u8::MAX;
 /// The longest piece of a record.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// Bytes that may wait for a disk that is slow, full or stands still. An engine with more stands still itself, as if its
+/// process were stopped: others go on without it, and its memory does not grow.
+const WAITING_MAX: usize = 64 << 20;
+/// How often an engine that stands still looks whether its disk goes on.
+const WAITING_POLL: Duration = Duration::from_millis(1);
 
 /// Why a node has no log on disk.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +41,9 @@ pub enum LogError {
     Open(#[from] OpenError),
     #[error("{0}")]
     Orders(#[from] OrdersError),
-    #[error("cannot sync {}: {why}", path.display())]
+    #[error("cannot sync {}: {}", path.display(), with_causes(why))]
     Sync { path: PathBuf, why: FileError },
-    #[error("cannot read the log in {}: {why}", path.display())]
+    #[error("cannot read the log in {}: {}", path.display(), with_causes(why))]
     Recover { path: PathBuf, why: RecoverError },
     #[error(
         "{} is an older copy of this node's data: its last start was number {found}, and number {known} is recorded \
@@ -42,8 +51,8 @@ pub enum LogError {
          others", path.display()
     )]
     Old { path: PathBuf, found: u64, known: u64 },
-    #[error(transparent)]
-    Disk(#[from] DiskError),
+    #[error("cannot write to {}: {}", path.display(), with_causes(why))]
+    Write { path: PathBuf, why: DiskError },
 }
 
 /// Whose log a node of this cluster writes.
@@ -51,6 +60,7 @@ pub fn owner(manifest: &Manifest, node: u16) -> Owner {
     let cluster = xxh3_128(manifest.cluster.as_bytes()).to_be_bytes();
     Owner { cluster, node: u32::from(node) }
 }
+
 /// The files of a log: a directory, or one behind a layer that tests put there.
 type LogFiles = Box<dyn Files>;
 
@@ -88,10 +98,12 @@ impl NodeLog {
             .map_err(|why| LogError::Sync { path: path.clone(), why })?;
         let owner = owner(manifest, node);
         let layout = config.layout();
-        let engines = 0..config.topology.engines;
-        let hosted = engines.flat_map(|engine| layout.replicas_on(node, engine));
-        let hosted: Vec<_> = hosted.map(|replica| Group(replica.group.0)).collect();
-        let mut recovery = Recovery::read(&*files, owner, &hosted)
+        let hosted = |engine| {
+            let replicas = layout.replicas_on(node, engine).into_iter();
+            replicas.map(|replica| Group(replica.group.0)).collect::<Vec<_>>()
+        };
+        let hosted: Vec<_> = (0..config.topology.engines).map(hosted).collect();
+        let mut recovery = Recovery::read(&*files, owner, &hosted.concat())
             .map_err(|why| LogError::Recover { path: path.clone(), why })?;
         // A start that wrote anything has left a file that says so.
         let missing = recovery.start() == 1 && incarnation > 0;
@@ -110,14 +122,18 @@ impl NodeLog {
         let writer = recovery.writer(Options::default(), rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
         let options = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
-        let (disk, handles) = Disk::start(files, writer, options, wakes, Box::new(on_failure))?;
-        let log = |handle| EngineLog {
+        let (disk, handles) = Disk::start(files, writer, options, wakes, Box::new(on_failure))
+            .map_err(|why| LogError::Write { path: path.clone(), why })?;
+        let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
+        let log = |(handle, groups)| EngineLog {
             handle,
+            overdue: if crowded { groups } else { Vec::new() },
             recovered: Some(Arc::clone(&recovered)),
             waiting: Vec::new(),
+            waiting_bytes: 0,
             behind: 0,
         };
-        Ok((Self { disk, path, orders, missing, damaged }, handles.into_iter().map(log).collect()))
+        Ok((Self { disk, path, orders, missing, damaged }, handles.into_iter().zip(hosted).map(log).collect()))
     }
 
     /// Its state, for operators. The replicas hold states of these `stores` bytes.
@@ -187,14 +203,18 @@ enum Request {
 
 /// One engine's access to the node's log.
 ///
-/// **Invariant.** `behind` records stand in `waiting`, and their numbers follow those of the handle.
+/// **Invariant.** `behind` records stand in `waiting`, with `waiting_bytes` in all, and their numbers follow those of
+/// the handle.
 #[derive(Debug)]
 pub(crate) struct EngineLog {
     handle: Handle,
     recovered: Option<Arc<Recovered>>,
     /// What found no room in the ring: the disk is slower than the engine for a while.
     waiting: Vec<Request>,
+    waiting_bytes: usize,
     behind: u64,
+    /// Groups whose state is to be written, so that segments of earlier starts can go.
+    overdue: Vec<Group>,
 }
 
 impl EngineLog {
@@ -205,7 +225,10 @@ impl EngineLog {
             let passed = match request {
                 Request::Record { group, kind, bytes } => {
                     let passed = self.handle.append(*group, *kind, &[bytes]).map(drop);
-                    self.behind -= u64::from(passed.is_ok());
+                    if passed.is_ok() {
+                        self.behind -= 1;
+                        self.waiting_bytes -= bytes.len();
+                    }
                     passed
                 }
                 Request::KeepFrom { group, number } => {
@@ -229,7 +252,13 @@ impl EngineLog {
         {
             return number;
         }
-        self.waiting.push(Request::Record { group, kind, bytes: parts.concat() });
+        while self.waiting_bytes > WAITING_MAX && !self.handle.failed() {
+            std::thread::sleep(WAITING_POLL);
+            self.catch_up();
+        }
+        let bytes = parts.concat();
+        self.waiting_bytes += bytes.len();
+        self.waiting.push(Request::Record { group, kind, bytes });
         self.behind += 1;
         self.handle.appended() + self.behind
     }
@@ -272,12 +301,14 @@ impl Interface for EngineLog {
     }
 
     fn keep_from(&mut self, group: GroupId, position: u64) {
-        self.waiting.push(Request::KeepFrom { group: Group(group.0), number: position });
+        let group = Group(group.0);
+        self.overdue.retain(|overdue| *overdue != group);
+        self.waiting.push(Request::KeepFrom { group, number: position });
         self.catch_up();
     }
 
     fn snapshot_after(&self) -> u64 {
-        SNAPSHOT_AFTER
+        if self.overdue.is_empty() { SNAPSHOT_AFTER } else { 0 }
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
@@ -288,6 +319,7 @@ impl Interface for EngineLog {
         if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
             tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
                 "the log of a group is damaged: its replica begins anew, and takes the state of another");
+            self.overdue.retain(|overdue| *overdue != group);
             self.waiting.push(Request::Begin { group });
             self.catch_up();
             return Ok(());
@@ -313,11 +345,11 @@ impl Interface for EngineLog {
 
 /// The error of a log that has failed, as the node reports it.
 pub(crate) fn as_io(error: &DiskError) -> io::Error {
-    let mut text = error.to_string();
-    let mut cause: Option<&dyn std::error::Error> = std::error::Error::source(error);
-    while let Some(why) = cause {
-        text = format!("{text}: {why}");
-        cause = why.source();
-    }
-    io::Error::other(text)
+    io::Error::other(with_causes(error))
+}
+
+/// An error and its causes, on one line.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

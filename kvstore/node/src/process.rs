@@ -589,7 +589,7 @@ impl Node {
                 kind: ProblemKind::from(error),
                 message: error.to_string(),
             }),
-            None => Response::Error(Problem::busy()),
+            None => Response::Error(self.busy()),
         };
         server.answer(from, &response);
     }
@@ -657,8 +657,16 @@ impl Node {
     fn response(&mut self) -> Response {
         match self.status() {
             Some(status) => Response::Ok(Box::new(status)),
-            None => Response::Error(Problem::busy()),
+            None => Response::Error(self.busy()),
         }
+    }
+
+    /// Why an engine thread does not answer.
+    fn busy(&self) -> Problem {
+        if self.disk.as_ref().is_some_and(|disk| disk.status().full) {
+            return Problem::busy_with("its disk is full, and it waits for room: make some");
+        }
+        Problem::busy()
     }
 
     fn status(&mut self) -> Option<NodeStatus> {

@@ -147,7 +147,7 @@ fn what_is_ordered_goes_wrong() {
     let of = |error: rustix::io::Errno| Some(error.raw_os_error());
     assert_eq!(errno(files.sync(segment(1))), of(rustix::io::Errno::IO));
     assert_eq!(errno(files.sync(segment(1))), None, "once");
-    fs::write(&ordered.path, "full").unwrap();
+    fs::write(&ordered.path, "room=0").unwrap();
     assert_eq!(errno(files.create(segment(2), BYTES)), Some(0));
     assert_eq!(errno(files.write(segment(1), 0, block(1).bytes())), None, "it has its space");
     fs::write(&ordered.path, "read-only").unwrap();
@@ -206,7 +206,7 @@ fn write_until_killed(files: &impl Files, records: u64) -> Result<u64, u64> {
 
 #[test]
 fn a_kill_at_any_operation_below_leaves_a_log_with_all_that_was_called_durable() {
-    const RECORDS: u64 = 60;
+    const RECORDS: u64 = 150;
     let (mut at, mut finished) = (1, false);
     while !finished {
         let (medium, ordered) = (Medium::new(1), Ordered::new(&format!("seed={at} pause_us=0")));
@@ -231,5 +231,5 @@ fn a_kill_at_any_operation_below_leaves_a_log_with_all_that_was_called_durable()
         assert!(found >= called_durable, "killed at {at}: {found} of {called_durable}");
         at += 1 + at / 64;
     }
-    assert!(at > 500, "{at}");
+    assert!(at > 400, "{at}");
 }

@@ -58,7 +58,7 @@ pub fn by_kind(events: &[Event], time: impl Fn(&Event) -> f64) -> ByKind {
     let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for event in events {
         let whom = match () {
-            () if event.nodes.is_empty() => "",
+            () if event.nodes.is_empty() || event.what == "power" => "",
             () if event.next_write_ms.is_empty() => " of a follower",
             () => " of a leader",
         };

@@ -143,6 +143,13 @@ impl Recovery {
         self.start
     }
 
+    /// Of how many starts the log still has segments. Each takes a file's length, however little it wrote.
+    pub fn starts_kept(&self) -> usize {
+        let mut starts: Vec<u64> = self.kept.iter().map(|segment| segment.name.start).collect();
+        starts.dedup();
+        starts.len()
+    }
+
     /// Gives the start that follows a number above `known`, for a caller that counts starts, too.
     pub fn start_above(&mut self, known: u64) {
         self.start = self.start.max(known + 1);

@@ -4,7 +4,7 @@
 //! **Invariant.** What the layer has passed on to the files below is what survives. Whatever a kill leaves, a disk that
 //! keeps the promises of [`Files`] may leave:
 //!
-//! - A write is passed on in pieces, a block or some of its sectors at a time, in a random order, with pauses in between.
+//! - A write is passed on in pieces, some blocks or some sectors of one at a time, in a random order, with pauses in between.
 //!   It returns when all of it was passed on. Until then a kill leaves any of the pieces.
 //! - A new name, a changed one and the lack of a removed one exist in this process alone until the directory is
 //!   synced. Some changes are passed on before: then all that were made before them are, too.
@@ -14,6 +14,7 @@
 mod names;
 mod orders;
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ use crate::format::BLOCK;
 
 /// What a disk may write whole, in bytes.
 const SECTOR: usize = 512;
+/// A long write is passed on in so many pieces at least.
+const PIECES_MIN: usize = 8;
 /// One change of a name in so many is passed on at once, with those before it.
 const EARLY: u64 = 4;
 
@@ -45,6 +48,22 @@ struct State {
     random: Random,
     names: Names,
     stalled_until: Option<Instant>,
+}
+
+impl State {
+    /// The pieces in which so many blocks are passed on, in their order: one block each if there are few.
+    fn pieces(&mut self, blocks: usize) -> Vec<Range<usize>> {
+        let most = (blocks / PIECES_MIN).max(1) as u64;
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        while from < blocks {
+            let to = (from + 1 + self.random.below(most) as usize).min(blocks);
+            pieces.push(from..to);
+            from = to;
+        }
+        let order = self.random.order(pieces.len());
+        order.into_iter().map(|index| pieces[index].clone()).collect()
+    }
 }
 
 impl<F: Files> Volatile<F> {
@@ -97,13 +116,12 @@ impl<F: Files> Volatile<F> {
         Ok(())
     }
 
-    /// Passes on a block: half of the time some of its sectors first.
-    fn write_block(
+    /// Passes on a piece, which is whole blocks: half of the time some sectors of its first block before.
+    fn write_piece(
         &self,
-        file: FileName,
         number: u64,
         offset: u64,
-        block: &[u8],
+        piece: &[u8],
         settings: &Settings,
     ) -> Result<(), FileError> {
         let (torn, sectors) = {
@@ -115,8 +133,8 @@ impl<F: Files> Volatile<F> {
             let state = self.state();
             let Some(place) = state.names.place(number) else { return Ok(()) };
             self.inner.read(place, offset, mixed.bytes_mut())?;
-            let pieces = mixed.bytes_mut().chunks_exact_mut(SECTOR).zip(block.chunks_exact(SECTOR));
-            for (index, (old, new)) in pieces.enumerate() {
+            let mixing = mixed.bytes_mut().chunks_exact_mut(SECTOR).zip(piece.chunks_exact(SECTOR));
+            for (index, (old, new)) in mixing.enumerate() {
                 if sectors & 1 << index != 0 {
                     old.copy_from_slice(new);
                 }
@@ -128,8 +146,7 @@ impl<F: Files> Volatile<F> {
         let state = self.state();
         // A file that was removed meanwhile has no place to keep it.
         let Some(place) = state.names.place(number) else { return Ok(()) };
-        tracing::trace!(%file, offset, "passed on");
-        self.inner.write(place, offset, block)
+        self.inner.write(place, offset, piece)
     }
 }
 
@@ -157,19 +174,18 @@ impl<F: Files> Files for Volatile<F> {
 
     fn write(&self, name: FileName, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let settings = self.begin(Operation::Write, name)?;
-        let (number, order) = {
+        let (number, pieces) = {
             let mut state = self.state();
             let number = state.names.number(name, "write to")?;
             if settings.lies {
                 state.names.keep_unsynced(number, offset, bytes);
                 return Ok(());
             }
-            (number, state.random.order(bytes.len() / BLOCK))
+            (number, state.pieces(bytes.len() / BLOCK))
         };
-        for index in order {
-            let at = index * BLOCK;
-            let block = &bytes[at..at + BLOCK];
-            self.write_block(name, number, offset + at as u64, block, &settings)?;
+        for blocks in pieces {
+            let (from, to) = (blocks.start * BLOCK, blocks.end * BLOCK);
+            self.write_piece(number, offset + from as u64, &bytes[from..to], &settings)?;
             self.pause(&settings);
         }
         Ok(())

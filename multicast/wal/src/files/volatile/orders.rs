@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `seed=N` | of all choices, from the start on |
 //! | `pause_us=N` | the longest pause between two pieces of a write; 200 if it is not there |
-//! | `full` | no file can be made |
+//! | `room=N` | so many files can be made, and no more |
 //! | `read-only` | nothing can be changed |
 //! | `lies` | writes and syncs return before anything is durable, and what they had to keep never is |
 //! | `stall_ms=N` | once: the next operation, and all others, wait for so long |
@@ -89,7 +89,8 @@ pub(super) struct Settings {
     pub(super) lies: bool,
     /// A stall begins.
     pub(super) stall: Option<Duration>,
-    full: bool,
+    /// How many files can be made.
+    room: u64,
     read_only: bool,
     fail: Vec<String>,
 }
@@ -102,7 +103,7 @@ impl Settings {
             pause_max: Duration::from_micros(200),
             lies: false,
             stall: None,
-            full: false,
+            room: u64::MAX,
             read_only: false,
             fail: Vec::new(),
         };
@@ -116,7 +117,7 @@ impl Settings {
                 "fail" if FAILING.iter().any(|operation| operation.name() == value) => {
                     this.fail.push(value.to_owned());
                 }
-                "full" if value.is_empty() => this.full = true,
+                "room" => this.room = number()?,
                 "read-only" if value.is_empty() => this.read_only = true,
                 "lies" if value.is_empty() => this.lies = true,
                 _ => return Err(word.to_owned()),
@@ -164,10 +165,17 @@ impl Orders {
             Settings::parse("").expect("nothing says nothing wrong")
         });
         let fails = settings.fail.iter().any(|name| name == operation.name());
-        if settings.stall.is_some() || fails {
+        let takes_room = operation == Operation::Create && (1..u64::MAX).contains(&settings.room);
+        if settings.stall.is_some() || fails || takes_room {
             let fail = format!("fail={}", operation.name());
-            let over = |word: &&str| word.starts_with("stall_ms=") || **word == fail;
-            let left: Vec<&str> = text.split_whitespace().filter(|word| !over(word)).collect();
+            let next = |word: &str| match word {
+                word if word.starts_with("stall_ms=") || word == fail => None,
+                word if word.starts_with("room=") && takes_room => {
+                    Some(format!("room={}", settings.room - 1))
+                }
+                word => Some(word.to_owned()),
+            };
+            let left: Vec<String> = text.split_whitespace().filter_map(next).collect();
             if let Err(error) = fs::write(&self.path, left.join(" ") + "\n") {
                 tracing::error!(file = %self.path.display(), %error, "it happens again");
             }
@@ -176,7 +184,7 @@ impl Orders {
             _ if fails => Some(Failure::Errno(Errno::IO)),
             Operation::Sync => None,
             _ if settings.read_only => Some(Failure::Errno(Errno::ROFS)),
-            Operation::Create if settings.full => Some(Failure::NoSpace),
+            Operation::Create if settings.room == 0 => Some(Failure::NoSpace),
             _ => None,
         };
         (settings, failure)
@@ -192,17 +200,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("orders");
         assert!(Orders::at(&path).unwrap().is_none());
-        fs::write(&path, "seed=7 full\nfail=write stall_ms=5").unwrap();
+        fs::write(&path, "seed=7 room=1\nfail=write stall_ms=5").unwrap();
         let orders = Orders::at(&path).unwrap().unwrap();
         assert_eq!(orders.seed(), 7);
         let (settings, failure) = orders.of(Operation::Create);
-        assert_eq!(
-            (settings.stall, failure),
-            (Some(Duration::from_millis(5)), Some(Failure::NoSpace))
-        );
+        assert_eq!((settings.stall, failure), (Some(Duration::from_millis(5)), None));
+        assert_eq!(orders.of(Operation::Create).1, Some(Failure::NoSpace), "the room is taken");
         assert_eq!(orders.of(Operation::Write).1, Some(Failure::Errno(Errno::IO)));
         assert_eq!(orders.of(Operation::Write).1, None);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "seed=7 full\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "seed=7 room=0\n");
         fs::write(&path, "read-only").unwrap();
         assert_eq!(orders.of(Operation::Rename).1, Some(Failure::Errno(Errno::ROFS)));
         assert_eq!(orders.of(Operation::Sync).1, None);
@@ -212,7 +218,7 @@ mod tests {
     fn what_is_no_fault_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("orders");
-        for word in ["fulll", "seed=x", "fail=", "fail=read", "full=1", "stall_ms"] {
+        for word in ["full", "seed=x", "fail=", "fail=read", "lies=1", "stall_ms"] {
             fs::write(&path, word).unwrap();
             let error = Orders::at(&path).unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("remove the file"), "{error}");
