@@ -6,6 +6,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::durable::on_disk;
 use crate::support::{Ended, Sandbox, kill, until};
 
 fn json(ended: &Ended) -> Value {
@@ -58,6 +59,25 @@ fn leaders_are_killed_and_their_groups_go_on() {
 }
 
 #[test]
+fn losses_of_power_and_of_a_disk_lose_nothing() {
+    let (dir, sandbox) = on_disk();
+    let arguments =
+        ["bench", "chaos", "--durability", "sync", "--faults", "power,disk-loss", "--json"];
+    let load = ["--kills", "6", "--rate", "500", "--clients", "8", "--seed", "3"];
+    let mut command = sandbox.command(&[&arguments[..], &load].concat());
+    command.env_remove("SKEIN_DIR").env("TMPDIR", dir.path());
+    let ended: Ended = command.output().expect("the binary runs").into();
+    assert_eq!(ended.code, Some(0), "{}\n{}", ended.out, ended.err);
+    let report = json(&ended);
+    let counts = &report["faults"];
+    assert!(counts["power"].as_u64() >= Some(2), "{counts}");
+    assert!(report["power_on_ms"]["count"].as_u64() > Some(0), "{report}");
+    assert_eq!((&report["good"], &report["verdict"]["replicas"]), (&true.into(), &6.into()));
+    let left: Vec<_> = fs::read_dir(dir.path()).expect("a directory").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn killed_clients_leave_nothing_pending() {
     let sandbox = Sandbox::new();
     sandbox.expect(0, &["up", "--detach"]);
@@ -99,12 +119,13 @@ fn what_cannot_be_done_is_said() {
     for (arguments, wanted) in [
         (
             &["--faults", "flood"][..],
-            "kill, stop, stutter, pause, restart, transfer, evict, client-kill",
+            "kill, stop, stutter, pause, restart, transfer, evict, client-kill, partition, power, disk-loss",
         ),
         (&["--duration", "0"], "does nothing"),
         (&["--kills", "3", "--faults", "stop"], "never ends"),
         (&["--nodes", "5"], "a cluster of its own"),
         (&["--faults", "partition"], "a cluster of its own"),
+        (&["--faults", "power"], "a cluster of its own"),
         (&["--faults", "kill"], "three replicas at least"),
         (&["--faults", "client-kill", "--value-size", "99999999"], "limits.value_bytes_max"),
     ] {

@@ -50,7 +50,7 @@ fn behind_a_layer(sandbox: &Sandbox, nodes: &[u16]) {
         order(sandbox, *node, &format!("seed={node}"));
         again(sandbox, *node);
         let disk = disk(sandbox, usize::from(*node));
-        assert!(disk["orders"].as_str().is_some_and(|path| path.ends_with(".disk")), "{disk}");
+        assert!(disk["orders"].as_str().is_some_and(|path| path.contains(".disk")), "{disk}");
         assert!(log(sandbox, *node).contains("A TEST stands between this node and its disk"));
     }
     let shown = sandbox.run(&["status"]).out;
@@ -138,7 +138,10 @@ fn a_disk_that_stands_still_for_five_seconds_ends_nothing() {
         let since = Instant::now();
         order(&sandbox, node, &format!("seed={node} stall_ms=5000"));
         sandbox.expect(0, &["put", "--timeout", "20", &format!("key{}", 3 + node), "x"]);
-        sandbox.expect(0, &["put", "--timeout", "20", &format!("key{}", 3 + node), &format!("value{}", 3 + node)]);
+        sandbox.expect(
+            0,
+            &["put", "--timeout", "20", &format!("key{}", 3 + node), &format!("value{}", 3 + node)],
+        );
         println!("puts while node {node} stalls: {:?}", since.elapsed());
         until("all are ready", || ready(&sandbox));
     }
@@ -219,8 +222,8 @@ fn a_node_that_is_started_again_and_again_does_not_fill_its_disk() {
         again(&sandbox, 1);
         most = most.max(files());
     }
-    assert!(most <= 14, "{most} files of 64 MiB");
-    until("what was written is enough", || files() <= 7);
+    // Segments of eight starts, the current one and what is ready for later ones.
+    assert!(most <= 12, "{most} files of 64 MiB");
     all_there(&sandbox, 0..3);
     kill_all(&sandbox);
     sandbox.expect(0, &["up", "--detach"]);
@@ -346,7 +349,8 @@ fn files_that_are_not_the_ones_a_node_wrote_are_refused_with_a_reason() {
         sandbox.expect(0, &["up", "--detach"]);
         sandbox.expect(0, &["down"]);
         tamper();
-        let refused = up_or_without_node_1(&sandbox).unwrap_or_else(|| panic!("{what} is accepted"));
+        let refused =
+            up_or_without_node_1(&sandbox).unwrap_or_else(|| panic!("{what} is accepted"));
         assert!(refused.contains(said), "{what}: {refused}");
         all_there(&sandbox, 0..next);
         no_panic(&sandbox);
@@ -364,7 +368,7 @@ fn start(sandbox: &Sandbox, node: u16) -> Child {
 /// A copy of a node's data is put back that was made since the node was last started, so that no number tells that it
 /// is old. The two disks that hold a write are then the copy, which lacks it, and one that returns late.
 #[test]
-#[ignore = "fails: peers do not return the last word that they hold of a node (durability.md, \"Old directories\")"]
+#[ignore = "fails: an old copy of the same start votes, and the peer that holds a later word of it is away"]
 fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing() {
     let (dir, sandbox) = on_disk();
     sandbox.expect(0, &["up", "--detach", "--no-restart", "--durability", "sync"]);
@@ -387,7 +391,9 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing() {
     until("all are ready", || ready(&sandbox));
     let later = sandbox.run(&["get", "acknowledged"]);
     kill_all(&sandbox);
-    nodes.iter_mut().for_each(|node| _ = node.wait());
+    for node in &mut nodes {
+        let _ = node.wait();
+    }
     assert_ne!(got.code, Some(1), "it is answered that there is nothing");
     assert_eq!(later.out, "1", "{}", later.err);
 }

@@ -133,7 +133,15 @@ impl NodeLog {
             waiting_bytes: 0,
             behind: 0,
         };
-        Ok((Self { disk, path, orders, missing, damaged }, handles.into_iter().zip(hosted).map(log).collect()))
+        Ok((
+            Self { disk, path, orders, missing, damaged },
+            handles.into_iter().zip(hosted).map(log).collect(),
+        ))
+    }
+
+    /// Whether its disk is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.disk.status().full
     }
 
     /// Its state, for operators. The replicas hold states of these `stores` bytes.

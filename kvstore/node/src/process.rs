@@ -663,7 +663,7 @@ impl Node {
 
     /// Why an engine thread does not answer.
     fn busy(&self) -> Problem {
-        if self.disk.as_ref().is_some_and(|disk| disk.status().full) {
+        if self.disk.as_ref().is_some_and(NodeLog::is_full) {
             return Problem::busy_with("its disk is full, and it waits for room: make some");
         }
         Problem::busy()

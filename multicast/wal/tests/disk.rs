@@ -173,6 +173,31 @@ fn what_no_group_keeps_is_recycled() {
 }
 
 #[test]
+fn an_idle_log_gives_back_the_segments_of_many_starts() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    for _ in 0..9 {
+        let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+        handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+        bell.until("it is durable", || handles[0].durable() == 1);
+        disk.stop();
+    }
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    assert_eq!(disk.status().sizes.segments, 10);
+    handles[0].append(Group(4), 5, &[b"all that is needed"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    thread::sleep(Duration::from_millis(50));
+    handles[0].keep_from_record(Group(4), 1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while disk.status().sizes.segments > 3 || files.list().unwrap().len() > 5 {
+        assert!(Instant::now() < deadline, "{:?}", disk.status().sizes);
+        thread::sleep(Duration::from_millis(5));
+    }
+    disk.stop();
+    assert_eq!(replay(&*files)[&Group(4)], [b"all that is needed".to_vec()]);
+}
+
+#[test]
 fn an_idle_log_is_sealed_and_can_be_shown() {
     let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());

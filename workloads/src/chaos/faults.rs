@@ -112,8 +112,7 @@ impl<'a> Chaos<'a> {
         let began = Instant::now();
         let mut next = began + self.schedule.gap();
         loop {
-            let kills =
-                |fault: &&Injected| Kind::named(fault.what).is_some_and(|kind| kind.kills());
+            let kills = |fault: &&Injected| Kind::named(fault.what).is_some_and(Kind::kills);
             let kills = self.done.iter().filter(kills).count();
             let over = match end {
                 End::After(time) => began.elapsed() >= time,

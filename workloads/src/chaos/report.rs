@@ -409,9 +409,8 @@ fn event(
     let next_write = |group: &u16| {
         let probes = probes.get(usize::from(*group)).into_iter().flatten();
         // What was sent before a loss of power, and is answered after it, was answered by those that were started.
-        let after = |probe: &&Probe| match fault.on > fault.t {
-            true => probe.returned >= fault.on,
-            false => probe.invoked >= fault.t,
+        let after = |probe: &&Probe| {
+            if fault.on > fault.t { probe.returned >= fault.on } else { probe.invoked >= fault.t }
         };
         let returned = probes.filter(after).map(|probe| probe.returned).min();
         // Another loss of power came first: then nothing was to be expected.

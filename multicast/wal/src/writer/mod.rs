@@ -103,6 +103,9 @@ pub(crate) struct Origin {
     pub(crate) entropy: u64,
 }
 
+/// Segments that an idle log goes on to its next segment for, so that they can be used again.
+const FREED_EARLY: usize = 4;
+
 /// Orders records into blocks and segments.
 #[derive(Debug)]
 pub struct Writer {
@@ -174,9 +177,15 @@ impl Writer {
         !self.failed && self.segments.has_task()
     }
 
-    /// Whether records are durable that no block on disk says are.
+    /// Whether records are durable that no block on disk says are, or an idle log would better go on to its next segment.
     pub fn unsealed(&self) -> bool {
-        self.blocks.unsealed()
+        self.blocks.unsealed() || self.frees_many()
+    }
+
+    /// Whether many segments are not needed any more, as the next segment's header would say.
+    fn frees_many(&self) -> bool {
+        let needed = self.groups.needed().unwrap_or(self.blocks.base());
+        self.started() && self.segments.freed_by(needed) >= FREED_EARLY
     }
 
     /// Whether something was appended that is not durable yet.
@@ -256,10 +265,16 @@ impl Writer {
     }
 
     /// Tells the log on disk how much of it is durable, if it does not say so yet. For an idle log:
-    /// without it, a damaged last block cannot be told from a torn one. True if there is something to
-    /// flush now.
+    /// without it, a damaged last block cannot be told from a torn one. If many segments are not needed any more, goes on
+    /// to the next segment instead, whose header says both. True if there is something to flush now.
     pub fn seal(&mut self) -> bool {
-        if self.failed || self.blocks.busy() || !self.blocks.unsealed() {
+        if self.failed || self.blocks.busy() {
+            return false;
+        }
+        if self.frees_many() && self.rotate().is_ok() {
+            return true;
+        }
+        if !self.blocks.unsealed() {
             return false;
         }
         // Without room for it, the seal waits for the next segment, whose header tells as much.

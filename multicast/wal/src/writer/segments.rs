@@ -136,6 +136,12 @@ impl Segments {
         }
     }
 
+    /// How many segments a header frees that says that nothing below `needed` is.
+    pub(super) fn freed_by(&self, needed: Lsn) -> usize {
+        let freed = self.kept.iter().take_while(|segment| segment.end <= needed).count();
+        freed.min(self.kept.len().saturating_sub(1))
+    }
+
     pub(super) fn recyclable(&self) -> Lsn {
         self.recyclable
     }

@@ -19,10 +19,10 @@ pub(super) enum Change {
 
 /// Which files there are, for this process and below.
 ///
-/// **Invariant.** `names` are the durable names with the changes in `held`, in their order.
+/// **Invariant.** `visible` are the durable names with the changes in `held`, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    names: BTreeMap<FileName, u64>,
+    visible: BTreeMap<FileName, u64>,
     /// The durable name of each file.
     places: BTreeMap<u64, FileName>,
     /// Changes that are not durable.
@@ -41,7 +41,7 @@ impl Names {
                 inner.remove(name)?;
                 continue;
             }
-            this.names.insert(name, this.next);
+            this.visible.insert(name, this.next);
             this.places.insert(this.next, name);
             this.next += 1;
         }
@@ -51,13 +51,14 @@ impl Names {
     pub(super) fn list(&self, inner: &impl Files) -> Result<Vec<(FileName, u64)>, FileError> {
         let lengths: BTreeMap<FileName, u64> = inner.list()?.into_iter().collect();
         let length = |number| lengths.get(self.places.get(number)?).copied();
-        let listed = self.names.iter().filter_map(|(name, number)| Some((*name, length(number)?)));
+        let listed =
+            self.visible.iter().filter_map(|(name, number)| Some((*name, length(number)?)));
         Ok(listed.collect())
     }
 
     /// The file of this name.
     pub(super) fn number(&self, name: FileName, operation: &'static str) -> Result<u64, FileError> {
-        self.names.get(&name).copied().ok_or_else(|| FileError::Io {
+        self.visible.get(&name).copied().ok_or_else(|| FileError::Io {
             operation,
             file: name.to_string(),
             source: io::ErrorKind::NotFound.into(),
@@ -81,13 +82,13 @@ impl Names {
     /// Makes a change in this process.
     pub(super) fn change(&mut self, change: Change) {
         match change {
-            Change::Create { number, name } => _ = self.names.insert(name, number),
+            Change::Create { number, name } => _ = self.visible.insert(name, number),
             Change::Rename { from, to } => {
-                if let Some(number) = self.names.remove(&from) {
-                    self.names.insert(to, number);
+                if let Some(number) = self.visible.remove(&from) {
+                    self.visible.insert(to, number);
                 }
             }
-            Change::Remove { name } => _ = self.names.remove(&name),
+            Change::Remove { name } => _ = self.visible.remove(&name),
         }
         self.held.push_back(change);
     }
