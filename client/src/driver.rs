@@ -1,5 +1,6 @@
 //! Drives many sessions on the caller's thread.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use skein_fabric::any::{AnyFabric, AnyWaker};
@@ -13,8 +14,10 @@ use skein_kvstore::reply::Reply;
 use skein_kvstore::slots::{HashSlot, SlotMap};
 use skein_multicast::config::Tuning;
 use skein_multicast::layout::Layout;
-use skein_multicast::session_transport::{GroupReply, Of, Presence, SessionTransport, WindowFull};
-use skein_protocol::ids::{GroupId, SessionId};
+use skein_multicast::session_transport::{
+    GroupReply, Of, Presence, QueryKey, SessionTransport, WindowFull,
+};
+use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
 
 pub use skein_multicast::session_transport::SessionKey;
 
@@ -70,6 +73,13 @@ impl Shape {
     }
 }
 
+/// Queries for parts of copies, and their answers that were not taken yet.
+#[derive(Default)]
+struct Copies {
+    under_way: Vec<QueryKey>,
+    answers: VecDeque<(QueryKey, Vec<u8>)>,
+}
+
 /// Many sessions, each with many operations under way, on one thread and one fabric.
 ///
 /// Nothing happens between calls: the caller calls [`poll`](Self::poll), and then [`wait`](Self::wait) if there was
@@ -108,6 +118,7 @@ pub struct Driver<F: Fabric> {
     waiter: Waiter,
     operations: PendingOperations,
     reads: Reads,
+    copies: Copies,
     read_mode: ReadMode,
     timeout: Duration,
     tickets: u64,
@@ -135,6 +146,7 @@ impl<F: Fabric> Driver<F> {
             waiter,
             operations: PendingOperations::default(),
             reads: Reads::default(),
+            copies: Copies::default(),
             read_mode: ReadMode::default(),
             timeout: TIMEOUT_DEFAULT,
             tickets: 0,
@@ -272,6 +284,53 @@ impl<F: Fabric> Driver<F> {
         self.ready(session)?;
         let plan = Plan::move_slot(&self.shape.slots, slot, to);
         Ok(self.start(session, plan, ReadMode::Ordered, self.timeout, self.timeout))
+    }
+
+    /// Asks every group for its [totals](skein_kvstore::backup::Mark) at one place in the order: at this operation's, in
+    /// front of which all operations that were acknowledged before are over.
+    pub fn mark(&mut self, session: SessionKey) -> Result<Ticket, Error> {
+        self.ready(session)?;
+        let plan = Plan::mark(&self.shape.slots);
+        Ok(self.start(session, plan, ReadMode::Ordered, self.timeout, self.timeout))
+    }
+
+    /// The session's name in the cluster.
+    pub(crate) fn session_id(&self, session: SessionKey) -> SessionId {
+        self.transport.id(session)
+    }
+
+    /// The replica that is taken for the leader of `group`.
+    pub(crate) fn leader(&self, group: GroupId) -> ReplicaId {
+        self.transport.leader(group)
+    }
+
+    /// The present time, by the clock of the fabric.
+    pub(crate) fn now(&self) -> Duration {
+        self.transport.turned_at()
+    }
+
+    /// Asks a replica for a part of a copy, and no other one.
+    pub(crate) fn ask_for_copy(
+        &mut self,
+        session: SessionKey,
+        of: ReplicaId,
+        query: &[u8],
+    ) -> QueryKey {
+        let now = self.transport.fabric().now();
+        let key = self.transport.query(now, session, of.group, Of::Replica(of.slot), query);
+        self.copies.under_way.push(key);
+        key
+    }
+
+    /// Takes an answer to [`ask_for_copy`](Self::ask_for_copy).
+    pub(crate) fn take_copy(&mut self) -> Option<(QueryKey, Vec<u8>)> {
+        self.copies.answers.pop_front()
+    }
+
+    /// Forgets a query for a part, whose answer is no longer needed.
+    pub(crate) fn forget_copy(&mut self, query: QueryKey) {
+        self.copies.under_way.retain(|other| *other != query);
+        self.transport.forget_query(query);
     }
 
     /// Same as [`submit_plan`](Self::submit_plan), for a session that is [ready](Self::ready).
@@ -471,6 +530,12 @@ impl<F: Fabric> Driver<F> {
     /// Takes the answers to reads that have arrived.
     fn take_answers(&mut self, finished: &mut dyn FnMut(Ticket, Result<Reply, Error>)) {
         while let Some((query, answer)) = self.transport.take_answer() {
+            let copies = &mut self.copies.under_way;
+            if let Some(at) = copies.iter().position(|other| *other == query) {
+                copies.swap_remove(at);
+                self.copies.answers.push_back((query, answer));
+                continue;
+            }
             let next = self.reads.answer(query, &answer, finished);
             self.transport.give_back(answer);
             match next {

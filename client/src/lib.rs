@@ -75,6 +75,7 @@
 //! application's own tests.
 
 pub mod asynchronous;
+pub mod backup;
 pub mod blocking;
 mod connect;
 mod draft;

@@ -46,6 +46,14 @@ impl Interrupt {
     }
 }
 
+/// A bar with a name. Nothing is drawn if standard error is not a terminal.
+pub(crate) fn bar(name: &'static str, length: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {bar:40.cyan/dim} {msg}")
+        .expect("the template is a constant")
+        .progress_chars("━╸─");
+    ProgressBar::new(length).with_style(style).with_prefix(name)
+}
+
 /// A bar for each phase of a benchmark. Nothing is drawn if standard error is not a terminal.
 pub(crate) struct Bars {
     interrupt: Interrupt,
@@ -95,10 +103,7 @@ impl Watch for Bars {
             Phase::Load(records) => (records, "loading"),
             Phase::Run(duration) => (duration.as_millis() as u64, "running"),
         };
-        let style = ProgressStyle::with_template("{prefix} {bar:40.cyan/dim} {msg}")
-            .expect("the template is a constant")
-            .progress_chars("━╸─");
-        self.bar = ProgressBar::new(length).with_style(style).with_prefix(name);
+        self.bar = bar(name, length);
     }
 
     fn progress(&mut self, progress: Progress) -> bool {

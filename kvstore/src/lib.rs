@@ -1,6 +1,7 @@
 //! The replicated, sharded key-value store: its commands, and the deterministic machine that executes delivered
 //! messages.
 
+pub mod backup;
 pub mod command;
 pub mod limits;
 pub mod machine;

@@ -124,6 +124,12 @@ impl Plan {
         Self::control(&Request::Move(it), slots)
     }
 
+    /// The plan for a mark: its reply has one outcome for each group, in the order of the groups.
+    pub fn mark(slots: &SlotMap) -> Self {
+        let then = slots.groups().iter().map(Source::Group).collect();
+        Self { then, ..Self::control(&Request::Mark, slots) }
+    }
+
     fn control(request: &Request<'_>, slots: &SlotMap) -> Self {
         Self {
             epoch: None,

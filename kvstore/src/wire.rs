@@ -15,7 +15,8 @@ use skein_protocol::ids::SessionId;
 use crate::command::Transaction;
 use crate::reply::{Outcome, Refusal};
 
-/// Version of the wire format. Every change of the format changes it.
+/// Version of the wire format. Every change of the format changes it, but for a request that is added as the last one: what was
+/// encoded before, in logs for instance, means what it did.
 pub const VERSION: u8 = 5;
 
 /// Most requests are shorter, so their buffer does not grow while they are encoded.
@@ -37,6 +38,9 @@ pub enum Request<'a> {
     Read(Command<'a>),
     /// Gives a hash slot to another group. Sent to all groups.
     Move(Move),
+    /// Asks each group for its [totals](crate::backup::Mark) at this place in the order, and completes the copies that replicas
+    /// make for this session. Sent to all groups.
+    Mark,
 }
 
 /// A hash slot and the group that is to own it. Refused while the slot holds keys: keys are not moved.
@@ -83,11 +87,11 @@ impl<'a> Request<'a> {
         matches!(bytes, [VERSION, READ, ..])
     }
 
-    /// The command, unless the request opens or closes sessions or moves a slot.
+    /// The command, unless the request is of another kind.
     pub fn command(self) -> Option<Command<'a>> {
         match self {
             Self::Transaction(command) | Self::Read(command) => Some(command),
-            Self::Open | Self::Close | Self::Expire(_) | Self::Move(_) => None,
+            Self::Open | Self::Close | Self::Expire(_) | Self::Move(_) | Self::Mark => None,
         }
     }
 }

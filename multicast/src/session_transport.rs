@@ -209,6 +209,11 @@ impl<F: Fabric> SessionTransport<F> {
         SessionKey(key)
     }
 
+    /// The name of an open session.
+    pub fn id(&self, session: SessionKey) -> SessionId {
+        self.sessions[session.0 as usize].as_ref().expect("an open session").id
+    }
+
     /// Returns whether the session's window has room for another message.
     pub fn has_room(&self, session: SessionKey) -> bool {
         let session = self.sessions[session.0 as usize].as_ref().expect("an open session");
@@ -615,7 +620,7 @@ impl<F: Fabric> SessionTransport<F> {
             if next.kind == Kind::Answer {
                 let key = QueryKey { session: SessionKey(owner), number: sequence };
                 let of = self.queries.answered(&mut session.queries, key, bytes);
-                if of.is_some_and(|of| of != Of::Anybody) {
+                if of.is_some_and(Of::leads) {
                     self.leaders.answered(self.turned_at, replica(to));
                 }
                 continue;

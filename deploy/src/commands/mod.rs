@@ -8,6 +8,7 @@ use crate::logging::Audience;
 
 mod admin;
 mod append;
+mod backup;
 mod bench;
 mod cas;
 mod chaos;
@@ -29,6 +30,7 @@ mod pki;
 mod put;
 mod recorded;
 mod report;
+mod restore;
 mod scan;
 mod screen;
 mod sim;
@@ -62,6 +64,8 @@ pub(crate) enum Command {
     Append(append::Args),
     Scan(scan::Args),
     Txn(txn::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     // Measurements and checks
     Bench(bench::Args),
     Report(report::Args),
@@ -118,6 +122,8 @@ impl Command {
             Self::Append(args) => args.run(global),
             Self::Scan(args) => args.run(global),
             Self::Txn(args) => args.run(global),
+            Self::Backup(args) => args.run(global),
+            Self::Restore(args) => args.run(global),
             // Measurements and checks
             Self::Bench(args) => args.run(global),
             Self::Report(args) => args.run(),

@@ -10,6 +10,7 @@ use super::sessions::{Admission, Owed};
 use super::stop::settle;
 use super::under_way::{Change, CommandPosition, Stage};
 use super::{Machine, Memo, behaviour};
+use crate::backup::CopyQuery;
 use crate::reply::Refusal;
 use crate::store::Store;
 use crate::wire::Request;
@@ -45,6 +46,7 @@ impl<S: Store> Application for Machine<S> {
                 Ok(Asked::Command(command))
             }
             Ok(Request::Move(it)) => Ok(Asked::Move(it)),
+            Ok(Request::Mark) => Ok(Asked::Mark),
             Ok(Request::Read(_)) => Err(Refusal::Malformed(
                 "the request is marked as read-only but has a guard or a write".to_owned(),
             )),
@@ -77,6 +79,7 @@ impl<S: Store> Application for Machine<S> {
         match admission {
             Admission::Fresh => match asked {
                 Ok(Asked::Move(it)) => self.start_move(place, it, payload, heard, out)?,
+                Ok(Asked::Mark) => self.start_mark(place, payload, out)?,
                 Ok(Asked::Command(command)) => {
                     self.start(place, Ok(command), payload, heard, out)?;
                 }
@@ -188,6 +191,9 @@ impl<S: Store> Application for Machine<S> {
     }
 
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, S::Error> {
+        if CopyQuery::is_one(query) {
+            return self.copy_for_backup(query, answer);
+        }
         self.read_unordered(query, answer)
     }
 

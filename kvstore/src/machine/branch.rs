@@ -25,7 +25,7 @@ use crate::wire::{Bytes, Held, PartWriter};
 pub(crate) type Halt<S> = Stop<Refusal, <S as Store>::Error>;
 
 /// Bytes counted for a pair besides its key and value.
-pub(crate) const PAIR_OVERHEAD: u64 = 96;
+pub const PAIR_OVERHEAD: u64 = 96;
 
 /// Bytes counted for a pair.
 pub(crate) fn pair_bytes(key: &[u8], value_len: usize) -> u64 {

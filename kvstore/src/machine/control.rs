@@ -15,6 +15,7 @@ use crate::wire::{Command, Move, Request};
 pub(super) enum Asked<'a> {
     Command(Command<'a>),
     Move(Move),
+    Mark,
 }
 
 impl<S: Store> Machine<S> {
@@ -32,18 +33,22 @@ impl<S: Store> Machine<S> {
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Open => self.sessions.open(message),
-            Request::Close => self.sessions.close(message),
+            Request::Close => {
+                self.end_backup_of(message.session);
+                self.sessions.close(message)
+            }
             Request::Expire(_) if !message.session.is_own() => {
                 let why = "only a node may end sessions of others";
                 Err(Refusal::Malformed(why.to_owned()))
             }
             Request::Expire(sessions) => {
                 for session in sessions {
+                    self.end_backup_of(*session);
                     self.sessions.expire(*session);
                 }
                 Ok(())
             }
-            Request::Transaction(_) | Request::Read(_) | Request::Move(_) => {
+            Request::Transaction(_) | Request::Read(_) | Request::Move(_) | Request::Mark => {
                 unreachable!("nothing that begins or ends a session")
             }
         };
@@ -100,7 +105,7 @@ impl<S: Store> Machine<S> {
                 let owns = self.slots.owner_of(HashSlot(it.slot)) == Some(self.group);
                 (owns, !owns)
             }
-            Err(_) => (false, false),
+            Ok(Asked::Mark) | Err(_) => (false, false),
         };
         if waited_for {
             out.exchange(place.message, others, &Verdict::NONE.encode());

@@ -21,6 +21,7 @@ use super::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
 use crate::store::Store;
+use crate::store::tracked::CopyFor;
 use crate::wire::{Bytes, Request};
 
 /// Progress of a copy, as its sender and as its receiver.
@@ -35,11 +36,11 @@ pub(super) struct Progress {
 impl<S: Store> Machine<S> {
     pub(super) fn begin(&mut self) {
         self.give_up();
-        self.store.begin_copy();
+        self.store.begin_copy(CopyFor::Replica);
     }
 
     pub(super) fn give_up(&mut self) {
-        self.store.give_up_copy();
+        self.store.give_up_copy(CopyFor::Replica);
         self.sessions.give_up_copy();
         self.progress.copied = 0;
     }
@@ -92,8 +93,8 @@ impl<S: Store> Machine<S> {
     }
 
     fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> Result<bool, S::Error> {
-        let changed = self.store.changed();
-        let walked = self.store.copy(|key, found| {
+        let changed = self.store.changed(CopyFor::Replica);
+        let walked = self.store.copy(CopyFor::Replica, |key, found| {
             let (value, version) = (Bytes(found.value), found.version);
             part.add(&Record::Pair { key: Bytes(key), value, version })
         })?;
@@ -101,7 +102,7 @@ impl<S: Store> Machine<S> {
             return Ok(false);
         }
         part.next_kind(changed);
-        self.store.copy_again(|key, found| {
+        self.store.copy_again(CopyFor::Replica, |key, found| {
             let key = Bytes(key);
             part.add_found(&match found {
                 Some(found) => {
@@ -161,6 +162,7 @@ impl<S: Store> Machine<S> {
 
     fn clear(&mut self) -> Result<(), S::Error> {
         self.give_up();
+        self.backup = None;
         self.store.clear()?;
         self.sessions = Sessions::default();
         self.early = super::Early::default();

@@ -20,6 +20,7 @@
 
 pub(crate) mod answer;
 mod application;
+mod backup;
 mod branch;
 mod checkpoints;
 mod completed;
@@ -47,7 +48,8 @@ use skein_fabric::Constants;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-use self::branch::PAIR_OVERHEAD;
+use self::backup::BackupCopy;
+pub use self::branch::PAIR_OVERHEAD;
 use self::completed::Completed;
 use self::copy::Progress;
 use self::exchange::Early;
@@ -83,6 +85,8 @@ pub struct Machine<S = Memory> {
     completed: Completed,
     writer: PartWriter,
     progress: Progress,
+    /// Not part of the replicated state.
+    backup: Option<Box<BackupCopy>>,
     /// The last call has left commands that nothing blocks. Nothing is delivered before they have had their
     /// turn.
     unfinished: bool,
@@ -142,6 +146,7 @@ impl<S: Store> Machine<S> {
             completed: Completed::default(),
             writer: PartWriter::default(),
             progress: Progress::default(),
+            backup: None,
             unfinished: false,
             work: Cell::new(0),
         }

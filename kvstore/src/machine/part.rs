@@ -27,7 +27,7 @@ const HEAD: usize = 7;
 const CHECKSUM: usize = 8;
 
 /// A look-up in a large map counts as this many bytes of a part: it takes as long as copying a hundred or more.
-const LOOK_UP: usize = 128;
+pub(super) const LOOK_UP: usize = 128;
 /// A part may have up to this many times its budget, to keep pace with changes.
 const STRETCH: usize = 16;
 

@@ -70,6 +70,13 @@ impl<S: Store> Machine<S> {
                     Moved::Awaits(owner) => Stage::Awaits { command, owner },
                 }
             }
+            Request::Mark => {
+                self.sessions.free_for(place.message, place.low_water);
+                command.payload = payload;
+                self.mark(place)?;
+                self.answered(at, command, Some(Memo::Retained), Change::NONE, out);
+                return Ok(());
+            }
             control => {
                 let memo = self.control(place, &control);
                 self.answered(at, command, memo, Change::NONE, out);

@@ -245,6 +245,16 @@ impl Sessions {
         }
     }
 
+    /// Whether the session is open.
+    pub(crate) fn is_open(&self, session: SessionId) -> bool {
+        self.open.contains_key(&session)
+    }
+
+    /// Whether the session is among those that have ended.
+    pub(crate) fn has_ended(&self, session: SessionId) -> bool {
+        self.ended.contains_key(&session)
+    }
+
     /// Bytes that count against the ceiling.
     pub(crate) fn bytes(&self) -> u64 {
         self.open.len() as u64 * SESSION_OVERHEAD + self.owed_bytes

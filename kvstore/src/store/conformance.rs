@@ -9,7 +9,7 @@ use super::Store;
 use super::failing::{Failing, Fuse};
 use super::memory::Memory;
 use super::sum::Sum;
-use super::tracked::Tracked;
+use super::tracked::{CopyFor, Tracked};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -118,16 +118,17 @@ fn write<S: Store>(
 /// Copies up to `pairs` pairs, then up to `again` dirty keys. Returns whether nothing is left to copy.
 fn copy_some<S: Store>(
     store: &mut Tracked<S>,
+    purpose: CopyFor,
     copy: &mut Memory,
     mut pairs: usize,
     mut again: usize,
 ) -> Result<bool, S::Error> {
-    let walked = store.copy(|key, found| {
+    let walked = store.copy(purpose, |key, found| {
         let Ok(()) = copy.put(key, found.value, found.version);
         pairs -= 1;
         pairs > 0
     })?;
-    let clean = store.copy_again(|key, found| {
+    let clean = store.copy_again(purpose, |key, found| {
         match found {
             Some(found) => copy.put(key, found.value, found.version).unwrap(),
             None => _ = copy.delete(key).unwrap(),
@@ -165,7 +166,7 @@ proptest! {
     fn what_fails_shows_what_it_did_before(steps in vec(step(), 0..60), nth in 1u64..60) {
         let fuse = Fuse::default();
         let mut store = Tracked::new(Failing::with(&fuse));
-        store.begin_copy();
+        store.begin_copy(CopyFor::Replica);
         let (mut copy, mut versions) = (Memory::default(), 1..);
         fuse.burn(nth);
         for step in steps {
@@ -173,7 +174,7 @@ proptest! {
             let gone_on = write(&mut store, step, &mut versions);
             if gone_on.is_ok() {
                 prop_assert!(!fuse.has_failed(), "a write that failed is said to be done");
-                let _ = copy_some(&mut store, &mut copy, 2, 2);
+                let _ = copy_some(&mut store, CopyFor::Replica, &mut copy, 2, 2);
             } else {
                 prop_assert_eq!(shown(&store), before);
             }
@@ -187,14 +188,14 @@ proptest! {
     fn a_copy_that_cannot_be_read_says_so(steps in vec(step(), 1..60), nth in 1u64..40) {
         let fuse = Fuse::default();
         let mut store = Tracked::new(Failing::with(&fuse));
-        store.begin_copy();
+        store.begin_copy(CopyFor::Replica);
         let (mut copy, mut versions) = (Memory::default(), 1..);
         for step in steps {
             write(&mut store, step, &mut versions).unwrap();
         }
         fuse.burn(nth);
         let copied = loop {
-            match copy_some(&mut store, &mut copy, 3, 3) {
+            match copy_some(&mut store, CopyFor::Replica, &mut copy, 3, 3) {
                 Ok(false) if !fuse.has_failed() => {}
                 end => break end,
             }
@@ -202,28 +203,39 @@ proptest! {
         prop_assert_eq!(copied.is_err(), fuse.has_failed());
     }
 
-    /// Once nothing is left to copy, the copy equals the store, whatever was written meanwhile and however little was
-    /// copied at a time.
+    /// Once nothing is left to copy, a copy equals the store, whatever was written meanwhile, however little was copied at a
+    /// time, and whenever another copy was begun.
     #[test]
     fn a_copy_is_the_store(
         before in vec(step(), 0..60),
         meanwhile in vec((vec(step(), 0..8), 1usize..6, 1usize..6), 0..20),
+        later in 0usize..20,
     ) {
         let mut store = Tracked::new(Memory::default());
         let mut versions = 1..;
         for step in before {
             write(&mut store, step, &mut versions).unwrap();
         }
-        store.begin_copy();
-        let mut copy = Memory::default();
-        for (steps, pairs, again) in meanwhile {
-            copy_some(&mut store, &mut copy, pairs, again).unwrap();
+        store.begin_copy(CopyFor::Replica);
+        store.begin_copy(CopyFor::Backup);
+        let (mut replica, mut backup) = (Memory::default(), Memory::default());
+        for (at, (steps, pairs, again)) in meanwhile.into_iter().enumerate() {
+            if at == later {
+                store.give_up_copy(CopyFor::Backup);
+                store.begin_copy(CopyFor::Backup);
+                backup = Memory::default();
+            }
+            copy_some(&mut store, CopyFor::Replica, &mut replica, pairs, again).unwrap();
+            copy_some(&mut store, CopyFor::Backup, &mut backup, again, pairs).unwrap();
             for step in steps {
                 write(&mut store, step, &mut versions).unwrap();
             }
         }
-        while !copy_some(&mut store, &mut copy, 1, 1).unwrap() {}
-        prop_assert!(copy.range(b"", None).eq(store.range(b"", None)));
-        prop_assert_eq!((copy.len(), copy.bytes()), (store.len(), store.bytes()));
+        for (purpose, mut copy) in [(CopyFor::Replica, replica), (CopyFor::Backup, backup)] {
+            while !copy_some(&mut store, purpose, &mut copy, 1, 1).unwrap() {}
+            prop_assert_eq!(store.behind(purpose), 0);
+            prop_assert!(copy.range(b"", None).eq(store.range(b"", None)));
+            prop_assert_eq!((copy.len(), copy.bytes()), (store.len(), store.bytes()));
+        }
     }
 }

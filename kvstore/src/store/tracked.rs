@@ -1,6 +1,6 @@
-//! A store that can be copied while it is written.
+//! A store that can be copied while it is written, for two purposes at the same time.
 //!
-//! **Invariant (completeness).** The copy holds every key below the front of the walk with its present value, except
+//! **Invariant (completeness).** A copy holds every key below the front of the walk with its present value, except
 //! the keys in `dirty`. A write to a key below the front makes that key dirty. A key at the front or beyond is copied
 //! when the walk reaches it. So when the walk has ended and no key is dirty, the copy equals the store.
 
@@ -10,13 +10,24 @@ use super::compact::Compact;
 use super::{Found, Pair, Store};
 use crate::command::Version;
 
-/// A store and the progress of a copy of it. While no copy is made, a write costs one additional branch.
+/// A store and the progress of copies of it. While no copy is made, a write costs one additional branch.
 pub(crate) struct Tracked<S> {
     store: S,
-    walk: Option<Box<Walk>>,
+    /// At most one for each purpose.
+    walks: Vec<Walk>,
+}
+
+/// The purpose of a copy. Copies for different purposes are independent of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyFor {
+    /// A replica without a state, or a snapshot.
+    Replica,
+    /// A client that makes a backup.
+    Backup,
 }
 
 struct Walk {
+    purpose: CopyFor,
     front: Front,
     dirty: BTreeSet<Compact>,
     /// Number of keys that became dirty since the last call of [`changed`](Tracked::changed).
@@ -46,31 +57,31 @@ impl Walk {
 
 impl<S: Store> Tracked<S> {
     pub(crate) fn new(store: S) -> Self {
-        Self { store, walk: None }
+        Self { store, walks: Vec::new() }
     }
 
-    /// Begins a copy. A copy that is in progress is abandoned.
-    pub(crate) fn begin_copy(&mut self) {
-        self.walk = Some(Box::new(Walk {
-            front: Front::Below(Vec::new()),
-            dirty: BTreeSet::new(),
-            changed: 0,
-        }));
+    /// Begins a copy. A copy for the same purpose that is in progress is abandoned.
+    pub(crate) fn begin_copy(&mut self, purpose: CopyFor) {
+        self.give_up_copy(purpose);
+        let front = Front::Below(Vec::new());
+        self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
     }
 
-    pub(crate) fn give_up_copy(&mut self) {
-        self.walk = None;
+    pub(crate) fn give_up_copy(&mut self, purpose: CopyFor) {
+        self.walks.retain(|walk| walk.purpose != purpose);
     }
 
     /// Continues the walk: passes pairs to `take` until it returns false. Returns whether the walk has ended.
     pub(crate) fn copy(
         &mut self,
+        purpose: CopyFor,
         mut take: impl FnMut(&[u8], Found<&[u8]>) -> bool,
     ) -> Result<bool, S::Error> {
-        let walk = self.walk.as_mut().expect("a copy was begun");
+        let Self { store, walks } = self;
+        let walk = walk_for(walks, purpose).expect("a copy was begun");
         let Front::Below(front) = &walk.front else { return Ok(true) };
         let mut next = Front::End;
-        for pair in self.store.range(front, None) {
+        for pair in store.range(front, None) {
             let (key, Found { value, version }) = pair?;
             if !take(&key, Found { value: &value, version }) {
                 // The first key after the last one taken.
@@ -83,20 +94,29 @@ impl<S: Store> Tracked<S> {
     }
 
     /// Number of keys that became dirty since the last call.
-    pub(crate) fn changed(&mut self) -> usize {
-        self.walk.as_mut().map_or(0, |walk| std::mem::take(&mut walk.changed))
+    pub(crate) fn changed(&mut self, purpose: CopyFor) -> usize {
+        let walk = walk_for(&mut self.walks, purpose);
+        walk.map_or(0, |walk| std::mem::take(&mut walk.changed))
+    }
+
+    /// Number of dirty keys.
+    pub(crate) fn behind(&self, purpose: CopyFor) -> usize {
+        let walk = self.walks.iter().find(|walk| walk.purpose == purpose);
+        walk.map_or(0, |walk| walk.dirty.len())
     }
 
     /// Passes keys that were written after they were copied to `take`, with their present values, until it returns
     /// false. Returns whether no dirty key is left.
     pub(crate) fn copy_again(
         &mut self,
+        purpose: CopyFor,
         mut take: impl FnMut(&[u8], Option<Found<&[u8]>>) -> bool,
     ) -> Result<bool, S::Error> {
-        let walk = self.walk.as_mut().expect("a copy was begun");
+        let Self { store, walks } = self;
+        let walk = walk_for(walks, purpose).expect("a copy was begun");
         while let Some(key) = walk.dirty.pop_first() {
             let key = key.as_slice();
-            let found = self.store.get(key)?;
+            let found = store.get(key)?;
             let found =
                 found.as_ref().map(|found| Found { value: &*found.value, version: found.version });
             if !take(key, found) {
@@ -107,10 +127,14 @@ impl<S: Store> Tracked<S> {
     }
 
     fn wrote(&mut self, key: &[u8]) {
-        if let Some(walk) = &mut self.walk {
+        for walk in &mut self.walks {
             walk.wrote(key);
         }
     }
+}
+
+fn walk_for(walks: &mut [Walk], purpose: CopyFor) -> Option<&mut Walk> {
+    walks.iter_mut().find(|walk| walk.purpose == purpose)
 }
 
 impl<S: Store> Store for Tracked<S> {
@@ -150,9 +174,9 @@ impl<S: Store> Store for Tracked<S> {
         batch: impl IntoIterator<Item = (K, Option<V>)>,
         version: Version,
     ) -> Result<(), S::Error> {
-        let Self { store, walk } = self;
+        let Self { store, walks } = self;
         let batch = batch.into_iter().inspect(|(key, _)| {
-            if let Some(walk) = walk {
+            for walk in walks.iter_mut() {
                 walk.wrote(key.as_ref());
             }
         });
@@ -160,7 +184,7 @@ impl<S: Store> Store for Tracked<S> {
     }
 
     fn clear(&mut self) -> Result<(), S::Error> {
-        self.walk = None;
+        self.walks.clear();
         self.store.clear()
     }
 

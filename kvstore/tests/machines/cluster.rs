@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use skein_kvstore::backup::{Content, CopyAnswer, CopyQuery, Mark, Record};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
@@ -62,6 +63,8 @@ pub(crate) struct Cluster {
     pub(crate) ended: BTreeMap<(u16, u8), Vec<SessionId>>,
     random: Random,
     copy: Option<Copy>,
+    /// Clients that copy the pairs of a group for a backup, from its replica 0, while the cluster [runs](Self::run).
+    pub(crate) takers: BTreeMap<u16, Taker>,
     /// A machine's state after this many deliveries of its group's order.
     states: BTreeMap<(u16, usize), State>,
     /// The digest of each group at each position. It does not depend on what is under way behind the position.
@@ -76,6 +79,75 @@ struct Copy {
     from: (u16, u8),
     to: (u16, u8),
     machine: Machine,
+}
+
+/// A client that copies the pairs of a machine for a backup.
+pub(crate) struct Taker {
+    session: SessionId,
+    next: u32,
+    pub(crate) pairs: BTreeMap<Vec<u8>, (Vec<u8>, u64)>,
+    /// The client has received a part after those of the walk.
+    pub(crate) has_walked: bool,
+    /// Position of the mark at which the copy was completed.
+    pub(crate) completed: Option<u64>,
+}
+
+impl Taker {
+    pub(crate) fn new(session: SessionId) -> Self {
+        Self { session, next: 0, pairs: BTreeMap::new(), has_walked: false, completed: None }
+    }
+
+    /// The query for part `number`.
+    pub(crate) fn query(session: SessionId, attempt: u32, number: u32) -> Vec<u8> {
+        CopyQuery { session: session.0, attempt, number }.encode()
+    }
+
+    /// Asks for the next part, and if wanted `again` as if the answer were lost.
+    fn pull(&mut self, machine: &mut Machine, again: bool) {
+        let query = Self::query(self.session, 1, self.next);
+        let (mut bytes, mut second) = (Vec::new(), Vec::new());
+        if !machine.query(&query, &mut bytes).unwrap() {
+            return; // The session is not open there yet.
+        }
+        if again {
+            assert!(machine.query(&query, &mut second).unwrap());
+            assert_eq!(bytes, second, "a part that is asked for again");
+        }
+        let answer = CopyAnswer::decode(&bytes).expect("an answer");
+        let CopyAnswer::Part(part) = answer else { panic!("{answer:?}") };
+        assert_eq!(part.number, self.next);
+        self.next += 1;
+        self.has_walked |= part.content != Content::Walk;
+        let mut records = part.records;
+        while let Some(Record { key, value, version }) = Record::take(&mut records) {
+            match value {
+                Some(value) => self.pairs.insert(key.to_vec(), (value.to_vec(), version)),
+                None => self.pairs.remove(key),
+            };
+        }
+        assert!(records.is_empty(), "whole records");
+        match part.content {
+            Content::Complete(position) => self.completed = Some(position),
+            Content::Missed(_) => panic!("hardly anything was left"),
+            Content::Walk | Content::Changes => {}
+        }
+    }
+
+    /// What the pairs amount to.
+    pub(crate) fn totals(&self) -> Mark {
+        let mut mark = Mark {
+            position: self.completed.expect("it is complete"),
+            keys: self.pairs.len() as u64,
+            bytes: 0,
+            digest: 0,
+        };
+        for (key, (value, version)) in &self.pairs {
+            let record = Record { key, value: Some(value), version: *version };
+            mark.bytes += (key.len() + value.len()) as u64;
+            mark.digest = mark.digest.wrapping_add(record.digest());
+        }
+        mark
+    }
 }
 
 /// The output of a machine.
@@ -131,6 +203,7 @@ impl Cluster {
             ended: BTreeMap::new(),
             random: Random(seed | 1),
             copy: None,
+            takers: BTreeMap::new(),
             states: BTreeMap::new(),
             digests: BTreeMap::new(),
         }
@@ -186,6 +259,10 @@ impl Cluster {
             if self.random.below(4) == 0 {
                 self.copy();
             }
+            if !self.takers.is_empty() && self.random.below(3) == 0 {
+                let group = self.random.below(usize::from(self.groups)) as u16;
+                self.pull(group);
+            }
             self.go_on();
             let behind: Vec<_> = self
                 .cursors
@@ -209,6 +286,17 @@ impl Cluster {
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
+    }
+
+    /// Lets the client of `group` ask for a part, unless its copy is complete.
+    pub(crate) fn pull(&mut self, group: u16) {
+        let again = self.random.below(4) == 0;
+        let machine = self.machines.get_mut(&(group, 0)).expect("a replica");
+        if let Some(taker) = self.takers.get_mut(&group)
+            && taker.completed.is_none()
+        {
+            taker.pull(machine, again);
+        }
     }
 
     /// Completes what earlier calls have left undone, before anything else.

@@ -1,5 +1,6 @@
 //! Tests machines of several groups against a model that is one map.
 
+mod backups;
 mod cluster;
 mod copies;
 #[path = "../failing/mod.rs"]

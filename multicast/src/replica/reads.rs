@@ -110,7 +110,7 @@ impl Reads {
             let Some(asked) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= asked.query.len();
             let ready = match asked.of {
-                Of::Anybody => true,
+                Of::Anybody | Of::Replica(_) => true,
                 Of::Leader => {
                     core.log().is_confirmed(asked.behind) && core.has_caught_up(asked.from)
                 }
@@ -121,7 +121,7 @@ impl Reads {
             }
             let before = self.bytes.len();
             let held_back = before >= TURN_BYTES_MAX
-                || asked.of != Of::Anybody && self.gated.is_full(self.made.len(), before);
+                || asked.of.leads() && self.gated.is_full(self.made.len(), before);
             let ready = ready && !held_back;
             if ready && application.query(&asked.query, &mut self.bytes)? {
                 self.made.push((asked, self.bytes.len()));
@@ -152,7 +152,9 @@ impl Reads {
             let answer = &bytes[start..end];
             start = end;
             match asked.of {
-                Of::Anybody => links.answer(asked.session, by, asked.number, answer),
+                Of::Anybody | Of::Replica(_) => {
+                    links.answer(asked.session, by, asked.number, answer);
+                }
                 Of::LeaseHolder if !holds => {
                     self.push(asked);
                     continue;
@@ -212,7 +214,7 @@ impl Reads {
     /// Drops reads that only a leader may answer, and the others as well unless this replica `may_answer`.
     fn drop_led(&mut self, may_answer: bool) {
         self.gated.clear();
-        self.retain(|asked| may_answer && asked.of == Of::Anybody);
+        self.retain(|asked| may_answer && !asked.of.leads());
     }
 
     fn retain(&mut self, keep: impl Fn(&Asked) -> bool) {
@@ -230,6 +232,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let number = u64::from_le_bytes(*number);
         let mine = match of {
             Of::Anybody => !self.core.log().is_silent(),
+            Of::Replica(slot) => slot == self.id.slot && !self.core.log().is_silent(),
             Of::Leader | Of::LeaseHolder => self.core.log().leads(),
         };
         let since_ms = self.core.log().now_ms();

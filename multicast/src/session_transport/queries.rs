@@ -11,7 +11,7 @@ use super::{POOL_MAX, SHARED_FROM, SessionKey, SessionTransport};
 use crate::channel::{Channel, Kind};
 use crate::ordered_window::OrderedWindow;
 
-/// Interval after which a query without an answer is sent to every replica of its group.
+/// Interval after which a query without an answer is sent again, to every replica of its group that may answer it.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The replica of a group that may answer a query.
@@ -23,7 +23,12 @@ pub enum Of {
     LeaseHolder,
     /// Any replica with a state: the answer may be of any age.
     Anybody,
+    /// The replica in this slot, if it has a state: the answer may be of any age.
+    Replica(u8),
 }
+
+/// In the byte of [`Of::Replica`], beside the slot.
+const ONE_REPLICA: u8 = 1 << 7;
 
 impl Of {
     const fn to_byte(self) -> u8 {
@@ -31,12 +36,21 @@ impl Of {
             Self::LeaseHolder => 0,
             Self::Anybody => 1,
             Self::Leader => 2,
+            Self::Replica(slot) => ONE_REPLICA | slot,
         }
+    }
+
+    /// Whether only a leader answers.
+    pub(crate) const fn leads(self) -> bool {
+        matches!(self, Self::Leader | Self::LeaseHolder)
     }
 
     /// Splits the byte from the query.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (byte, rest) = bytes.split_first()?;
+        if byte & ONE_REPLICA != 0 {
+            return Some((Self::Replica(byte & !ONE_REPLICA), rest));
+        }
         let of = [Self::LeaseHolder, Self::Anybody, Self::Leader]
             .into_iter()
             .find(|of| of.to_byte() == *byte)?;
@@ -124,6 +138,7 @@ impl<F: Fabric> SessionTransport<F> {
             Of::Leader | Of::LeaseHolder => self.leaders.slot(group),
             // Sessions start with different replicas.
             Of::Anybody => (session.0 % u32::from(self.layout.topology().replicas)) as u8,
+            Of::Replica(slot) => slot,
         };
         self.query_at(now, session, ReplicaId::new(group, slot), of, query)
     }
@@ -148,7 +163,7 @@ impl<F: Fabric> SessionTransport<F> {
         let group = first.group;
         match self.route(session, first) {
             Some(channel) => self.endpoint.send(channel, Kind::Query, &bytes, &[]),
-            None => self.ask_all(session, group, &bytes),
+            None => self.ask_all(session, group, of, &bytes),
         }
         let query = Query { group, of, sent_at: now, bytes };
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
@@ -156,9 +171,14 @@ impl<F: Fabric> SessionTransport<F> {
         key
     }
 
-    /// Sends a query to every replica of a group whose ring has room for all that was sent before.
-    fn ask_all(&mut self, session: SessionKey, group: GroupId, query: &[u8]) {
+    /// Sends a query to every replica of a group that may answer, if its ring has room for all that was sent before.
+    fn ask_all(&mut self, session: SessionKey, group: GroupId, of: Of, query: &[u8]) {
         for to in self.layout.topology().replicas_of(group) {
+            if let Of::Replica(slot) = of
+                && slot != to.slot
+            {
+                continue;
+            }
             if let Some(channel) = self.route(session, to)
                 && self.endpoint.get(channel).is_some_and(Channel::sent_all)
             {
@@ -179,7 +199,7 @@ impl<F: Fabric> SessionTransport<F> {
             for (_, query) in queries.iter_mut() {
                 if now >= query.sent_at + ASK_AGAIN {
                     query.sent_at = now;
-                    self.ask_all(SessionKey(at as u32), query.group, &query.bytes);
+                    self.ask_all(SessionKey(at as u32), query.group, query.of, &query.bytes);
                 }
                 ask_next = ask_next.min(query.sent_at + ASK_AGAIN);
             }
@@ -198,6 +218,11 @@ impl<F: Fabric> SessionTransport<F> {
         if self.pool.len() < POOL_MAX && buffer.capacity() <= SHARED_FROM {
             self.pool.push(buffer);
         }
+    }
+
+    /// The replica that is taken for the leader of `group`.
+    pub fn leader(&self, group: GroupId) -> ReplicaId {
+        ReplicaId::new(group, self.leaders.slot(group))
     }
 
     /// Forgets a query whose answer is no longer needed.
