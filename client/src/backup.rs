@@ -29,8 +29,10 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 const LITTLE: u64 = 512;
 /// Pause before a part is asked for when nothing was left.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Copies of a group that may fail, for each of its replicas.
-const FAILURES_MAX: u32 = 2;
+/// Copies of a group that may be begun.
+const ATTEMPTS_MAX: u32 = 15;
+/// Pause before a copy is begun anew: a replica that is started again, or whose last backup was killed, takes a while.
+const ANEW_AFTER: Duration = Duration::from_secs(1);
 
 /// Takes the copies. An error ends the backup.
 pub trait Sink {
@@ -292,7 +294,7 @@ impl<'a, F: Fabric> Backup<'a, F> {
     fn begin_anew<E>(&mut self, group: GroupId, why: &str) -> Result<(), BackupFailure<E>> {
         let replicas = self.driver.shape().layout.topology().replicas;
         let copy = &mut self.copies[group.index()];
-        if copy.attempt >= FAILURES_MAX * u32::from(replicas) {
+        if copy.attempt >= ATTEMPTS_MAX {
             let why = format!("replica {} failed last: {why}", copy.slot);
             return Err(BackupFailure::NoCopy { group, why });
         }
@@ -307,7 +309,7 @@ impl<'a, F: Fabric> Backup<'a, F> {
             attempt: copy.attempt + 1,
             next: 0,
             query: None,
-            at: self.driver.now(),
+            at: self.driver.now() + ANEW_AFTER,
             has_begun: false,
             has_walked: false,
             behind: 0,

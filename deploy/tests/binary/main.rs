@@ -2,6 +2,7 @@
 
 mod administration;
 mod adversity;
+mod backup;
 mod chaos;
 mod check;
 mod clusters;
