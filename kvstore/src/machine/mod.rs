@@ -103,7 +103,7 @@ struct Stock {
 
 /// Version of the results of commands. It is incremented with every change of a result: all replicas of a group
 /// must have the same version.
-const BEHAVIOUR: u32 = 2;
+const BEHAVIOUR: u32 = 3;
 
 /// Constants that decide a command's result besides the configuration: the version of the behaviour, the bytes
 /// counted for pairs and sessions, and the sizes of the session table.
