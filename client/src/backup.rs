@@ -24,9 +24,11 @@ const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Time after which a replica that does not come to a mark is given up: it lags behind its group.
 const LAG_MAX: Duration = Duration::from_secs(30);
 /// Time for which marks are repeated while too much changes.
-const CATCH_UP_MAX: Duration = Duration::from_secs(60);
+const CATCH_UP_MAX: Duration = Duration::from_mins(1);
 /// A mark is sent when no more keys than this are left in any group.
 const LITTLE: u64 = 512;
+/// Time that the end of the session may take to reach the replicas. If it does not, it follows later.
+const END_MAX: Duration = Duration::from_secs(1);
 /// Pause before a part is asked for when nothing was left.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Copies of a group that may be begun.
@@ -229,6 +231,19 @@ impl<'a, F: Fabric> Backup<'a, F> {
         }
         self.ask();
         Ok(None)
+    }
+
+    /// Ends the session, and with it the copies.
+    pub fn end(self) -> Result<(), Error> {
+        let Self { driver, session, .. } = self;
+        driver.close(session);
+        let until = driver.now() + END_MAX;
+        while driver.closing() > 0 && driver.now() < until {
+            if !driver.poll(&mut |_, _| ())? {
+                driver.wait(PAUSE);
+            }
+        }
+        Ok(())
     }
 
     /// Progress so far.

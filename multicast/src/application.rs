@@ -113,7 +113,7 @@ pub trait Application {
     /// Repeats the reply to a message that came again after it was delivered, if its session may still need it.
     fn repeat(&mut self, message: MessageId, out: &mut dyn Outbox);
 
-    /// Answers a query from the present state, without changing it, by appending to `answer`. Returns false
+    /// Answers a query from the present state, without changing the replicated state, by appending to `answer`. Returns false
     /// if it cannot answer now, because a message that the answer depends on is not over. The default appends
     /// nothing; such a machine receives no queries.
     fn query(&mut self, query: &[u8], answer: &mut Vec<u8>) -> Result<bool, Self::Failure> {

@@ -96,7 +96,7 @@ impl Args {
             match step.map_err(|why| self.explained(why, global))? {
                 Some(marks) => break marks,
                 None if interrupt.asked() => {
-                    return Err(anyhow!("interrupted; {} was removed", self.to.display()));
+                    return Err(anyhow!("interrupted").context(self.removed()));
                 }
                 None => {}
             }
@@ -108,6 +108,7 @@ impl Args {
         };
         let progress = backup.progress();
         copying.finish_and_clear();
+        backup.end().map_err(failed(global))?;
         let copied = began.elapsed();
         let reading = bar("reading back", 0);
         let written = writer.finish(origin, &marks, &mut |bytes, all| {
@@ -115,7 +116,7 @@ impl Args {
             reading.set_position(bytes);
         });
         reading.finish_and_clear();
-        let written = written?;
+        let written = written.with_context(|| self.removed())?;
         let took = began.elapsed();
         let manifest = written.manifest();
         let (keys, bytes) = manifest.totals();
@@ -151,6 +152,10 @@ impl Args {
             BackupFailure::Sink(error) => error.into(),
             other => other.into(),
         }
-        .context(format!("no backup was made, and {} was removed", self.to.display()))
+        .context(self.removed())
+    }
+
+    fn removed(&self) -> String {
+        format!("no backup was made, and what was written to {} was removed", self.to.display())
     }
 }

@@ -45,7 +45,6 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let interrupt = Interrupt::listen()?;
         let began = Instant::now();
         let backup = Backup::open(&self.from)?;
         let mut driver = Driver::connect(global.dir())?;
@@ -54,6 +53,7 @@ impl Args {
         check_empty(&totals(&mut driver, session).map_err(failed(global))?, global)?;
         self.verify(&backup, &driver)?;
         let verified = began.elapsed();
+        let interrupt = Interrupt::listen()?;
 
         let (keys, bytes) = backup.manifest().totals();
         let mut load = Load::new(&mut driver, session);

@@ -14,7 +14,8 @@ pub fn describe(path: &Path) -> Result<String, BackupError> {
     let said = if path.is_dir() {
         describe_backup(path, &mut text)?
     } else if path.file_name().is_some_and(|name| name == MANIFEST) {
-        describe_backup(path.parent().unwrap_or(Path::new(".")), &mut text)?
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        describe_backup(dir.unwrap_or(Path::new(".")), &mut text)?
     } else {
         describe_run(path, &mut text)?
     };

@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum BackupError {
     /// Reading or writing has failed.
     #[error("cannot read or write {}: {source}", .path.display())]
-    System {
-        path: PathBuf,
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
     /// The directory for a new backup has something in it.
     #[error("{} is not empty: a backup needs a directory of its own, which is made if it does not exist", .0.display())]
     NotEmpty(PathBuf),
@@ -29,30 +26,16 @@ pub enum BackupError {
     Missing(PathBuf),
     /// A newer version has written it.
     #[error("{} has format {found}, and this version of Skein reads format {known} at most: use the version that wrote it", .path.display())]
-    Newer {
-        path: PathBuf,
-        found: u16,
-        known: u16,
-    },
+    Newer { path: PathBuf, found: u16, known: u16 },
     /// A file has the name of one of the backup's files, and belongs to another backup.
     #[error("{} belongs to another backup ({found}, and the manifest's is {wanted}): files of two backups were mixed; copy the whole directory again", .path.display())]
-    Foreign {
-        path: PathBuf,
-        found: String,
-        wanted: String,
-    },
+    Foreign { path: PathBuf, found: String, wanted: String },
     /// A file is not as it was written.
     #[error("{} is damaged: {what}. The backup cannot be restored; copy it again from where it is whole, or restore another one", .path.display())]
-    Damaged {
-        path: PathBuf,
-        what: String,
-    },
+    Damaged { path: PathBuf, what: String },
     /// The files are whole, and are not what the group had at the mark.
     #[error("{}: {what}. The backup is wrong and cannot be restored; take another one, and report this", .path.display())]
-    Wrong {
-        path: PathBuf,
-        what: String,
-    },
+    Wrong { path: PathBuf, what: String },
 }
 
 impl BackupError {

@@ -148,7 +148,10 @@ impl Manifest {
             file.sync_all()?;
             File::open(dir)?.sync_all()?;
             fs::rename(&new, &path)?;
-            File::open(dir)?.sync_all()
+            File::open(dir)?.sync_all()?;
+            // The directory may have been made for this backup.
+            let whole = dir.canonicalize()?;
+            whole.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
         };
         write().map_err(|source| BackupError::system(&path, source))
     }

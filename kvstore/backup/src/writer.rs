@@ -13,8 +13,10 @@ use crate::manifest::{FileEntry, Manifest, Origin, has_runs};
 use crate::reader::Backup;
 use crate::run::RunWriter;
 
-/// Changes of a group are kept in memory up to this many bytes, and then written as a run.
-const CHANGES_BYTES_MAX: usize = 32 << 20;
+/// Changes of all groups are kept in memory up to about this many bytes, those of one group then written as a run.
+const CHANGES_BYTES_MAX: usize = 64 << 20;
+/// A run of changes has this many bytes at least, however many groups there are: reading opens all runs of a group.
+const CHANGES_BYTES_MIN: usize = 8 << 20;
 /// Bytes that a change takes besides its key and its value.
 const CHANGE_OVERHEAD: usize = 96;
 
@@ -78,6 +80,7 @@ impl BackupWriter {
 
     /// Adds changes, which override what was added before.
     pub fn change(&mut self, group: u16, mut records: &[u8]) -> Result<(), BackupError> {
+        let most = (CHANGES_BYTES_MAX / self.groups.len()).max(CHANGES_BYTES_MIN);
         while let Some(Record { key, value, version }) = Record::take(&mut records) {
             let of = &mut self.groups[usize::from(group)];
             of.bytes += key.len() + value.map_or(0, <[u8]>::len) + CHANGE_OVERHEAD;
@@ -85,7 +88,7 @@ impl BackupWriter {
             if let Some((before, _)) = of.changes.insert(key.to_vec(), change) {
                 of.bytes -= key.len() + before.map_or(0, |value| value.len()) + CHANGE_OVERHEAD;
             }
-            if of.bytes >= CHANGES_BYTES_MAX {
+            if of.bytes >= most {
                 self.write_changes(group)?;
             }
         }

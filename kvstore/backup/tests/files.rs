@@ -240,3 +240,18 @@ fn a_backup_and_its_files_are_described() {
     assert!(run.contains("run 1 of group 1") && run.contains("1 removed keys"), "{run}");
     assert!(describe(&dir.path().join("group-9.run-9")).is_err());
 }
+
+/// Taken from a cluster by the first version that wrote this format.
+#[test]
+fn format_1_is_read() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/format-1");
+    verify(&dir).unwrap();
+    let backup = Backup::open(&dir).unwrap();
+    let mut pairs: Vec<_> = (0..2)
+        .flat_map(|group| read(&backup, group).unwrap())
+        .map(|(key, (value, _))| (key, value))
+        .collect();
+    pairs.sort();
+    let pair = |n: u8| (format!("key{n}").into_bytes(), format!("value{n}").into_bytes());
+    assert_eq!(pairs, (1..=5).map(pair).collect::<Vec<_>>());
+}

@@ -268,6 +268,28 @@ impl Three {
 }
 
 #[test]
+fn a_query_to_one_replica_waits_for_that_replica() {
+    let mut three = Three::start([When::Never; 3]);
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 }).unwrap();
+    let mut access = SessionTransport::new(three.world.join("client"), &layout, Tuning::default());
+    let session = access.open(SessionId(1 << 8));
+    let asked = access.query(three.world.now(), session, GroupId(0), Of::Replica(2), b"what");
+    let mut pass = |nodes: &[usize]| {
+        for _ in 0..100 {
+            three.world.advance(Duration::from_micros(500));
+            for node in nodes {
+                three.engines[*node].turn();
+            }
+            access.turn(&mut |_| ()).unwrap();
+        }
+        access.take_answer()
+    };
+    assert_eq!(pass(&[0, 1]), None);
+    assert_eq!(pass(&[0, 1, 2]), Some((asked, Vec::new())));
+}
+
+#[test]
 fn a_follower_whose_machine_fails_stops_by_itself() {
     let mut three = Three::start([When::Never, When::Delivering(1), When::Never]);
     three.engines[0].originate(b"message");
