@@ -7,9 +7,12 @@ use skein_client::backup::{Backup, Sink};
 use skein_client::local::Cluster;
 use skein_kvstore::backup::{Mark, Record};
 
+/// Values and versions.
+type Map = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
+
 /// The pairs of each group.
 #[derive(Default)]
-struct Pairs(BTreeMap<u16, BTreeMap<Vec<u8>, (Vec<u8>, u64)>>);
+struct Pairs(BTreeMap<u16, Map>);
 
 impl Pairs {
     fn add(&mut self, group: u16, mut records: &[u8]) {
@@ -27,7 +30,7 @@ impl Sink for Pairs {
     type Error = Infallible;
 
     fn begin(&mut self, group: u16) -> Result<(), Infallible> {
-        self.0.insert(group, BTreeMap::new());
+        self.0.insert(group, Map::new());
         Ok(())
     }
 
@@ -78,7 +81,7 @@ fn a_backup_has_no_transaction_by_halves_and_all_that_was_acknowledged() {
         }
         assert_eq!(found, *mark, "group {group}");
     }
-    let all: BTreeMap<_, _> = pairs.0.into_values().flatten().collect();
+    let all: Map = pairs.0.into_values().flatten().collect();
     for number in 0..500 {
         assert_eq!(all[format!("before/{number}").as_bytes()].0, value);
     }

@@ -280,7 +280,9 @@ mod tests {
             Record { key: b"gone", value: None, version: 0 },
         ];
         let mut bytes = Vec::new();
-        records.iter().for_each(|record| record.encode(&mut bytes));
+        for record in &records {
+            record.encode(&mut bytes);
+        }
         assert_eq!(bytes.len(), records.iter().map(Record::encoded_len).sum::<usize>());
         let mut rest = bytes.as_slice();
         assert_eq!([(); 3].map(|()| Record::take(&mut rest)), records.map(Some));

@@ -137,10 +137,9 @@ impl Manifest {
 
     /// Writes the manifest, on disk: the backup is complete.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), BackupError> {
-        let mut text = serde_json::to_string_pretty(self).expect("plain data");
-        text.push('\n');
-        let checksum = xxh3_64(text.as_bytes());
-        text += &format!("{CHECKSUM}{checksum:016x}\n");
+        let json = serde_json::to_string_pretty(self).expect("plain data") + "\n";
+        let checksum = xxh3_64(json.as_bytes());
+        let text = format!("{json}{CHECKSUM}{checksum:016x}\n");
         let (path, new) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.new")));
         let write = || {
             let mut file = File::create(&new)?;
@@ -163,8 +162,8 @@ pub(crate) fn has_runs(dir: &Path) -> Result<bool, BackupError> {
     Ok(entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(format::is_run)))
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+pub(crate) fn hex(bytes: &[u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(*bytes))
 }
 
 mod hex_of_bytes {
