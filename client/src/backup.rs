@@ -21,6 +21,8 @@ use crate::error::Error;
 
 /// Time after which a replica that sends no part is given up.
 const SILENT_MAX: Duration = Duration::from_secs(10);
+/// After a longer time between two steps, the caller was away, and not the replicas.
+const AWAY: Duration = Duration::from_secs(1);
 /// Time after which a replica that does not come to a mark is given up: it lags behind its group.
 const LAG_MAX: Duration = Duration::from_secs(30);
 /// Time for which marks are repeated while too much changes.
@@ -98,6 +100,8 @@ pub struct Backup<'a, F: Fabric> {
     marking_since: Option<Duration>,
     bytes: u64,
     failures: u32,
+    /// Time of the last step.
+    stepped_at: Duration,
 }
 
 /// The copy of one group.
@@ -153,6 +157,7 @@ impl<'a, F: Fabric> Backup<'a, F> {
             marking_since: None,
             bytes: 0,
             failures: 0,
+            stepped_at: Duration::ZERO,
         };
         let before = loop {
             match backup.results.remove(&ticket) {
@@ -291,6 +296,11 @@ impl<'a, F: Fabric> Backup<'a, F> {
     /// Gives up replicas that do not answer, or do not come to the mark.
     fn give_up_silent<E>(&mut self) -> Result<(), BackupFailure<E>> {
         let now = self.driver.now();
+        if now > std::mem::replace(&mut self.stepped_at, now) + AWAY {
+            for copy in self.copies.iter_mut().filter(|copy| copy.query.is_some()) {
+                copy.at = now;
+            }
+        }
         let answered = self.mark.as_ref().and_then(|mark| mark.answered.as_ref());
         let lags = answered.is_some_and(|(_, at)| now > *at + LAG_MAX);
         for at in 0..self.copies.len() {

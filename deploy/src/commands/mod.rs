@@ -95,7 +95,9 @@ impl Command {
             | Self::Incr(_)
             | Self::Append(_)
             | Self::Scan(_)
-            | Self::Txn(_) => Audience::Client,
+            | Self::Txn(_)
+            | Self::Backup(_)
+            | Self::Restore(_) => Audience::Client,
             _ => Audience::Person,
         }
     }

@@ -24,8 +24,9 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 const TRANSACTION_BYTES: usize = 128 << 10;
 /// Bytes of an operation besides its key and its value, at most.
 const OPERATION_OVERHEAD: usize = 16;
-/// Transactions under way.
+/// Transactions under way, and the bytes of their pairs besides the last one's.
 const UNDER_WAY_MAX: usize = 32;
+const UNDER_WAY_BYTES_MAX: usize = 16 << 20;
 
 /// Fills a new, empty cluster from a backup
 ///
@@ -185,8 +186,10 @@ struct Load<'a> {
     session: SessionKey,
     /// The transaction that is being filled for each group, and the bytes of its pairs.
     filling: BTreeMap<GroupId, (Transaction, usize)>,
-    /// Number of pairs in each transaction under way.
-    under_way: BTreeMap<Ticket, u64>,
+    /// Number of pairs in each transaction under way, and their bytes.
+    under_way: BTreeMap<Ticket, (u64, usize)>,
+    /// Bytes of all of them.
+    bytes: usize,
     /// Number of pairs whose write was acknowledged.
     written: u64,
 }
@@ -194,7 +197,7 @@ struct Load<'a> {
 impl<'a> Load<'a> {
     fn new(driver: &'a mut Driver<AnyFabric>, session: SessionKey) -> Self {
         let (filling, under_way) = (BTreeMap::new(), BTreeMap::new());
-        Self { driver, session, filling, under_way, written: 0 }
+        Self { driver, session, filling, under_way, bytes: 0, written: 0 }
     }
 
     fn all(&mut self, backup: &Backup, interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -209,8 +212,8 @@ impl<'a> Load<'a> {
                 }
             }
         }
-        for (transaction, _) in std::mem::take(&mut self.filling).into_values() {
-            self.submit(&transaction)?;
+        for (transaction, bytes) in std::mem::take(&mut self.filling).into_values() {
+            self.submit(&transaction, bytes)?;
         }
         while !self.under_way.is_empty() {
             self.turn()?;
@@ -227,19 +230,15 @@ impl<'a> Load<'a> {
         let (transaction, filled) = self.filling.entry(owner).or_default();
         let most = TRANSACTION_BYTES.min(transaction_bytes_max / 2);
         let full = transaction.then.len() == transaction_keys_max || *filled + bytes > most;
-        let whole = if full && !transaction.then.is_empty() {
-            *filled = 0;
-            Some(std::mem::take(transaction))
-        } else {
-            None
-        };
+        let whole = (full && !transaction.then.is_empty())
+            .then(|| (std::mem::take(transaction), std::mem::take(filled)));
         transaction.then.push(Operation::Put { key: key.to_vec(), value: value.to_vec() });
         *filled += bytes;
-        whole.map_or(Ok(()), |whole| self.submit(&whole))
+        whole.map_or(Ok(()), |(transaction, bytes)| self.submit(&transaction, bytes))
     }
 
-    fn submit(&mut self, transaction: &Transaction) -> Result<(), Error> {
-        while self.under_way.len() >= UNDER_WAY_MAX {
+    fn submit(&mut self, transaction: &Transaction, bytes: usize) -> Result<(), Error> {
+        while self.under_way.len() >= UNDER_WAY_MAX || self.bytes >= UNDER_WAY_BYTES_MAX {
             self.turn()?;
         }
         let ticket = loop {
@@ -248,16 +247,18 @@ impl<'a> Load<'a> {
                 submitted => break submitted?,
             }
         };
-        self.under_way.insert(ticket, transaction.then.len() as u64);
+        self.under_way.insert(ticket, (transaction.then.len() as u64, bytes));
+        self.bytes += bytes;
         Ok(())
     }
 
     /// Takes the replies that have arrived, or waits a little.
     fn turn(&mut self) -> Result<(), Error> {
-        let (under_way, written) = (&mut self.under_way, &mut self.written);
+        let Self { under_way, bytes, written, .. } = self;
         let mut failed = Ok(());
         let busy = self.driver.poll(&mut |ticket, result| {
-            let Some(pairs) = under_way.remove(&ticket) else { return };
+            let Some((pairs, freed)) = under_way.remove(&ticket) else { return };
+            *bytes -= freed;
             match result {
                 Ok(_) => *written += pairs,
                 Err(error) => failed = Err(error),

@@ -233,11 +233,15 @@ fn a_newer_format_is_refused_as_such() {
 fn a_backup_and_its_files_are_described() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 1, 12);
-    let all = describe(dir.path()).unwrap();
+    let all = describe(dir.path()).unwrap().to_string();
     assert!(all.contains("of cluster a-cluster") && all.contains("verified"), "{all}");
-    assert_eq!(describe(&dir.path().join(MANIFEST)).unwrap(), all);
+    assert_eq!(describe(&dir.path().join(MANIFEST)).unwrap().to_string(), all);
     let run = describe(&dir.path().join("group-1.run-1")).unwrap();
-    assert!(run.contains("run 1 of group 1") && run.contains("1 removed keys"), "{run}");
+    let text = run.to_string();
+    assert!(text.contains("run 1 of group 1") && text.contains("1 removed keys"), "{text}");
+    assert!(text.contains("from 1 to 2"), "{text}");
+    let json = serde_json::to_value(&run).unwrap();
+    assert_eq!((&json["pairs"], &json["removed"]), (&1.into(), &1.into()));
     assert!(describe(&dir.path().join("group-9.run-9")).is_err());
 }
 

@@ -286,7 +286,7 @@ fn a_query_to_one_replica_waits_for_that_replica() {
         access.take_answer()
     };
     assert_eq!(pass(&[0, 1]), None);
-    assert_eq!(pass(&[0, 1, 2]), Some((asked, Vec::new())));
+    assert_eq!(pass(&[0, 1, 2]), Some((asked, b"so".to_vec())));
 }
 
 #[test]
