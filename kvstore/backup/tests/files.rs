@@ -121,19 +121,24 @@ proptest! {
 #[test]
 fn many_changes_become_many_runs_and_the_last_one_counts() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = BackupWriter::create(dir.path(), 1, [1; 16]).unwrap();
-    writer.begin(0).unwrap();
+    // So many groups that each has room for a few of its changes only.
+    let mut writer = BackupWriter::create(dir.path(), 8, [1; 16]).unwrap();
+    for group in 0..8 {
+        writer.begin(group).unwrap();
+    }
     let (mut map, mut versions) = (Map::new(), 0);
     for round in 0..3 {
-        for key in 0..40 {
+        for key in 0..12 {
             let value = (key != round).then(|| vec![round as u8; 1 << 20]);
             let bytes = change(&mut map, &[(key, value)], &mut versions);
-            writer.change(0, &bytes).unwrap();
+            writer.change(5, &bytes).unwrap();
         }
     }
-    let backup = writer.finish(origin(), &[mark(&map)], &mut |_, _| ()).unwrap();
-    assert!(backup.manifest().files.len() > 3, "{:?}", backup.manifest().files);
-    assert_eq!(read(&backup, 0).unwrap(), map);
+    let mut marks = vec![mark(&Map::new()); 8];
+    marks[5] = mark(&map);
+    let backup = writer.finish(origin(), &marks, &mut |_, _| ()).unwrap();
+    assert!(backup.manifest().files.len() > 8 + 3, "{:?}", backup.manifest().files);
+    assert_eq!(read(&backup, 5).unwrap(), map);
 }
 
 #[test]
