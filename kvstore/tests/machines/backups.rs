@@ -111,6 +111,7 @@ fn check(groups: u16, orders: &[Vec<Transaction>; 3], seed: u64) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
     #[test]
     fn copies_of_one_group_are_its_state_at_the_mark(
         orders in [vec(transaction(), 0..30), vec(transaction(), 0..12), vec(transaction(), 0..12)],
