@@ -134,7 +134,7 @@ impl Args {
             }))?;
         } else {
             crate::output::say(format!(
-                "{}: {} keys, {} bytes, {} groups; verified, in {:.1} s\n",
+                "{}: {} keys, {} bytes; groups: {}; verified, in {:.1} s\n",
                 self.to.display(),
                 grouped(keys),
                 grouped(bytes),

@@ -92,7 +92,7 @@ impl Args {
             }))?;
         } else {
             crate::output::say(format!(
-                "{} keys, {} bytes of {} at {} are in this cluster of {} groups, in {:.1} s\n",
+                "{} keys, {} bytes of cluster {}, {}, are in this cluster; groups: {}; in {:.1} s\n",
                 grouped(keys),
                 grouped(bytes),
                 backup.manifest().origin.cluster,
