@@ -6,13 +6,16 @@ use super::*;
 use crate::disk::{Disk, Reader};
 use crate::replica::on_disk::DiskRecord;
 
+/// A record: its kind and its bytes.
+type Record = (u8, Vec<u8>);
+
 /// A disk that keeps what is appended. Clones are of the same disk.
 #[derive(Clone, Default)]
-struct Records(Arc<Mutex<Vec<(u8, Vec<u8>)>>>);
+struct Records(Arc<Mutex<Vec<Record>>>);
 
 impl Records {
     /// Everything that was appended.
-    fn all(&self) -> Vec<(u8, Vec<u8>)> {
+    fn all(&self) -> Vec<Record> {
         self.0.lock().expect("nobody panics with it in hand").clone()
     }
 
@@ -100,7 +103,7 @@ fn what_a_leader_writes_in_front_of_a_state_is_on_disk_before_we_report() {
     links.endpoint.fabric.copy_in(log, PREAMBLE + 64, &there);
     replica.tick(2, links);
     assert_eq!(replica.applied_told, None, "it is not on disk");
-    let earlier = |(kind, bytes): &(u8, Vec<u8>)| {
+    let earlier = |(kind, bytes): &Record| {
         matches!(DiskRecord::decode(*kind, bytes), Some(DiskRecord::Earlier { from: 64, .. }))
     };
     links.durable = records.last();
