@@ -40,6 +40,7 @@ const ANEW_AFTER: Duration = Duration::from_secs(1);
 
 /// Takes the copies. An error ends the backup.
 pub trait Sink {
+    /// Why it takes no more.
     type Error;
 
     /// The copy of a group begins: what was taken of an earlier one is void.

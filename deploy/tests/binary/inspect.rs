@@ -144,3 +144,39 @@ fn what_is_no_log_is_refused_with_the_reason() {
         assert!(ended.err.contains("Permission denied"), "{}", ended.err);
     }
 }
+
+#[test]
+fn a_backup_is_shown_and_a_damage_in_it_is_named() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kvstore/backup/tests/format-1");
+    let (root, sandbox) = (tempfile::tempdir().expect("a directory"), Sandbox::new());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(kept).expect("it is kept") {
+        let entry = entry.expect("it is kept");
+        let copy = root.path().join(entry.file_name());
+        fs::copy(entry.path(), &copy).expect("there is room");
+        files.push(copy);
+    }
+    let inspect = |code, path: &Path| {
+        sandbox.expect(code, &["inspect", "--json", path.to_str().expect("text")]).out
+    };
+    let dir = root.path();
+    let groups = lines(&inspect(0, dir), "backup")[0]["groups"].as_array().map(Vec::len);
+    assert_eq!(groups, Some(2));
+    for file in &files {
+        assert_eq!(lines(&inspect(0, file), "backup").len(), 1, "{}", file.display());
+    }
+    let text = sandbox.expect(0, &["inspect", dir.to_str().expect("text")]);
+    assert!(text.out.contains("verified: every file is whole"), "{}", text.out);
+
+    let run = files.iter().find(|file| !file.ends_with("MANIFEST")).expect("a run");
+    let bytes = fs::metadata(run).expect("it is there").len();
+    flip(run, bytes - 1);
+    for path in [dir, run] {
+        let said = &lines(&inspect(1, path), "file")[0];
+        let about = said["about"].as_str().expect("text");
+        assert!(said["sound"] == false && about.contains("is damaged"), "{about}");
+    }
+    fs::remove_file(dir.join("MANIFEST")).expect("it is there");
+    let about = &lines(&inspect(1, dir), "file")[0]["about"];
+    assert!(about.as_str().expect("text").contains("holds an incomplete backup"), "{about}");
+}

@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::error::BackupError;
-use crate::manifest::{MANIFEST, Manifest, hex};
+use crate::format::is_run;
+use crate::manifest::{MANIFEST, Manifest, has_runs, hex};
 use crate::reader::Backup;
 use crate::run::RunReader;
 
@@ -64,6 +65,15 @@ pub fn describe(path: &Path) -> Result<Description, BackupError> {
         last_key: first_key.as_ref().map(|_| last.escape_ascii().to_string()),
         first_key,
     }))
+}
+
+/// Whether a path names a backup, whole or cut short, or by its name a file of one.
+pub fn is_of_backup(path: &Path) -> bool {
+    if path.is_dir() {
+        return path.join(MANIFEST).is_file() || has_runs(path).unwrap_or(false);
+    }
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name == MANIFEST || is_run(name))
 }
 
 fn whole(dir: &Path) -> Result<Description, BackupError> {

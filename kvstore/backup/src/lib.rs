@@ -20,7 +20,7 @@ mod reader;
 mod run;
 mod writer;
 
-pub use self::describe::{Description, Run, describe};
+pub use self::describe::{Description, Run, describe, is_of_backup};
 pub use self::error::BackupError;
 pub use self::manifest::{FileEntry, GroupMark, MANIFEST, Manifest, Origin};
 pub use self::pairs::Pairs;

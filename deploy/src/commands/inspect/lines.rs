@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use skein_backup::Description;
 use skein_cluster::config::show_bytes;
 use skein_node::inspect::Describer;
 use skein_wal::format::{BlockKind, Damage, FORMAT};
@@ -395,6 +396,12 @@ impl Printer {
 
     pub(super) fn log(&mut self, line: &LogLine<'_>) -> anyhow::Result<()> {
         self.line("log", line, LogLine::text)
+    }
+
+    /// A backup, or a file of one. It is sound.
+    pub(super) fn backup(&mut self, path: &Path, line: &Description) -> anyhow::Result<bool> {
+        self.line("backup", line, |line| format!("{}\n  {line}", path.display()))?;
+        Ok(true)
     }
 
     /// A file that holds nothing. It is sound.

@@ -1,4 +1,4 @@
-//! `skein inspect`: what a node's log on disk holds, and whether it is damaged.
+//! `skein inspect`: what a node's log on disk or a backup holds, and whether it is damaged.
 
 mod lines;
 
@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use skein_backup::{BackupError, is_of_backup};
 use skein_cluster::directory::Directory;
 use skein_node::inspect::{Describer, owner};
 use skein_wal::files::{FileName, Files as _, View};
@@ -19,21 +20,21 @@ use crate::exit::{Exit, usage};
 /// What is read of a file to find out whether it is a segment at all: as much as the longest header takes.
 const BEGINNING_BYTES: u64 = 1 << 20;
 
-/// Shows what a log on disk holds, and verifies it
+/// Shows what a log on disk or a backup holds, and verifies it
 ///
-/// FILE is a segment of a log. DIR is the data directory of a node (nodeN.data), of which all files are shown and then
-/// what a start would make of them; or a cluster's directory, with the data of all of its nodes. Nothing is changed,
-/// and no node need be stopped. The exit code is 1 if something is damaged. A write at the end that did not reach the
+/// FILE is a segment of a log, or a file of a backup. DIR is the data directory of a node (nodeN.data), of which all files
+/// are shown and then what a start would make of them; a cluster's directory, with the data of all of its nodes; or the
+/// directory of a backup. Nothing is changed, and no node need be stopped. The exit code is 1 if something is damaged. A write at the end that did not reach the
 /// disk as a whole is no damage: a start cuts it off, and nobody was told of it. docs/storage.md describes the format.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A segment, the data directory of a node, or the directory of a cluster
+    /// A segment, the data directory of a node, the directory of a cluster, a backup, or a file of one
     #[arg(value_name = "FILE|DIR")]
     path: PathBuf,
     /// Does not show blocks and records
     #[arg(long)]
     summary: bool,
-    /// Prints a JSON object for each segment, block and log
+    /// Prints a JSON object for each segment, block, log and backup
     #[arg(long)]
     json: bool,
 }
@@ -52,7 +53,9 @@ impl Args {
             }
             Err(error) => return Err(error).with_context(|| cannot_read(path)),
         };
-        let sound = if about.is_dir() {
+        let sound = if is_of_backup(path) {
+            backup(path, &mut printer)?
+        } else if about.is_dir() {
             directory(path, &mut printer)?
         } else if about.is_file() {
             file(path, &mut printer)?
@@ -69,6 +72,15 @@ impl Args {
 
 fn cannot_read(path: &Path) -> String {
     format!("cannot read {}", path.display())
+}
+
+/// Verifies a backup or a file of one, and shows what it holds. Returns whether it is sound.
+fn backup(path: &Path, printer: &mut Printer) -> anyhow::Result<bool> {
+    match skein_backup::describe(path) {
+        Ok(description) => printer.backup(path, &description),
+        Err(why @ BackupError::System { .. }) => Err(why.into()),
+        Err(why) => printer.unreadable(path, &why.to_string()),
+    }
 }
 
 /// The name of a segment or spare, if it is one.
