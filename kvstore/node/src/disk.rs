@@ -43,7 +43,10 @@ pub enum LogError {
     Orders(#[from] OrdersError),
     #[error("cannot sync {}: {}", path.display(), with_causes(why))]
     Sync { path: PathBuf, why: FileError },
-    #[error("cannot read the log in {}: {}", path.display(), with_causes(why))]
+    #[error(
+        "cannot read the log in {}: {}. Put the node's own files back, or remove the directory, and the node takes the data \
+         of the others", path.display(), with_causes(why)
+    )]
     Recover { path: PathBuf, why: RecoverError },
     #[error(
         "{} is an older copy of this node's data: its last start was number {found}, and number {known} is recorded \

@@ -123,9 +123,9 @@ pub enum NodeError {
     Log { node: u16, why: LogError },
     /// What the disk holds is not what a replica wrote.
     #[error(
-        "{replica} cannot begin with what the disk holds: {why}; `skein admin replace` makes its node a new one, which takes the data of the others"
+        "{replica} cannot begin with what the disk holds: {why}; remove {}, and the node takes the data of the others", data.display()
     )]
-    NotReplayed { replica: ReplicaId, why: String },
+    NotReplayed { replica: ReplicaId, data: PathBuf, why: String },
     /// A write to the log on disk failed. It is not tried again: what the disk holds of it is not known.
     #[error("node {node} has stopped, as its log cannot be written: {why}")]
     DiskFailed { node: u16, why: io::Error },
@@ -375,7 +375,7 @@ where
     W: FnMut() + Send + 'static,
     D: FnMut() + Send + 'static,
 {
-    let Start { manifest, config, node, incarnation, roster, .. } = start;
+    let Start { directory, manifest, config, node, incarnation, roster, .. } = start;
     let layout = config.layout();
     let topology = layout.topology();
     let slots = SlotMap::even(topology.groups);
@@ -404,9 +404,10 @@ where
     begin()?;
     let mut workers = Vec::new();
     for (name, mut engine, wake) in engines {
-        engine
-            .replay()
-            .map_err(|(replica, why)| NodeError::NotReplayed { replica, why: why.to_string() })?;
+        engine.replay().map_err(|(replica, why)| {
+            let (data, why) = (directory.node_data(node), why.to_string());
+            NodeError::NotReplayed { replica, data, why }
+        })?;
         let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
         let worker = Worker::start(name, engine, config.waiting, wake, alarm);
         workers.push(worker.map_err(failed("start a thread of", &manifest.regions))?);
