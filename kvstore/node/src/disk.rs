@@ -336,8 +336,8 @@ impl Interface for EngineLog {
             return Ok(());
         }
         let (mut result, mut begun) = (Ok(()), Vec::new());
-        let read = recovery.replay(&**files, |record| {
-            if record.group != group || result.is_err() {
+        let read = recovery.replay_group(group, &**files, |record| {
+            if result.is_err() {
                 return;
             }
             if record.kind == CONTINUED {
@@ -350,7 +350,7 @@ impl Interface for EngineLog {
                 begun.clear();
             }
         });
-        read.map_err(|why| why.to_string()).and(result)
+        read.map_err(|why| with_causes(&why)).and(result)
     }
 }
 

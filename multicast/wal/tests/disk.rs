@@ -198,6 +198,53 @@ fn an_idle_log_gives_back_the_segments_of_many_starts() {
 }
 
 #[test]
+fn a_start_reads_what_it_needs_while_it_gives_other_segments_back() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    for _ in 0..5 {
+        let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+        handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+        bell.until("it is durable", || handles[0].durable() == 1);
+        disk.stop();
+    }
+    let before = files.snapshot();
+    let old: Vec<FileName> = files.list().unwrap().into_iter().map(|(name, _)| name).collect();
+    let old: Vec<FileName> =
+        old.into_iter().filter(|name| matches!(name, FileName::Segment(_))).collect();
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    handles[0].append(Group(4), 5, &[b"all that is needed"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    handles[0].keep_from_record(Group(4), 1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while disk.status().sizes.segments > 3 {
+        assert!(Instant::now() < deadline, "{:?}", disk.status().sizes);
+        thread::sleep(Duration::from_millis(5));
+    }
+    disk.stop();
+    // As if the process had ended before it gave anything back.
+    files.restore(&before, Some(&old));
+    let spares = files.list().unwrap().into_iter().map(|(name, _)| name);
+    for spare in spares.filter(|name| matches!(name, FileName::Spare(_))) {
+        files.remove(spare).unwrap();
+    }
+    sync_everything(&*files).unwrap();
+    let recovery = Recovery::read(&*files, OWNER, &[]).unwrap();
+    let options = DiskOptions { ring_bytes: 256 << 10, ..DiskOptions::default() };
+    let failed = Box::new(|error: &_| panic!("{error}"));
+    let writer = recovery.writer(SMALL, 78);
+    let (_disk, _handles) =
+        Disk::start(Arc::clone(&files), writer, options, vec![bell.wake()], failed).unwrap();
+    let there = |name: &FileName| files.list().unwrap().iter().any(|(other, _)| other == name);
+    while there(&old[0]) {
+        assert!(Instant::now() < deadline, "it is used again, or removed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut found = Vec::new();
+    recovery.replay_group(Group(4), &*files, |record| found.push(record.bytes.to_vec())).unwrap();
+    assert_eq!(found, [b"all that is needed".to_vec()]);
+}
+
+#[test]
 fn an_idle_log_is_sealed_and_can_be_shown() {
     let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());

@@ -4,6 +4,8 @@ use super::image::Image;
 use super::{RecoverError, Recovery};
 use crate::files::{FileName, Files, SegmentName};
 use crate::format::{BlockHeader, Record, Records};
+use crate::writer::KeptSegment;
+use crate::{Group, Lsn};
 
 /// Blocks of a segment that belong to the log, one behind the other. Offsets in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +31,41 @@ impl Recovery {
     pub fn replay(
         &self,
         files: &impl Files,
+        visit: impl FnMut(&Record<'_>),
+    ) -> Result<(), RecoverError> {
+        self.read_from(Lsn::NONE, files, visit)
+    }
+
+    /// The same for one group. Reads no segment that the group does not need: when the writer of the next start is at
+    /// work, such a segment may be another one already.
+    pub fn replay_group(
+        &self,
+        group: Group,
+        files: &impl Files,
+        mut visit: impl FnMut(&Record<'_>),
+    ) -> Result<(), RecoverError> {
+        let found = self.groups.iter().find(|found| found.group == group);
+        let Some(found) = found.filter(|found| found.last >= found.keep) else { return Ok(()) };
+        self.read_from(found.keep, files, |record| {
+            if record.group == group {
+                visit(record);
+            }
+        })
+    }
+
+    /// Reads the segments with records at or above `needed`.
+    fn read_from(
+        &self,
+        needed: Lsn,
+        files: &impl Files,
         mut visit: impl FnMut(&Record<'_>),
     ) -> Result<(), RecoverError> {
         let mut image = Image::new();
         for span in &self.spans {
+            let ends = |kept: &KeptSegment| kept.name == span.name && kept.end <= needed;
+            if self.kept.iter().any(ends) {
+                continue;
+            }
             image.load(files, span.name, span.to)?;
             let mut offset = span.from;
             while offset < span.to {
