@@ -271,7 +271,8 @@ fn up_or_without_node_1(sandbox: &Sandbox) -> Option<String> {
     if up.code == Some(0) {
         return None;
     }
-    assert_eq!(up.code, Some(3), "{}", up.err);
+    assert_eq!(up.code, Some(5), "{}", up.err);
+    sandbox.expect(0, &["down", "--yes"]);
     fs::remove_dir_all(sandbox.dir.join("node1.data")).expect("it is there");
     sandbox.expect(0, &["up", "--detach"]);
     Some(up.err)
@@ -323,7 +324,8 @@ fn files_that_are_not_the_ones_a_node_wrote_are_refused_with_a_reason() {
          "belongs to another cluster"),
         ("one segment of another node",
          &|| _ = fs::copy(newest(&theirs), newest(&ours)).expect("a copy"),
-         "belongs to node 2"),
+         // It is of node 2, and of another number, perhaps.
+         "Put the node's own files back"),
         ("a segment cut short",
          &|| File::options().write(true).open(oldest(&ours)).and_then(|file| file.set_len(8192)).expect("cut"),
          "is 8192 bytes long instead of"),
@@ -387,13 +389,14 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing() {
     std::thread::sleep(Duration::from_secs(8));
     // A group that waits for node 0 is right; one that answers must have what was acknowledged.
     let got = sandbox.run(&["get", "acknowledged"]);
-    nodes.push(start(&sandbox, 0));
-    until("all are ready", || ready(&sandbox));
-    let later = sandbox.run(&["get", "acknowledged"]);
+    let forgotten = got.code == Some(1);
+    if !forgotten {
+        nodes.push(start(&sandbox, 0));
+        until("it is answered", || sandbox.run(&["get", "acknowledged"]).out == "1");
+    }
     kill_all(&sandbox);
     for node in &mut nodes {
         let _ = node.wait();
     }
-    assert_ne!(got.code, Some(1), "it is answered that there is nothing");
-    assert_eq!(later.out, "1", "{}", later.err);
+    assert!(!forgotten, "it is answered that there is nothing");
 }
