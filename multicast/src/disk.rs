@@ -26,7 +26,8 @@ pub trait Disk: Send {
     /// A group needs no record in front of this position any more.
     fn keep_from(&mut self, group: GroupId, position: u64);
 
-    /// Bytes of a group's log after which its state is written, so that what is in front of it can go.
+    /// Bytes of a group's log after which its state is written, so that what is in front of it can go; if the state is
+    /// larger, it is due after as much. With 0 it is due at once.
     fn snapshot_after(&self) -> u64;
 
     /// Reads the records of a group that were on disk when this process began, in their order: a kind and a record

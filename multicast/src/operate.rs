@@ -140,9 +140,9 @@ pub enum Waiting {
 pub struct DiskProgressStatus {
     /// The last index of its log that is on disk. `durable_index <= log_index`
     pub durable_index: u64,
-    /// Bytes written since the last snapshot, or since the process began; `None` while a snapshot is due at once.
+    /// Bytes of log since the last snapshot began, or since there is a log; `None` while a snapshot is due at once.
     pub since_snapshot_bytes: Option<u64>,
-    /// Bytes of the last snapshot that this process wrote; 0 if there is none.
+    /// Bytes of the last snapshot; 0 if there is none.
     pub snapshot_bytes: u64,
 }
 

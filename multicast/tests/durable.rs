@@ -29,6 +29,8 @@ struct Medium {
     durable: usize,
     /// Nothing more reaches the disk.
     stalls: bool,
+    /// Bytes of log after which a snapshot is due; none ever is if it is 0.
+    snapshot_after: u64,
 }
 
 /// A disk in memory. Clones are the same disk.
@@ -88,7 +90,10 @@ impl Disk for InMemory {
     fn keep_from(&mut self, _: GroupId, _: u64) {}
 
     fn snapshot_after(&self) -> u64 {
-        u64::MAX
+        match self.medium().snapshot_after {
+            0 => u64::MAX,
+            after => after,
+        }
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
@@ -133,8 +138,10 @@ impl Node {
         let start = Instant::now();
         while start.elapsed() < moment && self.answered.len() < messages {
             self.engine.turn();
-            let Self { access, answered, .. } = self;
+            let Self { access, session, answered, .. } = self;
+            let before = answered.len();
             access.turn(&mut |reply| answered.push(reply.sequence)).unwrap();
+            answered[before..].iter().for_each(|sequence| access.settle(*session, *sequence));
         }
     }
 
@@ -227,4 +234,40 @@ fn a_node_begins_with_what_its_disk_holds() {
     node.answers(1);
     assert_eq!(node.delivered(), 4, "what was never answered is gone");
     assert!(node.ballot_counter() > promised, "a ballot is not used twice");
+}
+
+/// Whole snapshots that were written, by the last record of each.
+fn snapshots(disk: &InMemory) -> usize {
+    const SNAPSHOT_END: u8 = 11;
+    disk.medium().records.iter().filter(|(_, kind, _)| *kind == SNAPSHOT_END).count()
+}
+
+#[test]
+fn a_snapshot_is_due_for_the_log_and_not_for_the_last_snapshot() {
+    let disk = InMemory::default();
+    let mut node = Node::start(&disk, 1);
+    for messages in 1..=400 {
+        node.send();
+        node.answers(messages);
+    }
+    assert_eq!(snapshots(&disk), 0);
+    // The state alone is longer.
+    disk.medium().snapshot_after = 1000;
+    assert!(node.keeps_silent());
+    assert_eq!(snapshots(&disk), 1);
+    drop(node);
+
+    let mut node = Node::start(&disk, 2);
+    assert_eq!(node.delivered(), 400);
+    node.turn(MOMENT, 1);
+    assert!(snapshots(&disk) <= 2, "its log is the whole one, which was kept");
+    let (before, mut sent) = (snapshots(&disk), 0);
+    while snapshots(&disk) == before {
+        node.send();
+        sent += 1;
+        node.answers(sent);
+    }
+    assert!(sent > 10, "after {sent} messages");
+    assert!(node.keeps_silent());
+    assert_eq!(snapshots(&disk), before + 1);
 }

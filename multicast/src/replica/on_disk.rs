@@ -184,19 +184,20 @@ pub(super) struct DiskProgress {
     freed: u64,
     /// The last entry of our log at that moment.
     index: u64,
-    /// Bytes that were appended since this process, or the last snapshot, began.
+    /// Bytes that were appended since the last snapshot began, by this process and those before it.
     pub(super) bytes: u64,
 }
 
 impl DiskRecord<'_> {
-    /// Bytes of what it carries, if that grows with the load.
-    const fn bytes(&self) -> u64 {
+    /// Bytes of log that it adds, of which there may be so many in front of a snapshot. A snapshot is none itself:
+    /// otherwise a large one would be followed by the next at once.
+    pub(super) const fn bytes(&self) -> u64 {
         let bytes = match self {
-            Self::Entry(bytes)
-            | Self::Payload(bytes)
-            | Self::Earlier { bytes, .. }
-            | Self::SnapshotPart { bytes, .. }
-            | Self::Part { bytes, .. } => bytes.len(),
+            Self::Snapshot { .. }
+            | Self::SnapshotPart { .. }
+            | Self::SnapshotEnd
+            | Self::Earlier { .. } => return 0,
+            Self::Entry(bytes) | Self::Payload(bytes) | Self::Part { bytes, .. } => bytes.len(),
             _ => 0,
         };
         bytes as u64 + 32

@@ -76,11 +76,21 @@ impl<A: Application, O: Links> Replica<A, O> {
         // Nothing that is read is to be written again.
         let Some(mut disk) = links.disk.take() else { return Ok(()) };
         let (mut failure, mut any, mut from) = (None, false, From::Nothing);
+        // Bytes of the log, and of the snapshot with which it begins.
+        let (mut log_bytes, mut snapshot_bytes) = (0, 0);
         let read = disk.replay(self.id.group, &mut |kind, bytes| {
             any = true;
             let record = DiskRecord::decode(kind, bytes);
             let record = record.ok_or_else(|| "a record of an unknown kind".to_owned())?;
-            if !from.reads(&record) {
+            let reads = from.reads(&record);
+            match record {
+                DiskRecord::Snapshot { .. } if reads => (log_bytes, snapshot_bytes) = (0, 0),
+                DiskRecord::SnapshotPart { bytes, .. } if reads => {
+                    snapshot_bytes += bytes.len() as u64;
+                }
+                _ => log_bytes += record.bytes(),
+            }
+            if !reads {
                 return Ok(());
             }
             match self.replay_record(record, links, fresh) {
@@ -111,6 +121,9 @@ impl<A: Application, O: Links> Replica<A, O> {
                 .step(Event::Group(GroupEvent::Replay(Replay::Over { now_ms })), &mut self.effects);
             self.record(DiskRecord::Resumed, links);
             self.is_all_on_disk();
+            // The next snapshot is due as if this process had written all of it.
+            self.disk.bytes = log_bytes;
+            self.snapshot.had_bytes(snapshot_bytes);
             tracing::info!(replica = %self.id, incarnation = self.incarnation,
                 promised = %self.core.log().promised(), last = self.core.log().last_index(),
                 delivered = self.core.delivered(), "begins with what its disk holds");

@@ -32,6 +32,11 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// The last one, with which this replica began, had so many bytes.
+    pub(super) const fn had_bytes(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+
     /// Bytes of the last one that was written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
@@ -62,7 +67,10 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.paths.snapshots += 1;
         }
         if self.snapshot.under_way.is_none() {
-            let after = disk.snapshot_after().max(self.snapshot.bytes);
+            let after = match disk.snapshot_after() {
+                0 => 0,
+                after => after.max(self.snapshot.bytes),
+            };
             if self.disk.bytes < after || !self.can_copy() {
                 return Ok(false);
             }
