@@ -123,7 +123,12 @@ impl<'a> Segment<'a> {
         let other = |named: SegmentName| {
             (named.sequence, named.start, named.salt) != (block.sequence, header.start, header.salt)
         };
-        if name.is_some_and(other) {
+        let misnamed = name.is_some_and(other);
+        if misnamed && at != 0 {
+            // A segment that is recycled has its first block zeroed, and keeps the rest of the former one.
+            return Err(without_header(bytes, name));
+        }
+        if misnamed {
             faults.push(Fault::Misnamed { sequence: block.sequence });
         }
         if header.size != bytes.len() as u64 {

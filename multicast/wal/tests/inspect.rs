@@ -45,6 +45,17 @@ fn a_sound_segment_is_read_under_its_name_and_under_any_other() {
     }
 }
 
+#[test]
+fn a_recycled_segment_is_prepared_and_not_damaged() {
+    let (former, mut bytes) = sealed();
+    let name = SegmentName { sequence: former.sequence + 9, salt: !former.salt, ..former };
+    let misnamed = Fault::Misnamed { sequence: former.sequence };
+    assert_eq!(faults(&bytes, name), [misnamed], "the former one, renamed");
+    bytes[..BLOCK].fill(0);
+    let read = Segment::read(&bytes, Some(name));
+    assert!(matches!(read, Err(InspectError::Unbegun)), "{read:?}");
+}
+
 /// Only the seal itself may look torn: nothing behind it says that it was durable.
 #[test]
 fn no_flipped_bit_goes_unnoticed() {
