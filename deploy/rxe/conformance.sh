@@ -3,4 +3,4 @@
 set -e
 grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state
 ./conformance on_verbs card --test-threads=1
-./threads on_cards --test-threads=1 --nocapture
+./engines on_cards --test-threads=1 --nocapture

@@ -9,7 +9,7 @@
 //! With `hot`, there is one list, which is read whole each time: the bytes read are quadratic in
 //! the bytes written.
 
-#[path = "../../checker/tests/simulated/mod.rs"]
+#[path = "../../checker/tests/all/serializable/simulated/mod.rs"]
 mod simulated;
 
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Replicas whose states have diverged: who notices, who answers, and who receives the state again.
 
-#[path = "harness/clocked.rs"]
+#[path = "../harness/clocked.rs"]
 mod clocked;
 
 use std::collections::BTreeMap;

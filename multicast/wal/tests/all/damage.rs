@@ -1,8 +1,6 @@
 //! Torn or damaged, and whom a damage harms.
 
-mod harness;
-
-use harness::{Appended, Log, OWNER, SMALL, VALUE};
+use crate::harness::{Appended, Log, OWNER, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::files::{FileError, FileName, Files, SegmentName, sync_everything};
 use skein_wal::format::{BLOCK, BlockHeader, BlockKind, Records};

@@ -1,7 +1,5 @@
 //! An engine's handling of sessions whose process has died.
 
-mod echo;
-
 use std::time::{Duration, Instant};
 
 use skein_fabric::shm::Host;
@@ -12,7 +10,7 @@ use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::SessionTransport;
 use skein_protocol::ids::{GroupSet, SessionId};
 
-use self::echo::Echo;
+use crate::echo::Echo;
 
 #[test]
 fn the_dead_are_told_of_no_faster_than_the_group_listens() {

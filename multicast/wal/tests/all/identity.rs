@@ -1,8 +1,6 @@
 //! Files that are not this log's, or not in their place, are refused by name; nothing panics.
 
-mod harness;
-
-use harness::{Log, OWNER, SMALL, VALUE};
+use crate::harness::{Log, OWNER, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::files::{FileName, Files, Medium, SegmentName};
 use skein_wal::format::BLOCK;

@@ -1,7 +1,5 @@
 //! An engine whose replica says only what its disk holds, and begins with that.
 
-mod echo;
-
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -15,7 +13,7 @@ use skein_multicast::roster::Roster;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
 
-use self::echo::Echo;
+use crate::echo::Echo;
 
 /// For how long something that must not happen is waited for.
 const MOMENT: Duration = Duration::from_millis(60);

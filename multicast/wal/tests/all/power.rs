@@ -1,8 +1,6 @@
 //! Power is lost, or the process ends, at any operation: what was durable comes back, and nothing else.
 
-mod harness;
-
-use harness::{Log, SMALL, VALUE};
+use crate::harness::{Log, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::{Group, Lsn};
 

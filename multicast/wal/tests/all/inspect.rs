@@ -1,8 +1,6 @@
 //! What one file of a log tells by itself.
 
-mod harness;
-
-use harness::{Log, SMALL, VALUE};
+use crate::harness::{Log, SMALL, VALUE};
 use skein_wal::Group;
 use skein_wal::files::{FileName, Files, SegmentName};
 use skein_wal::format::{BLOCK, BlockKind};

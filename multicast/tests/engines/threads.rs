@@ -1,7 +1,5 @@
 //! Engines and sessions on threads of one process, over each available fabric.
 
-mod echo;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -18,7 +16,7 @@ use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
-use self::echo::Echo;
+use crate::echo::Echo;
 
 /// The messages that each replica of an engine delivered.
 type Orders = Vec<(GroupId, Vec<MessageId>)>;

@@ -256,7 +256,7 @@ fn look(guard: &Guard, state: &State) -> Vec<(bool, State)> {
             let pairs: Vec<(&[u8], &[u8])> = within
                 .filter_map(|(key, of)| Some((key.as_bytes(), of.value.as_ref()?.as_bytes())))
                 .collect();
-            sure(crate::forms::held_now(&pairs) == *held)
+            sure(super::forms::held_now(&pairs) == *held)
         }
     }
 }

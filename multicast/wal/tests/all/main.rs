@@ -1,0 +1,9 @@
+//! Logs that lose power, are damaged, or are not theirs who open them: one program, as each one more takes seconds to build.
+
+mod damage;
+mod disk;
+mod harness;
+mod identity;
+mod inspect;
+mod power;
+mod volatile;
