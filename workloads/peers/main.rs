@@ -18,11 +18,16 @@
 //! | `redis` | of the primary | SET |
 //! | `redis-wait` | of the primary | SET and WAIT 1, sent together; a write that no replica has is an error |
 //! | `cluster-wait` | of the three primaries | the same, each client with one of them and its keys |
+//! | `redis-always` | of the only Redis, which syncs its file before it answers | SET |
 //! | `etcd` | of the leader | Put by gRPC; gets are linearizable |
 //! | `skein` | the cluster's directory | a put by the client library; gets are linearizable |
 //! | `skein-ordered` | the same | the same, gets being ordered, as writes are |
+//! | `skein-two` | the same, of two groups | a transaction that puts a key of each group |
+//! | `skein-guarded` | the same | the same, if both keys have a value |
+//! | `disk` | a directory | no store: 4 KiB appended to three files of it, until they are durable in two ([`probe`]) |
 
 mod etcd;
+mod probe;
 mod redis;
 mod sockets;
 mod store;
@@ -37,6 +42,8 @@ use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 use skein_client::ReadMode;
 use skein_workloads::neighbours::Neighbours;
+
+use self::store::Put;
 
 /// Keys of the load, uniformly distributed.
 const KEYS: u64 = 10_000;
@@ -154,11 +161,14 @@ fn main() -> Outcome<()> {
     let load = Load { puts, clients, time: Duration::from_secs_f64(seconds) };
     let addresses: Vec<&str> = address.split(',').collect();
     let came = match store {
-        "redis" => redis::run(&addresses, false, load)?,
+        "redis" | "redis-always" => redis::run(&addresses, false, load)?,
         "redis-wait" | "cluster-wait" => redis::run(&addresses, true, load)?,
         "etcd" => etcd::run(&addresses, load)?,
-        "skein" => store::run(address, ReadMode::default(), load)?,
-        "skein-ordered" => store::run(address, ReadMode::Ordered, load)?,
+        "skein" => store::run(address, ReadMode::default(), Put::One, load)?,
+        "skein-ordered" => store::run(address, ReadMode::Ordered, Put::One, load)?,
+        "skein-two" => store::run(address, ReadMode::default(), Put::Two, load)?,
+        "skein-guarded" => store::run(address, ReadMode::default(), Put::TwoGuarded, load)?,
+        "disk" => probe::run(address, load)?,
         other => return Err(format!("no store called {other}").into()),
     };
     let micros = |share| came.nanoseconds.value_at_quantile(share) as f64 / 1e3;

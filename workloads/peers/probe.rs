@@ -70,8 +70,12 @@ pub(crate) fn run(directory: &str, load: Load) -> Outcome<Came> {
 /// A file whose blocks are on disk, to be written directly and durably.
 fn filled(path: &Path) -> std::io::Result<File> {
     let flags = (OFlags::DIRECT | OFlags::DSYNC).bits().cast_signed();
-    let file =
-        OpenOptions::new().create(true).truncate(true).write(true).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .custom_flags(flags)
+        .open(path)?;
     let block = Aligned([0; BLOCK]);
     for number in 0..BLOCKS {
         file.write_all_at(&block.0, number * BLOCK as u64)?;
