@@ -193,7 +193,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.work.turns += 1;
         self.work.replicas += self.replicas.len() as u64;
         self.links.began = self.keep_time();
-        let mut worked = self.reached_disk();
+        let durable = self.links.disk.is_some();
+        let mut worked = durable && self.reached_disk();
         worked |= self.read_mail();
         worked |= self.take_completions();
         worked |= self.look_at_words();
@@ -229,10 +230,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             self.links.endpoint.tell();
         }
         worked |= self.deliver(|replica| !replica.core.log().leads())?;
-        if self.links.disk.is_some() {
-            for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
-                replica.record_moment(&mut self.links);
-            }
+        if durable {
+            self.record_moments();
         }
         self.replicas.iter_mut().for_each(Replica::rest);
         worked |= self.links.loopback.len() > kept_waiting;
@@ -243,7 +242,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 worked = true;
             }
         }
-        worked |= self.write_snapshots()?;
+        if durable {
+            worked |= self.write_snapshots()?;
+        }
         self.links.endpoint.tell();
         if worked {
             let now = self.links.endpoint.fabric.now();
@@ -257,12 +258,18 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         Ok(worked)
     }
 
+    /// Appends to the log on disk what the replicas have promised, seen committed and delivered in this turn.
+    #[inline(never)]
+    fn record_moments(&mut self) {
+        for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
+            replica.record_moment(&mut self.links);
+        }
+    }
+
     /// Writes the next parts of snapshots. Returns whether there were any.
+    #[inline(never)]
     fn write_snapshots(&mut self) -> Result<bool, Stopped<A::Failure>> {
         let Self { replicas, links, .. } = self;
-        if links.disk.is_none() {
-            return Ok(false);
-        }
         let mut any = false;
         for replica in replicas {
             let id = replica.id;
@@ -275,6 +282,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     }
 
     /// Handles what has reached the disk since the last turn. Returns whether there was anything.
+    #[inline(never)]
     fn reached_disk(&mut self) -> bool {
         let Some(disk) = &mut self.links.disk else { return false };
         disk.go_on();

@@ -507,7 +507,9 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.carry_out(links);
                 self.finish_sending(links)?;
             }
-            self.finish_snapshot(links)?;
+            if self.snapshot.is_ripe() {
+                self.finish_snapshot(links)?;
+            }
             work += self.application.take_work();
             if work > WORK_PER_TURN {
                 break; // The rest is delivered in the next turn.

@@ -212,6 +212,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         record: DiskRecord<'_>,
         links: &mut ReplicaLinks<F, O>,
     ) {
+        if links.disk.is_some() {
+            self.append_record(&record, links);
+        }
+    }
+
+    #[inline(never)]
+    fn append_record<F: Fabric>(
+        &mut self,
+        record: &DiskRecord<'_>,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         if let Some(disk) = &mut links.disk {
             self.disk.last = record.append(self.id, disk.as_mut());
             self.disk.bytes += record.bytes();
@@ -219,6 +230,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Appends a payload that stands in no entry.
+    #[inline(never)]
     pub(super) fn record_payload<F: Fabric>(
         &mut self,
         message: MessageId,
@@ -241,9 +253,6 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Ends a turn: appends what it has promised, seen committed and delivered, and remembers the moment.
     pub(crate) fn record_moment<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
-        if links.disk.is_none() {
-            return;
-        }
         let now = self.moment();
         if now == self.disk.written {
             return;

@@ -128,6 +128,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.received(message, low_water, destinations, len, links);
     }
 
+    #[inline]
     fn received<F: Fabric>(
         &mut self,
         message: MessageId,

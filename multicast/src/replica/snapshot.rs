@@ -37,6 +37,12 @@ impl Snapshot {
         self.bytes = bytes;
     }
 
+    /// Whether one is being written of which so little is left that it can be finished.
+    #[inline]
+    pub(super) const fn is_ripe(&self) -> bool {
+        matches!(self.under_way, Some(UnderWay { ripe: true, .. }))
+    }
+
     /// Bytes of the last one that was written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes

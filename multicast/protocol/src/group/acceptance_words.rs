@@ -72,8 +72,13 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn owe(&mut self, index: u64, groups: GroupSet) {
         if !self.config.durable {
             self.owed.now = self.owed.now.union(groups);
-            return;
+        } else {
+            self.owe_later(index, groups);
         }
+    }
+
+    #[inline(never)]
+    fn owe_later(&mut self, index: u64, groups: GroupSet) {
         match self.owed.later.back_mut() {
             Some((last, owed)) if *last == index => *owed = owed.union(groups),
             _ => self.owed.later.push_back((index, groups)),
@@ -83,8 +88,19 @@ impl<R: LogRecord> GroupLog<R> {
     /// Takes our acceptance word, and the groups to which it is to be sent, if there are any. Without disks a leader
     /// sends none: it is known to hold what it has logged.
     pub(crate) fn take_word(&mut self) -> Option<(GroupSet, Acceptance)> {
-        let implied = self.leads() && !self.config.durable;
-        if implied || self.owed.now.is_empty() && self.owed.later.is_empty() {
+        if !self.config.durable {
+            if self.owed.now.is_empty() || self.leads() {
+                return None;
+            }
+            let acceptance = self.acceptance()?;
+            return Some((core::mem::take(&mut self.owed.now), acceptance));
+        }
+        self.take_durable_word()
+    }
+
+    #[inline(never)]
+    fn take_durable_word(&mut self) -> Option<(GroupSet, Acceptance)> {
+        if self.owed.now.is_empty() && self.owed.later.is_empty() {
             return None;
         }
         let acceptance = self.acceptance()?;

@@ -50,6 +50,7 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The index up to which f+1 slots hold the log in memory. The leader has written everything that a follower reads,
     /// and a follower that has read an entry holds it.
+    #[inline]
     fn held_in_memory(&self) -> u64 {
         let (leader, me) = (self.entries.ballot.slot(), self.config.me.slot);
         let mut needed = self.quorum() - 1 - usize::from(planted(Mutant::CommitWithoutQuorum));
@@ -65,12 +66,14 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The index up to which f+1 slots hold the log on their disks, as their words say. Nobody is a holder without a
     /// word, neither the leader nor ourselves.
+    #[inline(never)]
     fn held_on_disks(&self) -> u64 {
         let (leader, me) = (self.entries.ballot.slot(), self.config.me.slot);
         held_by(self.config.replicas, self.quorum(), |slot| match slot {
             _ if slot == leader && planted(Mutant::LeaderTakenForDurable) => u64::MAX,
             _ if slot == me => self.acceptance().map_or(0, |word| word.index),
-            _ => self.counts_on(slot),
+            _ if planted(Mutant::CompletionTakenForDurable) => self.counts_on(slot),
+            _ => self.accepted(slot),
         })
     }
 
@@ -114,18 +117,21 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// As leader: the index up to which we count on the memory of that slot.
+    #[inline]
     pub(crate) fn counts_on(&self, slot: u8) -> u64 {
         let accepted = self.accepted(slot);
         if self.config.durable && !planted(Mutant::CompletionTakenForDurable) {
-            return accepted;
+            accepted
+        } else {
+            accepted.max(self.vouched_by_completion(slot, accepted))
         }
-        accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
     /// The index up to which write completions count for a follower. They count only for an incarnation in the view,
     /// and only up to the first entry whose payload it may lack; beyond that only its acceptance word counts. A
     /// follower that has just granted our ballot may lack payloads that we have delivered and dropped: its word must
     /// first cover what was logged then.
+    #[inline]
     fn vouched_by_completion(&self, slot: u8, accepted: u64) -> u64 {
         let Some(FollowerProgress { incarnation, from, .. }) =
             self.followers.progress[usize::from(slot)]

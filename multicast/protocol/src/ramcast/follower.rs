@@ -72,6 +72,7 @@ impl Ramcast {
         self.note_accepted(index, time_ms, true);
     }
 
+    #[inline]
     fn note_accepted(&mut self, index: u64, time_ms: u64, last: bool) {
         self.log.note_accepted(index, time_ms, last);
         if last {

@@ -439,6 +439,7 @@ impl Ramcast {
 
     /// Notes the index of a logged record in `last_shared`, if a replica other than this one may have answered it, or
     /// may answer it: a record of a former ballot, or of a message to several groups.
+    #[inline]
     fn note_logged(&mut self, index: u64, record: &Record) {
         let shared = match record {
             Record::Group(GroupRecord::NewBallot) | Record::Remote(_) | Record::Decided(_) => true,

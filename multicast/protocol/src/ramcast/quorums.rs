@@ -63,11 +63,16 @@ impl Quorums {
     #[cold]
     fn held(&self, group: GroupId, ballot: Ballot) -> u64 {
         let implied = !self.durable || planted(Mutant::LeaderTakenForDurable);
-        let needed = usize::from(self.replicas) / 2 + usize::from(!implied);
-        let index = held_by(self.replicas, needed, |slot| match slot {
-            _ if implied && slot == ballot.slot() => 0,
-            _ => vouches(self.words[self.ordinal(ReplicaId::new(group, slot))], ballot),
-        });
+        let others = usize::from(self.replicas) / 2;
+        let first = self.ordinal(ReplicaId::new(group, 0));
+        let words = &self.words[first..first + usize::from(self.replicas)];
+        let said = |slot: u8| vouches(words[usize::from(slot)], ballot);
+        let index = if implied {
+            let of_others = |slot| if slot == ballot.slot() { 0 } else { said(slot) };
+            held_by(self.replicas, others, of_others)
+        } else {
+            held_by(self.replicas, others + 1, said)
+        };
         self.held[group.index()].set((ballot, index));
         index
     }

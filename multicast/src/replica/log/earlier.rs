@@ -67,14 +67,19 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Writes to disk what our leader has written in front of the state that we received, once all of it is there. That is
     /// certain if something `follows`, which is written later.
+    #[inline]
     pub(in crate::replica) fn record_filled<F: Fabric>(
         &mut self,
         follows: bool,
         links: &mut ReplicaLinks<F, O>,
     ) {
-        if !self.reader.is_filled {
-            return;
+        if self.reader.is_filled {
+            self.record_front(follows, links);
         }
+    }
+
+    #[inline(never)]
+    fn record_front<F: Fabric>(&mut self, follows: bool, links: &mut ReplicaLinks<F, O>) {
         let memory = &self.memory;
         let begin = memory.filled(&links.endpoint.fabric);
         let is_first = |begin: &Cursor| {
