@@ -183,8 +183,10 @@ pub(crate) fn last_role(path: &Path) -> Option<String> {
     text.trim().split_once(' ').map(|(role, _)| role.to_owned())
 }
 
-/// Whether a file with this content can be a lock file.
+/// Whether a file with this content can be a lock file. After a loss of power zeroes may stand for what was written last.
 pub(crate) fn is_signature(text: &[u8]) -> bool {
+    let zeroes = text.iter().rev().take_while(|byte| **byte == 0).count();
+    let text = &text[..text.len() - zeroes];
     text.is_empty()
         || str::from_utf8(text)
             .ok()
@@ -244,6 +246,14 @@ mod tests {
         assert!(Lock::take(&path, "node").unwrap().is_ok());
         releases.join().unwrap();
         zombie.wait().unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_is_signed_or_was_emptied_by_a_loss_of_power() {
+        let ours: [&[u8]; 5] = [b"", b"up 12\n", b"stopped 1\n", &[0; 15], b"up 12\n\0\0\0\0"];
+        assert!(ours.into_iter().all(is_signature));
+        let foreign: [&[u8]; 4] = [b"up\n", b"go 12\n", b"\0\0up 12\n", b"up 12\nand more"];
+        assert!(!foreign.into_iter().any(is_signature));
     }
 
     #[test]
