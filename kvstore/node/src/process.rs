@@ -1,45 +1,44 @@
 //! A node process, from start to end.
 
+mod report;
+mod start;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use skein_cluster::config::{ClusterConfig, Durability, FabricKind};
+use skein_cluster::config::{ClusterConfig, FabricKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
 use skein_cluster::incarnations;
 use skein_cluster::lock::{Holder, Lock};
-use skein_cluster::network::{self, Who};
+use skein_cluster::network;
 use skein_cluster::regions::Regions;
 use skein_cluster::shared;
 use skein_fabric::shm::Host;
 use skein_fabric::wait::Waiting;
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::machine::Machine;
-use skein_kvstore::slots::SlotMap;
 use skein_kvstore::store::{Store, StoreError};
 use skein_multicast::application::Stopped;
-use skein_multicast::config::endpoint_name;
-use skein_multicast::disk::Disk;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
-use skein_multicast::roster::{Mistrust, Roster, Seen};
+use skein_multicast::roster::{Mistrust, Roster};
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_wal::disk::{DiskError, Wake};
 
+use self::start::{Start, roster, start_engines};
 use crate::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
-use crate::digests::{Awaited, Digests, GivenUp};
-use crate::disk::{LogError, NodeLog, as_io};
-use crate::engine::{self, Control, EngineStatus};
+use crate::digests::Awaited;
+use crate::disk::{LogError, NodeLog};
+use crate::engine::{self, Control};
 use crate::missing;
-use crate::status::{GoneNode, LogLosses, NodeStatus, ReplicaReport, resident_bytes};
+use crate::status::LogLosses;
 use crate::upkeep::{self, Upkeep};
 
 /// Time that an engine may take to answer. It answers between two turns, and turns are short, but it may have to wait
@@ -300,149 +299,6 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
     }
 }
 
-/// Arguments for the start of a node's engines.
-#[derive(Clone, Copy)]
-struct Start<'a> {
-    directory: &'a Directory,
-    manifest: &'a Manifest,
-    config: &'a ClusterConfig,
-    node: u16,
-    incarnation: u32,
-    roster: &'a Arc<Roster>,
-    /// Why the log on disk has failed, if it has.
-    failure: &'a Arc<OnceLock<io::Error>>,
-}
-
-/// The node's own identity, and its record of the other nodes.
-fn roster(directory: &Directory, node: u16, incarnation: u32) -> Result<Roster, DirectoryError> {
-    let (replaced, identity) = identity::read(&directory.node_identity(node))?;
-    let peers = identity::peers(&directory.node_peers(node))?;
-    let own = Seen { replaced, identity, incarnation, process: identity::random() };
-    Ok(Roster::new(node, own, peers.others))
-}
-
-/// Starts the node's engines on the configured fabric. `begin` begins the node's incarnation.
-fn start_engines(
-    start: Start<'_>,
-    alarm: &UnixStream,
-    begin: impl FnOnce() -> Result<(), DirectoryError>,
-) -> Result<(Vec<Worker>, Option<NodeLog>), NodeError> {
-    let Start { manifest, config, node, .. } = start;
-    match config.network.fabric {
-        FabricKind::Shm => {
-            let host = Host::at(&manifest.regions)?;
-            start_engines_on(start, alarm, begin, |name| {
-                let fabric = host.join(name)?;
-                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
-                Ok((fabric, move || waker.wake(), move || other.wake()))
-            })
-        }
-        FabricKind::Tcp => {
-            let net = network::net(config, &manifest.cluster, Who::Node(node));
-            let net = net.map_err(DirectoryError::from)?;
-            start_engines_on(start, alarm, begin, |name| {
-                let fabric = net.join(name)?;
-                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
-                Ok((fabric, move || waker.wake(), move || other.wake()))
-            })
-        }
-        #[cfg(feature = "verbs")]
-        FabricKind::Verbs => {
-            let net = network::net(config, &manifest.cluster, Who::Node(node));
-            let net = net.map_err(DirectoryError::from)?;
-            let cards = network::cards(config);
-            start_engines_on(start, alarm, begin, |name| {
-                let fabric = skein_fabric::verbs::VerbsFabric::join(&net, name, &cards)?;
-                let (mut waker, mut other) = (fabric.waker(), fabric.waker());
-                Ok((fabric, move || waker.wake(), move || other.wake()))
-            })
-        }
-        #[cfg(not(feature = "verbs"))]
-        FabricKind::Verbs => Err(DirectoryError::from(network::NetworkError::NoVerbs).into()),
-    }
-}
-
-/// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
-/// incarnation begins, and none takes a turn before. `join` returns two ways to wake an engine, one for the disk threads.
-fn start_engines_on<F, W, D>(
-    start: Start<'_>,
-    alarm: &UnixStream,
-    begin: impl FnOnce() -> Result<(), DirectoryError>,
-    join: impl Fn(&str) -> Result<(F, W, D), FabricError>,
-) -> Result<(Vec<Worker>, Option<NodeLog>), NodeError>
-where
-    F: Fabric + Send + 'static,
-    W: FnMut() + Send + 'static,
-    D: FnMut() + Send + 'static,
-{
-    let Start { directory, manifest, config, node, incarnation, roster, .. } = start;
-    let layout = config.layout();
-    let topology = layout.topology();
-    let slots = SlotMap::even(topology.groups);
-    let (mut joined, mut wakes) = (Vec::new(), Vec::new());
-    for number in 0..topology.engines {
-        let name = endpoint_name(node, number);
-        let (fabric, wake, wake_for_disk) = join(&name)?;
-        let wake_for_disk = Mutex::new(wake_for_disk);
-        wakes.push(Box::new(move || {
-            if let Ok(mut wake) = wake_for_disk.lock() {
-                wake();
-            }
-        }) as Wake);
-        joined.push((name, fabric, wake));
-    }
-    let (disk, logs) = open_log(start, alarm, wakes)?;
-    let mut engines = Vec::new();
-    for (number, ((name, fabric, wake), log)) in (0..).zip(joined.into_iter().zip(logs)) {
-        let (slots, limits, place) = (slots.clone(), config.limits, layout.clone());
-        let machine = move |replica| Machine::new(replica, &place, slots.clone(), limits);
-        let me = Identity { node, engine: number, incarnation };
-        let roster = Arc::clone(roster);
-        let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, log, machine)?;
-        engines.push((name, engine, wake));
-    }
-    begin()?;
-    let mut workers = Vec::new();
-    for (name, mut engine, wake) in engines {
-        engine.replay().map_err(|(replica, why)| {
-            let (data, why) = (directory.node_data(node), why.to_string());
-            NodeError::NotReplayed { replica, data, why }
-        })?;
-        let alarm = Alarm(alarm.try_clone().map_err(failed("prepare", &manifest.regions))?);
-        let worker = Worker::start(name, engine, config.waiting, wake, alarm);
-        workers.push(worker.map_err(failed("start a thread of", &manifest.regions))?);
-    }
-    Ok((workers, disk))
-}
-
-/// The accesses of the engines to the node's log on disk.
-type EngineLogs = Vec<Option<Box<dyn Disk>>>;
-
-/// Opens the node's log on disk, if the cluster is durable, with an access for each engine.
-fn open_log(
-    start: Start<'_>,
-    alarm: &UnixStream,
-    wakes: Vec<Wake>,
-) -> Result<(Option<NodeLog>, EngineLogs), NodeError> {
-    let Start { directory, manifest, config, node, incarnation, failure, .. } = start;
-    if config.durability == Durability::Memory {
-        return Ok((None, wakes.iter().map(|_| None).collect()));
-    }
-    let end = alarm.try_clone().map_err(failed("prepare", &manifest.regions))?;
-    let failure = Arc::downgrade(failure);
-    let fails = move |error: &DiskError| {
-        tracing::error!(%error, "the log on disk cannot be written");
-        if let Some(failure) = failure.upgrade() {
-            let _ = failure.set(as_io(error));
-        }
-        let _ = io::Write::write(&mut &end, &[DISK_FAILED]);
-    };
-    let opened = NodeLog::open(directory, manifest, config, (node, incarnation), wakes, fails);
-    let (log, engines) = opened.map_err(|why| NodeError::Log { node, why })?;
-    let boxed = |engine| Some(Box::new(engine) as Box<dyn Disk>);
-    Ok((Some(log), engines.into_iter().map(boxed).collect()))
-}
-
 impl Worker {
     /// Turns an engine on a thread of that name.
     fn start<F: Fabric + Send + 'static, S: Store + Send + 'static>(
@@ -605,22 +461,6 @@ impl Node {
         }
     }
 
-    fn digested(&mut self, digests: Result<Digests, GivenUp>) -> Response {
-        let Ok(digests) = digests else {
-            let what = "messages are delivered all the time: ask for digests when nothing goes on";
-            return Response::Error(Problem::busy_with(what));
-        };
-        let mut response = self.response();
-        if let Response::Ok(status) = &mut response {
-            for report in &mut status.replicas {
-                let id = ReplicaId::new(GroupId(report.order.group), report.order.slot);
-                let found = digests.iter().find(|(replica, _)| *replica == id);
-                report.digest = found.map(|(_, digest)| digest.clone());
-            }
-        }
-        response
-    }
-
     /// Begins to drain, or joins the drain that is under way.
     fn drain(&mut self, from: Option<Answer>, and_stop: bool) {
         if matches!(self.phase, Phase::Serving) {
@@ -653,76 +493,6 @@ impl Node {
             server.answer(from, &response);
         }
         stop
-    }
-
-    fn response(&mut self) -> Response {
-        match self.status() {
-            Some(status) => Response::Ok(Box::new(status)),
-            None => Response::Error(self.busy()),
-        }
-    }
-
-    /// Why an engine thread does not answer.
-    fn busy(&self) -> Problem {
-        if self.disk.as_ref().is_some_and(NodeLog::is_full) {
-            return Problem::busy_with("its disk is full, and it waits for room: make some");
-        }
-        Problem::busy()
-    }
-
-    fn status(&mut self) -> Option<NodeStatus> {
-        let ask = |worker: &mut Worker| worker.control.status(ENGINE_WAIT_MAX);
-        let engines: Option<Vec<EngineStatus>> = self.workers.iter_mut().map(ask).collect();
-        let engines = engines?;
-        let mut refused: Vec<_> =
-            engines.iter().flat_map(|engine| engine.refused.clone()).collect();
-        refused.dedup();
-        let replicas: Vec<_> = engines.into_iter().flat_map(|engine| engine.replicas).collect();
-        self.look_for_gone();
-        let gone = |(node, (incarnation, since)): (&u16, &(u32, Instant))| GoneNode {
-            node: *node,
-            incarnation: *incarnation,
-            for_ms: since.elapsed().as_millis() as u64,
-        };
-        Some(NodeStatus {
-            node: self.number,
-            incarnation: self.incarnation,
-            life: self.incarnation,
-            pid: std::process::id(),
-            cluster: self.manifest.cluster.clone(),
-            build: self.manifest.build.clone(),
-            uptime_ms: self.started.elapsed().as_millis() as u64,
-            ready: replicas.iter().all(ReplicaReport::serves),
-            draining: self.drained || !matches!(self.phase, Phase::Serving),
-            resident_bytes: resident_bytes(),
-            log_lines_lost: self.log.lost.load(Ordering::Relaxed),
-            log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
-            directory_problem: self.upkeep.problem().map(str::to_owned),
-            disk: self
-                .disk
-                .as_ref()
-                .map(|log| log.status(replicas.iter().map(|it| it.store_bytes))),
-            replicas,
-            gone: self.gone.iter().map(gone).collect(),
-            refused,
-        })
-    }
-
-    /// Records which of the other nodes do not run, and since when this has been seen.
-    fn look_for_gone(&mut self) {
-        for node in (0..self.manifest.nodes).filter(|node| *node != self.number) {
-            let incarnations = self.directory.incarnations(node).unwrap_or_default();
-            match (self.directory.node(node), incarnations.checked_sub(1)) {
-                (None, Some(incarnation)) => {
-                    let since =
-                        self.gone.entry(node).or_insert_with(|| (incarnation, Instant::now()));
-                    if since.0 != incarnation {
-                        *since = (incarnation, Instant::now());
-                    }
-                }
-                _ => _ = self.gone.remove(&node),
-            }
-        }
     }
 
     /// Writes the record of the other nodes if it has changed: the next process of this node needs it. If `due`, also
@@ -776,7 +546,8 @@ mod tests {
     use skein_kvstore::command::{Operation, Transaction};
     use skein_kvstore::limits::Limits;
     use skein_kvstore::plan::Plan;
-    use skein_multicast::config::{Topology, Tuning};
+    use skein_kvstore::slots::SlotMap;
+    use skein_multicast::config::{Topology, Tuning, endpoint_name};
     use skein_multicast::layout::Layout;
     use skein_multicast::session_transport::SessionTransport;
     use skein_protocol::ids::{GroupSet, SessionId};
