@@ -6,7 +6,7 @@ use skein_wal::{Flush, Group, Options, Owner, Recovery};
 #[test]
 fn records_and_flushes_allocate_nothing() {
     let medium = Medium::new(1);
-    let options = Options { segment_bytes: 16 << 20, ..Options::default() };
+    let options = Options { segment_bytes: 16 << 20, first_bytes: 16 << 20, ..Options::default() };
     let owner = Owner { cluster: [1; 16], node: 1 };
     let mut writer = Recovery::read(&medium, owner, &[]).unwrap().writer(options, 1);
     while let Some(task) = writer.next_task() {

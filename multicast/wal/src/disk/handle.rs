@@ -12,8 +12,17 @@ use crate::{Group, Lsn};
 pub(super) struct Told {
     /// All records up to this number are durable. Never falls.
     pub(super) durable: AtomicU64,
+    /// The durable end of the log, of all engines together. Never falls.
+    pub(super) log_end: AtomicU64,
     /// Nothing will be durable any more.
     pub(super) failed: AtomicBool,
+}
+
+impl Told {
+    /// Before the first record, when the log ends here.
+    pub(super) fn at(end: Lsn) -> Self {
+        Self { log_end: AtomicU64::new(end.0), ..Self::default() }
+    }
 }
 
 /// Why a request was not taken.
@@ -59,6 +68,11 @@ impl Handle {
     /// Every record up to this number survives the loss of power.
     pub fn durable(&self) -> u64 {
         self.told.durable.load(Ordering::Acquire)
+    }
+
+    /// The durable end of the log, of all engines together.
+    pub fn log_end(&self) -> Lsn {
+        Lsn(self.told.log_end.load(Ordering::Relaxed))
     }
 
     /// Whether a write failed. Nothing becomes durable then, and the process ought to end.

@@ -28,7 +28,7 @@ use latency::Latencies;
 use sleepers::Sleepers;
 use staging::{Lane, Stage, Taken};
 
-use crate::files::{FileError, Files, perform};
+use crate::files::{FileError, Files, Shortage, perform};
 use crate::{AppendError, Lsn, Sizes, Writer};
 
 /// How long nothing is appended before the log is sealed.
@@ -74,8 +74,8 @@ pub type Wake = Box<dyn Fn() + Send + Sync>;
 pub struct Status {
     pub durable: Lsn,
     pub sizes: Sizes,
-    /// The disk is full: no new segment can be made, and appends wait. Tried again every second.
-    pub full: bool,
+    /// Why no new segment can be made, and appends wait. Tried again every second.
+    pub short: Option<Shortage>,
     pub flushes: FlushTimes,
     /// Bytes written in blocks since the start.
     pub bytes: u64,
@@ -90,7 +90,7 @@ struct Core {
     first: usize,
     /// A ring holds what the writer does not take now.
     blocked: bool,
-    full: bool,
+    short: Option<Shortage>,
     latencies: Latencies,
     bytes: u64,
 }
@@ -186,7 +186,7 @@ impl<F: Files + 'static> Disk<F> {
         let marks_max = limits.in_flight_max + limits.waiting_max + 1;
         let rings = wakes.iter().map(|_| staging::lane(options.ring_bytes, marks_max));
         let (stages, lanes): (Vec<Stage>, Vec<Lane>) = rings.unzip();
-        let told: Vec<_> = wakes.iter().map(|_| Arc::new(Told::default())).collect();
+        let told: Vec<_> = wakes.iter().map(|_| Arc::new(Told::at(writer.durable()))).collect();
         let flushers = Arc::new(Sleepers::new(options.threads));
         let record_bytes_max =
             limits.record_bytes_max().min(Stage::bytes_max(options.ring_bytes) / 2);
@@ -204,7 +204,7 @@ impl<F: Files + 'static> Disk<F> {
             lanes,
             first: 0,
             blocked: false,
-            full: false,
+            short: None,
             latencies: Latencies::new(),
             bytes: 0,
         };
@@ -235,7 +235,7 @@ impl<F: Files + 'static> Disk<F> {
         Status {
             durable: core.writer.durable(),
             sizes: core.writer.sizes(),
-            full: core.full,
+            short: core.short,
             flushes: core.latencies.report(),
             bytes: core.bytes,
         }
@@ -283,7 +283,11 @@ fn open_first_segment(files: &impl Files, writer: &mut Writer) -> Result<(), Dis
     while !writer.started() {
         if let Some(task) = writer.next_task() {
             match perform(files, &task) {
-                Err(error @ FileError::Full { .. }) => return Err(error.into()),
+                Err(error) if error.shortage().is_some() => {
+                    if !writer.begins_without_space(task) {
+                        return Err(error.into());
+                    }
+                }
                 result => writer.performed(task, result)?,
             }
         }

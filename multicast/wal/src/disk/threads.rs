@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Core, DiskError, SEAL_AFTER, Shared};
 use crate::Flush;
-use crate::files::{FileError, Files, perform};
+use crate::files::{FileError, Files, Shortage, perform};
 
 /// How long to wait before a full disk is tried again.
 const FULL_AGAIN: Duration = Duration::from_secs(1);
@@ -88,6 +88,7 @@ fn turn<F>(
         core.writer.flushed(flush, result)?;
         let durable = core.writer.durable();
         for (lane, (told, woken)) in core.lanes.iter_mut().zip(shared.told.iter().zip(wake)) {
+            told.log_end.store(durable.0, Ordering::Relaxed);
             if let Some(number) = lane.settle(durable) {
                 told.durable.store(number, Ordering::Release);
                 *woken = true;
@@ -98,9 +99,9 @@ fn turn<F>(
     let next = core.writer.next_flush();
     let empty = core.lanes.iter().all(super::Lane::is_empty);
     Ok(Turn {
-        task: core.writer.has_task() && !core.full,
+        task: core.writer.has_task() && core.short.is_none(),
         unsealed: core.writer.unsealed(),
-        over: next.is_none() && !core.writer.busy() && (empty || core.full),
+        over: next.is_none() && !core.writer.busy() && (empty || core.short.is_some()),
         next,
     })
 }
@@ -124,10 +125,10 @@ pub(super) fn preparer<F: Files>(shared: &Shared<F>) {
             continue;
         };
         let result = perform(&*shared.files, &task);
-        let full = matches!(result, Err(FileError::Full { .. }));
+        let short = result.as_ref().err().and_then(FileError::shortage);
         let performed = {
             let mut core = shared.core();
-            core.full = full;
+            core.short = short;
             // What the writer refused may go on now.
             core.blocked = false;
             core.writer.performed(task, result)
@@ -137,8 +138,13 @@ pub(super) fn preparer<F: Files>(shared: &Shared<F>) {
             return;
         }
         shared.flushers.wake_one();
-        if full {
-            tracing::warn!("the disk is full: the log waits for space");
+        if let Some(short) = short {
+            match short {
+                Shortage::Disk => tracing::warn!("the disk is full: the log waits for space"),
+                Shortage::Bound => tracing::warn!(
+                    "the log takes as much space as it may: it waits until it needs less, or may take more"
+                ),
+            }
             shared.preparer.sleep(0, Some(FULL_AGAIN), || shared.finished.load(Ordering::SeqCst));
         }
     }

@@ -113,7 +113,7 @@ impl Directory {
 }
 
 /// Refuses a directory whose file system cannot make writes durable. Writes a file [`PROBE`] as blocks of the log are
-/// written, and removes it.
+/// written, and removes it. A full disk is not refused: the log may only have to be read.
 pub fn check(path: &Path) -> Result<(), OpenError> {
     let error = |operation, source| OpenError::Io { operation, path: path.to_owned(), source };
     let handle = File::open(path).map_err(|e| error("open", e))?;
@@ -126,12 +126,14 @@ pub fn check(path: &Path) -> Result<(), OpenError> {
         fs::remove_file(&probe)?;
         written
     });
-    written.map_err(|source| match Errno::from_io_error(&source) {
+    let Err(source) = written else { return Ok(()) };
+    match Errno::from_io_error(&source) {
+        Some(Errno::NOSPC | Errno::DQUOT) => Ok(()),
         Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
-            OpenError::NoDirectIo { path: path.to_owned(), source }
+            Err(OpenError::NoDirectIo { path: path.to_owned(), source })
         }
-        _ => error("write to", source),
-    })
+        _ => Err(error("write to", source)),
+    }
 }
 
 impl Files for Directory {

@@ -1,5 +1,6 @@
 //! Where the segments lie: a small interface to a directory of files, real or simulated.
 
+mod bounded;
 mod directory;
 mod measure;
 mod medium;
@@ -11,6 +12,7 @@ mod volatile;
 
 use std::io;
 
+pub use bounded::Bounded;
 pub use directory::{Directory, OpenError, PROBE, check};
 pub use measure::{AppendTimes, measure};
 pub use medium::{Faults, Medium, Snapshot, WriteId};
@@ -29,6 +31,29 @@ pub enum FileError {
     /// There is no room. Nothing is lost; it may be tried again when there is some.
     #[error("no space is left to {operation} {file}")]
     Full { operation: &'static str, file: String },
+    /// The files together take as much as they may. Nothing is lost; it may be tried again when they take less.
+    #[error("with {file} the log would take more than the {bytes_max} bytes that it may")]
+    Bound { file: String, bytes_max: u64 },
+}
+
+/// Why there is no room for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// The disk is full.
+    Disk,
+    /// The log takes as much as it may.
+    Bound,
+}
+
+impl FileError {
+    /// Why there is no room, if that is the error: then it may be tried again.
+    pub fn shortage(&self) -> Option<Shortage> {
+        match self {
+            Self::Full { .. } => Some(Shortage::Disk),
+            Self::Bound { .. } => Some(Shortage::Bound),
+            Self::Io { .. } => None,
+        }
+    }
 }
 
 /// The files of a log.

@@ -53,7 +53,7 @@ impl Inventory {
             let FileName::Segment(name) = file else {
                 let FileName::Spare(number) = file else { unreachable!("the other kind") };
                 found.sequence_max = found.sequence_max.max(number);
-                found.leftovers.push(Leftover { file, length });
+                found.leftovers.push(Leftover { file, length, unnamed: true });
                 continue;
             };
             if found.segments.last().is_some_and(|last| last.name.sequence == name.sequence) {
@@ -75,7 +75,8 @@ impl Inventory {
             if head.is_some() || image.blocks(owner, 0, None).next().is_some() {
                 found.segments.push(Segment { name, length, head });
             } else {
-                found.leftovers.push(Leftover { file, length });
+                // A link may name it.
+                found.leftovers.push(Leftover { file, length, unnamed: false });
             }
         }
         found.check()?;

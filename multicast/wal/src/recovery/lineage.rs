@@ -2,6 +2,7 @@
 //! was cut.
 
 use super::inventory::Segment;
+use crate::Lsn;
 use crate::files::FileName;
 use crate::format::Cut;
 use crate::writer::Leftover;
@@ -12,6 +13,32 @@ pub(super) struct Run {
     pub(super) segments: Vec<Segment>,
     /// Where the next start found the end. None if there is none, or its header is unreadable.
     pub(super) limit: Option<Cut>,
+}
+
+impl Run {
+    /// Where this start found the end of the log, if it wrote nothing but that: its own log ends at `end`.
+    fn wrote_nothing(&self, end: Cut) -> Option<Cut> {
+        let [only] = &self.segments[..] else { return None };
+        let head = only.head.as_ref()?;
+        let behind_header = Lsn(head.base.0 + head.blocks_at);
+        let nothing = (end.lsn, end.checksum) == (behind_header, head.checksum);
+        head.header.cut.filter(|_| head.header.first && nothing)
+    }
+}
+
+/// Takes out the last starts that wrote nothing, given where the log ends. The next start takes their place: its header
+/// says all that theirs do. Returns where it continues, and their files. A node that fails again and again while it
+/// starts thus leaves one file.
+pub(super) fn without_empty(runs: &mut Vec<Run>, mut end: Cut) -> (Cut, Vec<Leftover>) {
+    let mut files = Vec::new();
+    while runs.len() > 1
+        && let Some(before) = runs.last().and_then(|run| run.wrote_nothing(end))
+    {
+        let run = runs.pop().expect("there are two");
+        files.extend(run.segments.into_iter().map(leftover));
+        end = before;
+    }
+    (end, files)
 }
 
 /// The runs of the log in order, and the files behind a cut, which hold nothing that counts.
@@ -52,5 +79,5 @@ pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<Leftover>) {
 }
 
 fn leftover(segment: Segment) -> Leftover {
-    Leftover { file: FileName::Segment(segment.name), length: segment.length }
+    Leftover { file: FileName::Segment(segment.name), length: segment.length, unnamed: false }
 }

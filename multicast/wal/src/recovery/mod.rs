@@ -112,21 +112,32 @@ impl Recovery {
         let inventory = Inventory::read(files, owner)?;
         let (sequence, start) = (inventory.sequence_max + 1, inventory.start_max + 1);
         let base = inventory.free_base();
-        let unbegun = inventory.leftovers.clone();
-        let (runs, orphans) = lineage::runs(inventory.segments);
-        let mut survey = Survey::new(files, owner, &unbegun);
+        let mut unbegun = inventory.leftovers.clone();
+        let (mut runs, orphans) = lineage::runs(inventory.segments);
+        let mut survey = Survey::new(files, owner, &inventory.leftovers);
         let mut cut = None;
         for run in &runs {
             cut = survey.walk(run)?.or(cut);
         }
+        for leftover in &mut unbegun {
+            let named = matches!(leftover.file, FileName::Segment(name) if Some(name.sequence) == survey.successor());
+            leftover.unnamed = !named;
+        }
         let (chains, spans, damages) = survey.finish();
+        let mut empty = Vec::new();
+        if let Some(end) = cut {
+            let (before, files) = lineage::without_empty(&mut runs, end);
+            (cut, empty) = (Some(before), files);
+        }
         let mut end = cut.map_or(Lsn::NONE, |cut| cut.lsn);
         let mut kept = VecDeque::new();
         for segment in runs.iter().rev().flat_map(|run| run.segments.iter().rev()) {
             kept.push_front(KeptSegment { name: segment.name, length: segment.length, end });
             end = segment.head.as_ref().map_or(end, |head| head.base);
         }
-        let leftovers = orphans.into_iter().chain(unbegun).collect();
+        let mut leftovers: Vec<_> = orphans.into_iter().chain(empty).chain(unbegun).collect();
+        // The oldest go first.
+        leftovers.sort_by_key(|leftover| leftover.sequence());
         let groups = recovered(chains, hosted);
         for RecoveredGroup { group, verdict, .. } in &groups {
             if let Verdict::Damaged(damage) = verdict {

@@ -46,12 +46,20 @@ pub(super) struct Survey<'a, F> {
     chains: Chains,
     spans: Vec<Span>,
     damages: Vec<Damage>,
+    /// The successor that the last block of the log names: its sequence.
+    successor: Option<u64>,
 }
 
 impl<'a, F: Files> Survey<'a, F> {
     pub(super) fn new(files: &'a F, owner: Owner, unbegun: &'a [Leftover]) -> Self {
         let (image, chains) = (Image::new(), Chains::default());
-        Self { files, owner, unbegun, image, chains, spans: Vec::new(), damages: Vec::new() }
+        let (spans, damages) = (Vec::new(), Vec::new());
+        Self { files, owner, unbegun, image, chains, spans, damages, successor: None }
+    }
+
+    /// The segment that the last block of the log names as its successor, though the log has nothing of it.
+    pub(super) fn successor(&self) -> Option<u64> {
+        self.successor
     }
 
     pub(super) fn finish(self) -> (Chains, Vec<Span>, Vec<Damage>) {
@@ -63,6 +71,7 @@ impl<'a, F: Files> Survey<'a, F> {
         let Some(mut cursor) = self.begin(run)? else { return Ok(None) };
         loop {
             let name = run.segments[cursor.index].name;
+            self.successor = cursor.link.map(|(sequence, _)| sequence);
             let cut = Cut { sequence: name.sequence, lsn: cursor.lsn(), checksum: cursor.previous };
             match run.limit {
                 Some(limit) if limit == cut => return Ok(Some(cut)),

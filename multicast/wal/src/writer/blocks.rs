@@ -40,6 +40,7 @@ struct InFlight {
 #[derive(Debug)]
 pub(super) struct Blocks {
     cluster: [u8; 16],
+    /// Length of the current segment's file; 0 before the first.
     segment_bytes: u64,
     in_flight_max: usize,
     pool: Pool,
@@ -67,7 +68,7 @@ impl Blocks {
     pub(super) fn new(options: &Options, cluster: [u8; 16], base: Lsn, previous: u64) -> Self {
         Self {
             cluster,
-            segment_bytes: options.segment_bytes,
+            segment_bytes: 0,
             in_flight_max: options.in_flight_max,
             pool: Pool::new(
                 options.block_bytes_max,
@@ -176,6 +177,7 @@ impl Blocks {
     /// its identity.
     pub(super) fn enter(&mut self, name: SegmentName, header: &SegmentHeader, groups: &Groups) {
         self.segment = Some(name);
+        self.segment_bytes = header.size;
         self.base = self.end;
         let length = groups.header_bytes();
         let mut buffer = self.pool.take(2 * length);

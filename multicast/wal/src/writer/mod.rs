@@ -24,8 +24,8 @@ use blocks::Blocks;
 pub(crate) use groups::GroupState;
 use groups::Groups;
 pub use options::{AppendError, Options};
-use segments::Segments;
 pub(crate) use segments::{KeptSegment, Leftover};
+use segments::{Open, Segments};
 
 use crate::aligned::Aligned;
 use crate::files::{FileError, FileName, SegmentName};
@@ -83,6 +83,8 @@ pub struct Sizes {
     pub segments: usize,
     /// Their files' length in bytes.
     pub bytes: u64,
+    /// The length of all files in bytes: of those that wait to be used again, too.
+    pub files_bytes: u64,
     /// Segments recycled or removed since the start.
     pub recycled: u64,
     /// Files that wait to be used again.
@@ -304,7 +306,7 @@ impl Writer {
     ) -> Result<(), FileError> {
         match result {
             Ok(()) => self.segments.performed(task),
-            Err(FileError::Full { .. }) => self.segments.postpone(task),
+            Err(error) if error.shortage().is_some() => self.segments.postpone(task),
             Err(error) => {
                 self.failed = true;
                 return Err(error);
@@ -315,6 +317,13 @@ impl Writer {
             self.begun = true;
         }
         Ok(())
+    }
+
+    /// There was no space for a task of a start that has not begun. Returns whether the next task needs none: the start
+    /// begins in a file that an earlier one had prepared.
+    pub fn begins_without_space(&mut self, task: Task) -> bool {
+        self.segments.postpone(task);
+        self.segments.begins_without_space()
     }
 
     /// How much the log holds.
@@ -344,7 +353,7 @@ impl Writer {
 
     /// Ends the segment with a link to its successor, and begins that with its header.
     fn rotate(&mut self) -> Result<(), AppendError> {
-        let successor = self.segments.successor().ok_or(AppendError::Busy)?;
+        let successor = self.segments.successor().ok_or(AppendError::Busy)?.name;
         let (sequence, salt) = (successor.sequence, successor.salt);
         self.blocks.push_link(BlockKind::Link { sequence, salt });
         self.enter_segment(None);
@@ -354,12 +363,12 @@ impl Writer {
     fn enter_segment(&mut self, cut: Option<Cut>) {
         let first = !self.begun;
         let base = self.blocks.end();
-        let name = self.segments.enter(base, self.groups.needed().unwrap_or(base));
+        let Open { name, length } = self.segments.enter(base, self.groups.needed().unwrap_or(base));
         let header = SegmentHeader {
             node: self.owner.node,
             start: self.start,
             salt: name.salt,
-            size: self.options.segment_bytes,
+            size: length,
             first,
             cut,
             table: Vec::new(),

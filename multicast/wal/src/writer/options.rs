@@ -10,6 +10,9 @@ use crate::format::{
 pub struct Options {
     /// Length of a segment's file in bytes, a multiple of [`BLOCK`].
     pub segment_bytes: u64,
+    /// Length of the first segment of a start, so that a node that is started again and again takes little space.
+    /// A multiple of [`BLOCK`], `<= segment_bytes`.
+    pub first_bytes: u64,
     /// A block that holds more than one record is at most this long. In bytes, a multiple of [`BLOCK`].
     pub block_bytes_max: usize,
     /// Groups that may have records.
@@ -28,6 +31,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
+            first_bytes: 1 << 20,
             block_bytes_max: 256 << 10,
             groups_max: 256,
             table_bytes_max: TABLE_BYTES_MAX,
@@ -41,17 +45,28 @@ impl Default for Options {
 impl Options {
     /// The longest record that a segment can take, in bytes.
     pub fn record_bytes_max(&self) -> usize {
-        let entry = ENTRY_BYTES + self.table_bytes_max.next_multiple_of(8);
-        let header =
-            (HEADER_FIXED_BYTES + usize::from(self.groups_max) * entry).next_multiple_of(BLOCK);
-        // Two headers before it, and a link behind it.
-        let room = (self.segment_bytes as usize).saturating_sub(2 * header + BLOCK);
+        let room = Self::room(self.segment_bytes, self.header_bytes_max());
         room.saturating_sub(BlockHeader::BYTES + record_space(0)).min(RECORD_BYTES_MAX) / 8 * 8
+    }
+
+    /// Length of the longest header.
+    fn header_bytes_max(&self) -> usize {
+        let entry = ENTRY_BYTES + self.table_bytes_max.next_multiple_of(8);
+        (HEADER_FIXED_BYTES + usize::from(self.groups_max) * entry).next_multiple_of(BLOCK)
+    }
+
+    /// What is left in a segment for records: two headers stand before them, and a link behind.
+    fn room(segment: u64, header: usize) -> usize {
+        (segment as usize).saturating_sub(2 * header + BLOCK)
     }
 
     /// Panics if the sizes do not fit each other. They are the program's, not the user's.
     pub(super) fn check(&self) {
         assert!(self.segment_bytes.is_multiple_of(BLOCK as u64));
+        assert!(self.first_bytes.is_multiple_of(BLOCK as u64));
+        assert!(self.first_bytes <= self.segment_bytes, "a first segment is a short one");
+        let first = Self::room(self.first_bytes, self.header_bytes_max());
+        assert!(first >= BLOCK, "a first segment is too short for its headers");
         assert!(self.block_bytes_max.is_multiple_of(BLOCK) && self.block_bytes_max > 0);
         assert!(self.table_bytes_max <= TABLE_BYTES_MAX);
         assert!(self.in_flight_max > 0 && self.waiting_max > 3, "a rotation queues three blocks");

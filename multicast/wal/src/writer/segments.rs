@@ -7,6 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{Options, Origin, Sizes, Task};
 use crate::Lsn;
 use crate::files::{FileName, SegmentName};
+use crate::format::BLOCK;
 
 /// A segment that was written and may be needed.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +23,18 @@ pub(crate) struct KeptSegment {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leftover {
     pub(crate) file: FileName,
-    /// In bytes. Another length than a segment's if its making was cut short, or the options changed.
+    /// In bytes. Another length than a segment's if it was the first of a start, or its making was cut short.
     pub(crate) length: u64,
+    /// Nothing on disk names it, so the next recovery does not miss it.
+    pub(crate) unnamed: bool,
+}
+
+impl Leftover {
+    pub(crate) fn sequence(&self) -> u64 {
+        match self.file {
+            FileName::Segment(SegmentName { sequence, .. }) | FileName::Spare(sequence) => sequence,
+        }
+    }
 }
 
 /// A header that is written: when it is durable, what lies below `needed` may go.
@@ -39,7 +50,15 @@ enum Successor {
     Wanted,
     /// Handed out to be prepared.
     Preparing,
-    Ready(SegmentName),
+    Ready(Open),
+}
+
+/// A segment that is written, or prepared to be the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) name: SegmentName,
+    /// Of its file, in bytes.
+    pub(super) length: u64,
 }
 
 /// The files of the log. Segments go in the order in which they were written.
@@ -50,17 +69,22 @@ enum Successor {
 pub(super) struct Segments {
     start: u64,
     entropy: u64,
+    /// Length of a segment's file, and that of the first of this start.
     bytes: u64,
+    first_bytes: u64,
     spare_max: usize,
     /// Sequence of the next segment to prepare.
     next_sequence: u64,
-    current: Option<SegmentName>,
+    current: Option<Open>,
     successor: Successor,
     kept: VecDeque<KeptSegment>,
     /// Files to use again or remove, the oldest first: an old segment that went before an older one would
     /// be missed. Not touched before the first header is durable: until then, the next recovery reads what
-    /// this one did, and a segment that a link names must be there.
+    /// this one did, and a segment that a link names must be there. Only where there is no space for a first segment,
+    /// one that is unnamed takes its place.
     spares: VecDeque<Leftover>,
+    /// There was no space for the first segment.
+    no_space_to_begin: bool,
     headers: VecDeque<HeaderOnItsWay>,
     /// What lies below this is not needed, and a durable header says so.
     recyclable: Lsn,
@@ -74,12 +98,14 @@ impl Segments {
             start: origin.start,
             entropy: origin.entropy,
             bytes: options.segment_bytes,
+            first_bytes: options.first_bytes,
             spare_max: options.spare_max,
             next_sequence: origin.sequence,
             current: None,
             successor: Successor::Wanted,
             kept: origin.kept.clone(),
             spares: origin.leftovers.iter().copied().collect(),
+            no_space_to_begin: false,
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,
@@ -91,10 +117,10 @@ impl Segments {
         self.header_durable_once
     }
 
-    /// The prepared successor's name.
-    pub(super) fn successor(&self) -> Option<SegmentName> {
+    /// The prepared successor.
+    pub(super) fn successor(&self) -> Option<Open> {
         match self.successor {
-            Successor::Ready(name) => Some(name),
+            Successor::Ready(open) => Some(open),
             Successor::Wanted | Successor::Preparing => None,
         }
     }
@@ -105,14 +131,14 @@ impl Segments {
 
     /// Goes on to the successor, which begins at `base` and whose table says that nothing below
     /// `needed` is.
-    pub(super) fn enter(&mut self, base: Lsn, needed: Lsn) -> SegmentName {
-        let name = self.successor().expect("asked before");
-        if let Some(old) = self.current.replace(name) {
-            self.kept.push_back(KeptSegment { name: old, length: self.bytes, end: base });
+    pub(super) fn enter(&mut self, base: Lsn, needed: Lsn) -> Open {
+        let entered = self.successor().expect("asked before");
+        if let Some(Open { name, length }) = self.current.replace(entered) {
+            self.kept.push_back(KeptSegment { name, length, end: base });
         }
         self.successor = Successor::Wanted;
         self.headers.push_back(HeaderOnItsWay { end: base, needed });
-        name
+        entered
     }
 
     /// The header just entered ends here.
@@ -131,7 +157,7 @@ impl Segments {
         while self.kept.len() > 1 && self.kept[0].end <= self.recyclable {
             let old = self.kept.pop_front().expect("there are two");
             let file = FileName::Segment(old.name);
-            self.spares.push_back(Leftover { file, length: old.length });
+            self.spares.push_back(Leftover { file, length: old.length, unnamed: true });
             self.recycled += 1;
         }
     }
@@ -152,19 +178,27 @@ impl Segments {
 
     /// Whether the oldest spare file is to be removed: there are too many, or it does not fit.
     fn crowded(&self) -> bool {
-        let misfit = self.spares.front().is_some_and(|oldest| oldest.length != self.bytes);
-        self.header_durable_once && (misfit || self.spares.len() > self.spare_max)
+        self.misfit() || self.header_durable_once && self.spares.len() > self.spare_max
+    }
+
+    /// Whether the oldest spare file is to be removed because it does not fit. It goes before anything else: it stands in
+    /// front of those that fit, and may take the space of a new one.
+    fn misfit(&self) -> bool {
+        let oldest = self.spares.front();
+        self.header_durable_once && oldest.is_some_and(|oldest| oldest.length != self.bytes)
     }
 
     pub(super) fn next_task(&mut self) -> Option<Task> {
-        if let Successor::Wanted = self.successor {
+        let wanted = matches!(self.successor, Successor::Wanted);
+        if wanted && !self.misfit() {
             self.successor = Successor::Preparing;
             let name = self.name(self.next_sequence);
-            let fits = |oldest: &mut Leftover| oldest.length == self.bytes;
-            let reuse =
-                if self.header_durable_once { self.spares.pop_front_if(fits) } else { None };
-            let reuse = reuse.map(|oldest| oldest.file);
-            return Some(Task::Prepare { name, reuse, bytes: self.bytes });
+            let (reuse, bytes) = match (self.reusable(), self.current) {
+                (Some(Leftover { file, length, .. }), _) => (Some(file), length),
+                (None, None) => (None, self.first_bytes),
+                (None, Some(_)) => (None, self.bytes),
+            };
+            return Some(Task::Prepare { name, reuse, bytes });
         }
         if self.crowded() {
             let Leftover { file, .. } = self.spares.pop_front().expect("a crowd");
@@ -173,26 +207,58 @@ impl Segments {
         None
     }
 
+    /// The file that becomes the next segment, if there is one for it.
+    fn reusable(&mut self) -> Option<Leftover> {
+        if self.header_durable_once {
+            return self.spares.pop_front_if(|oldest| oldest.length == self.bytes);
+        }
+        let at = self.unnamed()?;
+        self.no_space_to_begin.then(|| self.spares.remove(at).expect("it is there"))
+    }
+
+    /// A file in which this start can begin if there is no space for another.
+    fn unnamed(&self) -> Option<usize> {
+        let fits = |spare: &Leftover| {
+            let whole = spare.length.is_multiple_of(BLOCK as u64);
+            spare.unnamed && whole && spare.length >= self.first_bytes
+        };
+        self.spares.iter().position(fits)
+    }
+
     pub(super) fn performed(&mut self, task: Task) {
-        if let Task::Prepare { name, .. } = task {
+        if let Task::Prepare { name, bytes: length, .. } = task {
             self.next_sequence += 1;
-            self.successor = Successor::Ready(name);
+            self.successor = Successor::Ready(Open { name, length });
         }
     }
 
     /// There was no space for it. Only a new file needs space, so nothing has to be undone.
     pub(super) fn postpone(&mut self, task: Task) {
         match task {
-            Task::Prepare { .. } => self.successor = Successor::Wanted,
-            Task::Remove { file } => self.spares.push_front(Leftover { file, length: 0 }),
+            Task::Prepare { .. } => {
+                self.successor = Successor::Wanted;
+                self.no_space_to_begin |= self.current.is_none();
+            }
+            Task::Remove { file } => {
+                self.spares.push_front(Leftover { file, length: 0, unnamed: true });
+            }
         }
+    }
+
+    /// Whether the first segment, for which there was no space, can be made of a file that is there.
+    pub(super) fn begins_without_space(&self) -> bool {
+        self.current.is_none() && self.no_space_to_begin && self.unnamed().is_some()
     }
 
     pub(super) fn sizes(&self) -> Sizes {
         let segments = self.kept.len() + usize::from(self.current.is_some());
+        let kept: u64 = self.kept.iter().map(|segment| segment.length).sum();
+        let bytes = kept + self.current.map_or(0, |open| open.length);
+        let spares: u64 = self.spares.iter().map(|spare| spare.length).sum();
         Sizes {
             segments,
-            bytes: segments as u64 * self.bytes,
+            bytes,
+            files_bytes: bytes + spares + self.successor().map_or(0, |open| open.length),
             recycled: self.recycled,
             spares: self.spares.len(),
         }

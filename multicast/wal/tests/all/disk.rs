@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_wal::disk::{DiskOptions, Handle, StageError, Wake};
+use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Wake};
 use skein_wal::files::{Directory, FileError, FileName, Files, Medium, OpenError, sync_everything};
 use skein_wal::format::BlockKind;
 use skein_wal::inspect::{End, Segment};
@@ -18,6 +18,7 @@ const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
 
 const SMALL: Options = Options {
     segment_bytes: 256 << 10,
+    first_bytes: 64 << 10,
     block_bytes_max: 32 << 10,
     groups_max: 16,
     table_bytes_max: 64,
@@ -186,9 +187,12 @@ fn an_idle_log_gives_back_the_segments_of_many_starts() {
     assert_eq!(disk.status().sizes.segments, 10);
     handles[0].append(Group(4), 5, &[b"all that is needed"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
-    thread::sleep(Duration::from_millis(50));
-    handles[0].keep_from_record(Group(4), 1).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
+    while disk.status().flushes.count < 2 {
+        assert!(Instant::now() < deadline, "the log is idle, and sealed");
+        thread::sleep(Duration::from_millis(1));
+    }
+    handles[0].keep_from_record(Group(4), 1).unwrap();
     while disk.status().sizes.segments > 3 || files.list().unwrap().len() > 5 {
         assert!(Instant::now() < deadline, "{:?}", disk.status().sizes);
         thread::sleep(Duration::from_millis(5));
@@ -368,7 +372,7 @@ fn a_full_disk_makes_appends_wait_until_there_is_room() {
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     files.faults(|faults| faults.capacity = Some(2 * SMALL.segment_bytes));
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !disk.status().full {
+    while disk.status().short.is_none() {
         _ = handles[0].append(Group(0), 1, &[&[1; 4000]]);
         assert!(Instant::now() < deadline);
         thread::sleep(Duration::from_millis(1));
@@ -380,7 +384,81 @@ fn a_full_disk_makes_appends_wait_until_there_is_room() {
     files.faults(|faults| faults.capacity = None);
     let appended = handles[0].appended();
     bell.until("there is room again", || handles[0].durable() == appended);
-    assert!(!disk.status().full);
+    assert!(disk.status().short.is_none());
+}
+
+/// All bytes of the files.
+fn bytes(files: &impl Files) -> u64 {
+    files.list().unwrap().into_iter().map(|(_, length)| length).sum()
+}
+
+#[test]
+fn starts_that_write_nothing_take_no_space() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    disk.stop();
+    for number in 2..30 {
+        let recovery = Recovery::read(&*files, OWNER, &[]).unwrap();
+        assert_eq!((recovery.start(), recovery.starts_kept()), (number, 1));
+        drop(start(&files, 2, vec![bell.wake()]));
+        let most = 2 * SMALL.first_bytes + 3 * SMALL.segment_bytes;
+        assert!(bytes(&*files) <= most, "{} bytes after {number} starts", bytes(&*files));
+    }
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    handles[0].append(Group(4), 5, &[b"and more"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    disk.stop();
+    assert_eq!(replay(&*files)[&Group(4)], [b"some bytes".to_vec(), b"and more".to_vec()]);
+}
+
+#[test]
+fn a_start_that_finds_no_space_begins_in_what_an_earlier_one_prepared() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    drop(start(&files, 2, vec![bell.wake()]));
+    for number in 0..5_u64 {
+        let full = bytes(&*files);
+        files.faults(|faults| faults.capacity = Some(full));
+        let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+        handles[0].append(Group(4), 5, &[&number.to_le_bytes()]).unwrap();
+        bell.until("it is durable", || handles[0].durable() == 1);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while disk.status().short.is_none() {
+            assert!(Instant::now() < deadline, "there is no space for a successor");
+            thread::sleep(Duration::from_millis(1));
+        }
+        // With space for one more, the next start finds something prepared.
+        files.faults(|faults| faults.capacity = Some(full + SMALL.segment_bytes));
+        while disk.status().short.is_some() {
+            assert!(Instant::now() < deadline, "there is space for a successor");
+            thread::sleep(Duration::from_millis(1));
+        }
+        disk.stop();
+        let values: Vec<_> = (0..=number).map(|number| number.to_le_bytes().to_vec()).collect();
+        assert_eq!(replay(&*files)[&Group(4)], values);
+    }
+    // Nothing is prepared.
+    let prepared = |name: &FileName| {
+        let FileName::Segment(name) = name else { return true };
+        let bytes = files.bytes(FileName::Segment(*name));
+        bytes.iter().all(|byte| *byte == 0)
+    };
+    let names: Vec<FileName> = files.list().unwrap().into_iter().map(|(name, _)| name).collect();
+    for name in names.into_iter().filter(prepared) {
+        files.remove(name).unwrap();
+    }
+    sync_everything(&*files).unwrap();
+    let full = bytes(&*files);
+    files.faults(|faults| faults.capacity = Some(full + SMALL.first_bytes - 1));
+    let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 79);
+    let wakes = vec![bell.wake()];
+    let started =
+        Disk::start(Arc::clone(&files), writer, DiskOptions::default(), wakes, Box::new(|_| {}));
+    let error = started.err().expect("no space");
+    assert!(matches!(error, DiskError::File(FileError::Full { .. })), "{error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Power is lost, or the process ends, at any operation: what was durable comes back, and nothing else.
 
-use crate::harness::{Log, SMALL, VALUE};
+use crate::harness::{Log, SHORT_FIRST, VALUE};
 use proptest::prelude::*;
 use skein_wal::{Group, Lsn};
 
@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn what_was_durable_comes_back(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..250)) {
-        let mut log = Log::new(seed, SMALL);
+        let mut log = Log::new(seed, SHORT_FIRST);
         run(&mut log, &steps);
         log.medium.power_loss();
         restart(&mut log);
@@ -142,12 +142,12 @@ fn power_may_go_at_every_operation() {
             [append, Step::Flush, rest]
         })
         .collect();
-    let mut whole = Log::new(0, SMALL);
+    let mut whole = Log::new(0, SHORT_FIRST);
     run(&mut whole, &steps);
     let (operations, recycled) = (whole.medium.operations(), whole.writer.sizes().recycled);
     assert!(operations > 150 && recycled > 1, "{operations} operations, {recycled} recycled");
     for at in 1..=operations {
-        let mut log = Log::new(at, SMALL);
+        let mut log = Log::new(at, SHORT_FIRST);
         log.medium.faults(|faults| faults.power_at = Some(at));
         run(&mut log, &steps);
         log.medium.power_loss();

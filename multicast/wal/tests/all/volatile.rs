@@ -17,6 +17,7 @@ const BYTES: u64 = 8 * BLOCK as u64;
 
 const SMALL: Options = Options {
     segment_bytes: 64 << 10,
+    first_bytes: 32 << 10,
     block_bytes_max: 16 << 10,
     groups_max: 4,
     table_bytes_max: 64,
@@ -141,7 +142,7 @@ fn what_is_ordered_goes_wrong() {
     let files = ordered.over(&medium);
     let errno = |result: Result<(), FileError>| match result {
         Err(FileError::Io { source, .. }) => source.raw_os_error(),
-        Err(FileError::Full { .. }) => Some(0),
+        Err(FileError::Full { .. } | FileError::Bound { .. }) => Some(0),
         Ok(()) => None,
     };
     let of = |error: rustix::io::Errno| Some(error.raw_os_error());

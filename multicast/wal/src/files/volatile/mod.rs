@@ -79,7 +79,7 @@ impl<F: Files> Volatile<F> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets an operation that changes something begin, or fail.
+    /// Lets an operation begin, or fail.
     fn begin(&self, operation: Operation, file: impl ToString) -> Result<Settings, FileError> {
         let (settings, stall) = {
             let mut state = self.state();
@@ -164,6 +164,7 @@ impl<F: Files> Files for Volatile<F> {
     }
 
     fn read(&self, name: FileName, offset: u64, into: &mut [u8]) -> Result<(), FileError> {
+        self.begin(Operation::Read, name)?;
         let state = self.state();
         let number = state.names.number(name, "read")?;
         let place = state.names.place(number).expect("what has a name has a place");

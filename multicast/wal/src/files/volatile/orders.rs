@@ -10,7 +10,7 @@
 //! | `read-only` | nothing can be changed |
 //! | `lies` | writes and syncs return before anything is durable, and what they had to keep never is |
 //! | `stall_ms=N` | once: the next operation, and all others, wait for so long |
-//! | `fail=OPERATION` | once: the next `write`, `sync`, `create`, `rename` or `remove` fails with EIO |
+//! | `fail=OPERATION` | once: the next `read`, `write`, `sync`, `create`, `rename` or `remove` fails with EIO |
 
 use std::fs;
 use std::io;
@@ -35,6 +35,7 @@ pub enum OrdersError {
 /// An operation that may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
+    Read,
     Create,
     Write,
     Sync,
@@ -45,6 +46,7 @@ pub(super) enum Operation {
 impl Operation {
     fn name(self) -> &'static str {
         match self {
+            Self::Read => "read",
             Self::Create => "create",
             Self::Write => "write",
             Self::Sync => "sync",
@@ -127,8 +129,14 @@ impl Settings {
     }
 }
 
-const FAILING: [Operation; 5] =
-    [Operation::Create, Operation::Write, Operation::Sync, Operation::Rename, Operation::Remove];
+const FAILING: [Operation; 6] = [
+    Operation::Read,
+    Operation::Create,
+    Operation::Write,
+    Operation::Sync,
+    Operation::Rename,
+    Operation::Remove,
+];
 
 /// A file of orders.
 #[derive(Debug)]
@@ -182,7 +190,7 @@ impl Orders {
         }
         let failure = match operation {
             _ if fails => Some(Failure::Errno(Errno::IO)),
-            Operation::Sync => None,
+            Operation::Read | Operation::Sync => None,
             _ if settings.read_only => Some(Failure::Errno(Errno::ROFS)),
             Operation::Create if settings.room == 0 => Some(Failure::NoSpace),
             _ => None,
@@ -218,7 +226,7 @@ mod tests {
     fn what_is_no_fault_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("orders");
-        for word in ["full", "seed=x", "fail=", "fail=read", "lies=1", "stall_ms"] {
+        for word in ["full", "seed=x", "fail=", "fail=list", "lies=1", "stall_ms"] {
             fs::write(&path, word).unwrap();
             let error = Orders::at(&path).unwrap_err().to_string();
             assert!(error.contains(word) && error.contains("remove the file"), "{error}");

@@ -18,6 +18,7 @@ pub const VALUE: u8 = 2;
 /// Segments of a few blocks, so that everything happens often.
 pub const SMALL: Options = Options {
     segment_bytes: 64 << 10,
+    first_bytes: 64 << 10,
     block_bytes_max: 8 << 10,
     groups_max: 6,
     table_bytes_max: 64,
@@ -25,6 +26,9 @@ pub const SMALL: Options = Options {
     waiting_max: 8,
     spare_max: 1,
 };
+
+/// The same, where the first segment of a start is short.
+pub const SHORT_FIRST: Options = Options { first_bytes: 24 << 10, ..SMALL };
 
 /// A record that was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +153,7 @@ impl Log {
     pub fn task(&mut self) -> bool {
         let Some(task) = self.writer.next_task() else { return false };
         let result = perform(&self.medium, &task);
-        let full = matches!(result, Err(skein_wal::files::FileError::Full { .. }));
+        let full = result.as_ref().is_err_and(|error| error.shortage().is_some());
         _ = self.writer.performed(task, result);
         !full
     }
