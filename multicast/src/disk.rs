@@ -26,9 +26,15 @@ pub trait Disk: Send {
     /// A group needs no record in front of this position any more.
     fn keep_from(&mut self, group: GroupId, position: u64);
 
-    /// Bytes of a group's log after which its state is written, so that what is in front of it can go; if the state is
-    /// larger, it is due after as much. With 0 it is due at once.
+    /// Bytes of a group's log after which its state is written, so that what is in front of it can go.
     fn snapshot_after(&self) -> u64;
+
+    /// Whether the state of a group is to be written now. `log` bytes of its log were written since the last time, when
+    /// its state had `state` bytes: a large one is due after as much log.
+    fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
+        let _ = group;
+        log >= self.snapshot_after().max(state)
+    }
 
     /// Reads the records of a group that were on disk when this process began, in their order: a kind and a record
     /// each. Some in front of the position that was given last to [`keep_from`](Self::keep_from) may be among them.

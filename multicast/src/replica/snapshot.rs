@@ -73,11 +73,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.paths.snapshots += 1;
         }
         if self.snapshot.under_way.is_none() {
-            let after = match disk.snapshot_after() {
-                0 => 0,
-                after => after.max(self.snapshot.bytes),
-            };
-            if self.disk.bytes < after || !self.can_copy() {
+            let (log, state) = (self.disk.bytes, self.snapshot.bytes);
+            if !disk.wants_snapshot(self.id.group, log, state) || !self.can_copy() {
                 return Ok(false);
             }
             self.begin_snapshot(links);
