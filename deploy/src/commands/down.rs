@@ -97,6 +97,13 @@ impl Args {
             }
             _ => None,
         };
+        if processes.is_none() && !self.wipe && directory.has_data()? {
+            let dir = directory.path().display();
+            bail!(
+                "the manifest in {dir}, cluster.json, is damaged, and so is its copy; nothing was done, because there is data \
+                 in node*.data. Put a whole one back, or `skein down --wipe` removes everything, the data too"
+            );
+        }
         let what = match &processes {
             Some(processes) => format!("a cluster runs whose directory was removed ({processes})"),
             None => format!("the manifest in {} is damaged", directory.path().display()),

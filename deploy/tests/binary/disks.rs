@@ -24,7 +24,7 @@ fn disk(sandbox: &Sandbox, node: usize) -> serde_json::Value {
 }
 
 /// Whether every node says that its replicas lead or follow.
-fn ready(sandbox: &Sandbox) -> bool {
+pub(crate) fn ready(sandbox: &Sandbox) -> bool {
     let status = sandbox.run(&["status", "--json"]).out;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
     let nodes = status["nodes"].as_array().map_or(&[][..], Vec::as_slice);

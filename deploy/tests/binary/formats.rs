@@ -142,6 +142,7 @@ fn pack(dir: &Path) -> Vec<u8> {
             // Directories of the machine on which it is packed.
             manifest["made"] = Value::Array(Vec::new());
             manifest["regions"] = "".into();
+            manifest.as_object_mut().expect("an object").remove("checksum");
             bytes = manifest.to_string().into_bytes();
         }
         number(&mut packed, name.len());

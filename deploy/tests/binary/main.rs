@@ -23,3 +23,4 @@ mod operators;
 mod standstill;
 mod supervision;
 mod support;
+mod tampering;

@@ -18,7 +18,8 @@ use crate::BUILD;
 use crate::config::{ClusterConfig, Durability, FabricKind, Footprint};
 use crate::data;
 use crate::directory::{
-    CONFIG, Directory, DirectoryError, LOCK, MANIFEST, Manifest, SUPERVISOR_LOG, failed,
+    CONFIG, Directory, DirectoryError, LOCK, MANIFEST, MANIFEST_COPY, Manifest, SUPERVISOR_LOG,
+    failed,
 };
 use crate::files;
 use crate::identity;
@@ -95,6 +96,11 @@ impl Directory {
         let mut claim = self.claim("down", Vec::new())?;
         claim.damaged = true;
         Ok(claim)
+    }
+
+    /// Whether there is data of nodes on disk.
+    pub fn has_data(&self) -> Result<bool, DirectoryError> {
+        Ok(!data_of(self.path())?.is_empty())
     }
 
     /// Number of nodes according to the file names, for a cluster whose manifest cannot be read.
@@ -206,6 +212,7 @@ impl Claim {
             regions,
             cluster,
             nodes: config.topology.nodes,
+            topology: (config.durability == Durability::Sync).then_some(config.topology),
             durable: config.durability == Durability::Sync,
             made: self.made.clone(),
         };
@@ -230,15 +237,19 @@ impl Claim {
         self.stopped.as_ref().map(|_| self.directory.config()).transpose()
     }
 
-    /// Lets the durable cluster that was stopped here go on, with this build.
+    /// Lets the durable cluster that was stopped here go on, with this build and these settings.
     pub fn resume(&mut self, config: &ClusterConfig) -> Result<Manifest, DirectoryError> {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
-        let manifest = Manifest { build: BUILD.owned(), made: self.made.clone(), ..manifest };
+        let (build, made) = (BUILD.owned(), self.made.clone());
+        let topology = Some(config.topology);
+        let manifest = Manifest { build, made, topology, ..manifest };
         self.write_manifest(&manifest, config)?;
+        self.write(CONFIG, &config.print())?;
         data::link(&self.directory, &data::places(&manifest, config))?;
         for node in 0..manifest.nodes {
-            // No node runs. What an operator had stopped is started, too.
-            self.write(&format!("node{node}.lock"), "")?;
+            // No node runs. A node that an operator had stopped is started, too. The disk may be full.
+            let lock = self.directory.node_lock(node);
+            files::replace_or_overwrite(&lock, "").map_err(failed("write", &lock))?;
         }
         Ok(manifest)
     }
@@ -250,10 +261,13 @@ impl Claim {
         config: &ClusterConfig,
     ) -> Result<(), DirectoryError> {
         // A path that is not UTF-8 cannot be written as JSON.
-        let text = serde_json::to_string_pretty(manifest).map_err(|error| {
+        let text = manifest.to_text().map_err(|error| {
             failed("write the manifest for", self.directory.path())(error.into())
         })?;
-        self.write(MANIFEST, &(text + "\n"))?;
+        self.write(MANIFEST, &text)?;
+        if manifest.durable {
+            self.write(MANIFEST_COPY, &text)?;
+        }
         self.regions = Some(match config.network.fabric {
             FabricKind::Shm => Regions::make(&manifest.regions)?,
             FabricKind::Tcp | FabricKind::Verbs => Regions::hold_of(&self.directory, manifest)?,
@@ -362,9 +376,12 @@ impl Claim {
         remove_file(&self.directory.path().join(MANIFEST))
     }
 
-    /// Writes a file atomically.
+    /// Writes a file atomically, unless it is there already: a full disk does not keep a cluster from going on.
     fn write(&self, name: &str, text: &str) -> Result<(), DirectoryError> {
         let path = self.directory.path().join(name);
+        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            return Ok(());
+        }
         files::replace(&path, text).map_err(failed("write", &path))
     }
 
@@ -508,7 +525,7 @@ fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     Ok(found)
 }
 
-/// Whether a file of this name belongs to a cluster: `cluster.toml`, `supervisor.log`, `nodeN.lock`,
+/// Whether a file of this name belongs to a cluster: `cluster.json.copy`, `cluster.toml`, `supervisor.log`, `nodeN.lock`,
 /// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, `nodeN.disk`, rotated logs, unfinished
 /// writes of them, and what is written to find out what the file system can do.
 fn is_ours(name: &OsStr) -> bool {
@@ -521,7 +538,8 @@ fn is_ours(name: &OsStr) -> bool {
     });
     of_node
         || [CONFIG, SUPERVISOR_LOG].contains(&name.strip_suffix(".1").unwrap_or(name))
-        || begun.is_some_and(|name| [MANIFEST, CONFIG, "probe"].contains(&name))
+        || name == MANIFEST_COPY
+        || begun.is_some_and(|name| [MANIFEST, MANIFEST_COPY, CONFIG, "probe"].contains(&name))
 }
 
 /// Creates `path` and its missing parents, for this user alone. Returns the directories that it created.

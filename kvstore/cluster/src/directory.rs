@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/cluster.json         the manifest: which build, where the shared memory is, what to remove
+//! DIR/cluster.json.copy    the same, if the cluster is durable
 //! DIR/cluster.toml         the configuration in effect
 //! DIR/lock                 held while the cluster is started or stopped, and by its supervisor
 //! DIR/node0.lock …         held by the running node
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::FabricError;
 use skein_fabric::shm::Host;
 use skein_fabric::tcp::Net;
+use skein_multicast::config::Topology;
 
 use crate::config::{ClusterConfig, ConfigError, Draft, Durability, FabricKind};
 use crate::incarnations;
@@ -35,6 +37,7 @@ use crate::network::{self, NetworkError, Who};
 use crate::{BUILD, Build};
 
 pub(crate) const MANIFEST: &str = "cluster.json";
+pub(crate) const MANIFEST_COPY: &str = "cluster.json.copy";
 pub(crate) const CONFIG: &str = "cluster.toml";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SUPERVISOR_LOG: &str = "supervisor.log";
@@ -72,6 +75,9 @@ pub struct Manifest {
     /// Directory of the shared memory; the cluster's directory itself on a network.
     pub regions: PathBuf,
     pub nodes: u16,
+    /// Its shape; absent if it was created before this was recorded, or is not durable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Topology>,
     /// Whether its data is on disks, and so outlives its processes.
     #[serde(default)]
     pub durable: bool,
@@ -192,11 +198,20 @@ pub enum DirectoryError {
         file: PathBuf,
     },
     /// The manifest cannot be parsed.
-    #[error("{} is not the manifest of a cluster: {why}; nodes that run make it whole within seconds; if none does, `skein down` removes what is left of the cluster, and a file that is not Skein's is to be moved away", file.display())]
+    #[error("{} is not the manifest of a cluster: {why}; nodes that run make it whole within seconds; if none does, `skein down` removes what is left of the cluster, though no data on disk, and a file that is not Skein's is to be moved away", file.display())]
     Damaged {
         file: PathBuf,
         /// Error of the parser.
         why: String,
+    },
+    #[error("{} says {entry} = {now}, and the cluster was made with {made}: its data would not be read as it was written; correct the file, which was changed or is damaged", file.display())]
+    Reconfigured {
+        /// The configuration of the cluster.
+        file: PathBuf,
+        entry: &'static str,
+        /// Value with which the cluster was created.
+        made: String,
+        now: String,
     },
     /// The count of a node's starts, or its identity, is missing or damaged.
     #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier incarnations, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
@@ -357,6 +372,7 @@ impl Directory {
             cluster: config.network.cluster.clone(),
             regions: PathBuf::new(),
             nodes: config.topology.nodes,
+            topology: None,
             durable: config.durability == Durability::Sync,
             made: Vec::new(),
         };
@@ -403,23 +419,6 @@ impl Directory {
         }
     }
 
-    /// The manifest, whether the cluster runs or not and whatever its build.
-    pub fn manifest(&self) -> Result<Manifest, DirectoryError> {
-        let file = self.path.join(MANIFEST);
-        let text = match std::fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(DirectoryError::NoCluster { dir: self.path.clone() });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory && self.path.is_file() => {
-                return Err(DirectoryError::IsFile { file: self.path.clone() });
-            }
-            Err(error) => return Err(failed("read", &file)(error)),
-        };
-        serde_json::from_str(&text)
-            .map_err(|error| DirectoryError::Damaged { file, why: error.to_string() })
-    }
-
     /// Same as [`manifest`](Self::manifest), for commands: if there is no manifest but processes of the removed
     /// directory run, the error names them.
     pub fn find(&self) -> Result<Manifest, DirectoryError> {
@@ -434,7 +433,11 @@ impl Directory {
 
     /// The configuration in effect.
     pub fn config(&self) -> Result<ClusterConfig, DirectoryError> {
-        Ok(Draft::read(&self.path.join(CONFIG))?.finish()?)
+        let config = Draft::read(&self.path.join(CONFIG))?.finish()?;
+        if let Ok(manifest) = self.manifest() {
+            manifest.check_config(self, &config)?;
+        }
+        Ok(config)
     }
 
     /// The process that runs `node` now.

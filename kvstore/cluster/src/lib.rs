@@ -9,6 +9,7 @@ pub mod files;
 pub mod identity;
 pub mod incarnations;
 pub mod lock;
+mod manifest;
 pub mod network;
 pub mod regions;
 pub mod shared;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::directory::{CONFIG, Directory, DirectoryError, MANIFEST, failed};
+use crate::directory::{CONFIG, Directory, DirectoryError, MANIFEST, MANIFEST_COPY, failed};
 use crate::files;
 
 /// The shared files of a cluster's directory, as they were when this process started.
@@ -11,6 +11,8 @@ pub struct Shared {
     directory: Directory,
     cluster: String,
     manifest: String,
+    /// The manifest has a copy.
+    has_copy: bool,
     config: String,
 }
 
@@ -21,9 +23,12 @@ impl Shared {
             let path = directory.path().join(name);
             std::fs::read_to_string(&path).map_err(failed("read", &path))
         };
+        let manifest = directory.manifest()?;
+        let unwritten = |error: serde_json::Error| failed("write", directory.path())(error.into());
         Ok(Self {
-            cluster: directory.manifest()?.cluster,
-            manifest: read(MANIFEST)?,
+            manifest: manifest.to_text().map_err(unwritten)?,
+            has_copy: manifest.durable,
+            cluster: manifest.cluster,
             config: read(CONFIG)?,
             directory: directory.clone(),
         })
@@ -38,7 +43,7 @@ impl Shared {
     pub fn restore(&self) -> Result<bool, DirectoryError> {
         let dir = self.directory.path();
         let mut restored = false;
-        match self.directory.manifest() {
+        match self.directory.manifest_in(MANIFEST) {
             Ok(manifest) if manifest.cluster == self.cluster => {}
             Ok(_) => {
                 let dir = dir.to_owned();
@@ -50,6 +55,10 @@ impl Shared {
                 restored = true;
             }
             Err(error) => return Err(error),
+        }
+        if self.has_copy && self.directory.manifest_in(MANIFEST_COPY).is_err() {
+            self.write(MANIFEST_COPY, &self.manifest)?;
+            restored = true;
         }
         if is_missing(&dir.join(CONFIG)) {
             self.write(CONFIG, &self.config)?;

@@ -1,0 +1,262 @@
+//! Files of a durable cluster that something has changed: a bit has flipped, a file is cut short, gone, or another one.
+//! What is changed is drawn from a seed. One node is hit at a time, or what all share, so a majority of each group is whole:
+//! everything that was acknowledged is served, at once or when what a message names is put back. Nothing panics.
+//!
+//! `SKEIN_TAMPER_SEEDS=100..200` runs other seeds than those of the gate.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::durable::{kill_all, on_disk};
+use crate::support::{Ended, Sandbox, until};
+
+/// The seeds of the gate.
+const SEEDS: Range<u64> = 0..12;
+
+fn seeds() -> Range<u64> {
+    let Ok(given) = std::env::var("SKEIN_TAMPER_SEEDS") else { return SEEDS };
+    let ends =
+        given.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    let (from, to) = ends.expect("SKEIN_TAMPER_SEEDS is FROM..TO");
+    from..to
+}
+
+/// A generator of numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// What is done to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Harm {
+    /// One bit of what the file holds, or of all of it.
+    Flip,
+    /// Some blocks are zeroed.
+    Zero,
+    /// It is cut short anywhere.
+    Cut,
+    Empty,
+    /// Bytes are appended.
+    Longer,
+    Gone,
+    /// It is a copy of the file of another node.
+    OfAnotherNode,
+    /// It is a copy of the same file of another cluster.
+    OfAnotherCluster,
+}
+
+const HARMS: [Harm; 8] = [
+    Harm::Flip,
+    Harm::Zero,
+    Harm::Cut,
+    Harm::Empty,
+    Harm::Longer,
+    Harm::Gone,
+    Harm::OfAnotherNode,
+    Harm::OfAnotherCluster,
+];
+
+/// The files of a node's data, in the order of their names.
+fn data(dir: &Path, node: u64) -> Vec<PathBuf> {
+    let listed = fs::read_dir(dir.join(format!("node{node}.data"))).expect("data");
+    let mut files: Vec<_> = listed.map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    files
+}
+
+/// Bytes of a file up to the last that is not zero.
+fn used(path: &Path) -> u64 {
+    let bytes = fs::read(path).expect("it can be read");
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
+}
+
+/// The file to change: twice out of three a segment.
+fn victim(dir: &Path, node: u64, random: &mut Random) -> PathBuf {
+    if random.below(3) > 0 {
+        let files = data(dir, node);
+        // As often the newest that holds something, whatever number of others there are.
+        let newest = files.iter().rfind(|file| used(file) > 0).expect("a segment");
+        return if random.below(2) == 0 { newest.clone() } else { random.of(&files).clone() };
+    }
+    let own = ["incarnation", "identity", "peers", "lock"];
+    let shared = ["cluster.json", "cluster.json.copy", "cluster.toml", "lock"];
+    match random.below(2) {
+        0 => dir.join(format!("node{node}.{}", random.of(&own))),
+        _ => dir.join(random.of(&shared)),
+    }
+}
+
+/// The file of another node, or of the same node of another cluster, that is most like this one.
+fn counterpart(path: &Path, node: u64, other: &Path, in_other: u64) -> Option<PathBuf> {
+    let name = path.file_name().and_then(|name| name.to_str()).expect("text");
+    if path.parent().is_some_and(|parent| parent.extension().is_some_and(|kind| kind == "data")) {
+        return data(other, in_other).pop();
+    }
+    let name = name.replace(&format!("node{node}."), &format!("node{in_other}."));
+    Some(other.join(name)).filter(|other| other != path && other.is_file())
+}
+
+/// Changes a file. Returns what was done.
+fn tamper(path: &Path, node: u64, foreign: &Path, random: &mut Random) -> Option<String> {
+    let harm = *random.of(&HARMS);
+    let length = fs::metadata(path).ok()?.len();
+    let open = || fs::File::options().read(true).write(true).open(path).expect("it is there");
+    let place = |random: &mut Random| {
+        let among = if random.below(4) == 0 { length } else { used(path) };
+        random.below(among.max(1))
+    };
+    let mut about = format!("{harm:?}");
+    match harm {
+        _ if length == 0 && harm != Harm::Gone && harm != Harm::Longer => return None,
+        Harm::Flip => {
+            let (at, bit, mut file, mut byte) = (place(random), random.below(8), open(), [0]);
+            file.seek(SeekFrom::Start(at))
+                .and_then(|_| file.read_exact(&mut byte))
+                .expect("a byte");
+            byte[0] ^= 1 << bit;
+            file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&byte)).expect("a byte");
+            about = format!("bit {bit} of byte {at}");
+        }
+        Harm::Zero => {
+            let (at, mut file) = (place(random) / 4096 * 4096, open());
+            let many = (4096 << random.below(5)).min(length - at) as usize;
+            file.seek(SeekFrom::Start(at))
+                .and_then(|_| file.write_all(&vec![0; many]))
+                .expect("room");
+            about = format!("{many} zeroes at {at}");
+        }
+        Harm::Cut => {
+            let at = place(random);
+            open().set_len(at).expect("it can be cut");
+            about = format!("cut to {at} of {length} bytes");
+        }
+        Harm::Empty => open().set_len(0).expect("it can be cut"),
+        Harm::Longer => {
+            let mut file = open();
+            file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(b"and more\n")).expect("room");
+        }
+        Harm::Gone => fs::remove_file(path).expect("it is there"),
+        Harm::OfAnotherNode | Harm::OfAnotherCluster => {
+            let (dir, of) = match harm {
+                Harm::OfAnotherNode => (
+                    path.ancestors().find(|dir| dir.join("cluster.toml").exists())?,
+                    (node + 1) % 3,
+                ),
+                _ => (foreign, node),
+            };
+            let other = counterpart(path, node, dir, of)?;
+            fs::copy(&other, path).expect("a copy");
+        }
+    }
+    Some(about)
+}
+
+/// Everything that the cluster holds, as a scan prints it.
+#[track_caller]
+fn holds(sandbox: &Sandbox, keys: u64) {
+    let found = sandbox.expect(0, &["scan", "--prefix", "key", "--keys-only"]);
+    let mut found: Vec<&str> = found.out.lines().collect();
+    found.sort_unstable();
+    let mut expected: Vec<_> = (0..keys).map(|key| format!("key{key}")).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
+#[track_caller]
+fn no_panic(sandbox: &Sandbox, said: &Ended) {
+    assert!(!said.err.contains("panicked"), "{}", said.err);
+    for log in ["node0.log", "node1.log", "node2.log", "supervisor.log"] {
+        let text = fs::read(sandbox.dir.join(log)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        assert!(!text.contains("panicked"), "{log}: {text}");
+    }
+}
+
+#[test]
+fn whatever_file_is_changed_nothing_that_was_acknowledged_is_lost() {
+    let (_foreign_dir, foreign) = on_disk();
+    foreign.expect(0, &["up", "--detach", "--durability", "sync"]);
+    foreign.expect(0, &["put", "key0", "foreign"]);
+    foreign.expect(0, &["down"]);
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    let mut keys = 0;
+    for seed in seeds() {
+        let mut random = Random(seed);
+        for _ in 0..2 {
+            sandbox.expect(0, &["put", &format!("key{keys}"), &format!("value{keys}")]);
+            keys += 1;
+        }
+        if random.below(2) == 0 {
+            kill_all(&sandbox);
+        } else {
+            sandbox.expect(0, &["down"]);
+        }
+        let node = random.below(3);
+        let (path, before) = loop {
+            let path = victim(&sandbox.dir, node, &mut random);
+            if let Ok(before) = fs::read(&path) {
+                break (path, before);
+            }
+        };
+        let done = tamper(&path, node, &foreign.dir, &mut random);
+        let name = path.strip_prefix(&sandbox.dir).expect("a file of the cluster").display();
+        println!("seed {seed}: node {node}, {name}: {}", done.as_deref().unwrap_or("unchanged"));
+        let up = sandbox.run(&["up", "--detach"]);
+        println!(
+            "  exit code {:?}{}{}",
+            up.code,
+            if up.err.is_empty() { "" } else { ": " },
+            up.err.trim_end()
+        );
+        no_panic(&sandbox, &up);
+        match up.code {
+            Some(0) => {}
+            // It runs without the node, and says which.
+            Some(5) => {
+                assert!(up.err.contains(&format!("n{node} ")), "{}", up.err);
+                holds(&sandbox, keys);
+                sandbox.expect(0, &["down"]);
+                let data = sandbox.dir.join(format!("node{node}.data"));
+                let anew = random.below(2) == 0;
+                if anew {
+                    // The node takes the data of the others.
+                    fs::remove_dir_all(&data).expect("it is there");
+                }
+                if !(anew && path.starts_with(&data)) {
+                    fs::write(&path, &before).expect("it can be put back");
+                }
+                sandbox.expect(0, &["up", "--detach"]);
+            }
+            // It does not run, and says which file it cannot use.
+            code => {
+                assert_eq!(code, Some(3), "{}", up.err);
+                let file = path.file_name().and_then(|name| name.to_str()).expect("text");
+                assert!(up.err.contains(file), "{file} is not named: {}", up.err);
+                fs::write(&path, &before).expect("it can be put back");
+                sandbox.expect(0, &["up", "--detach"]);
+            }
+        }
+        holds(&sandbox, keys);
+        let got = sandbox.expect(0, &["get", "key0"]);
+        assert_eq!(got.out, "value0");
+        until("all nodes are ready", || crate::disks::ready(&sandbox));
+        no_panic(&sandbox, &up);
+    }
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+    foreign.expect(0, &["down", "--wipe", "--yes"]);
+}

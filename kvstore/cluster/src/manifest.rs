@@ -1,0 +1,172 @@
+//! The manifest of a cluster as text, and where it is read.
+//!
+//! **Invariant.** A bit that flips in a file of a durable cluster makes it no other cluster, and does not hide its data:
+//! its manifest has a checksum, and there is a copy, which stands in for one that is damaged or missing.
+
+use std::io;
+
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::config::{ClusterConfig, Durability};
+use crate::directory::{
+    CONFIG, Directory, DirectoryError, MANIFEST, MANIFEST_COPY, Manifest, failed,
+};
+
+const CHECKSUM: &str = "checksum";
+
+impl Manifest {
+    /// Its text. That of a durable cluster has a checksum.
+    pub(crate) fn to_text(&self) -> serde_json::Result<String> {
+        let mut value = serde_json::to_value(self)?;
+        if self.durable {
+            value[CHECKSUM] = checksum(&value).into();
+        }
+        Ok(serde_json::to_string_pretty(&value)? + "\n")
+    }
+
+    /// Parses its text, or returns what is wrong with it.
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let said = value.as_object_mut().and_then(|entries| entries.remove(CHECKSUM));
+        if said.is_some_and(|said| said != checksum(&value)) {
+            return Err("its checksum is not right".to_owned());
+        }
+        serde_json::from_value(value).map_err(|error| error.to_string())
+    }
+
+    /// Fails if the configuration is not the one that the cluster was created with, as far as its data depends on it.
+    pub(crate) fn check_config(
+        &self,
+        directory: &Directory,
+        config: &ClusterConfig,
+    ) -> Result<(), DirectoryError> {
+        let Some(made) = self.topology else { return Ok(()) };
+        let now = config.topology;
+        let word =
+            |durable| if durable { Durability::Sync } else { Durability::Memory }.name().to_owned();
+        let number = |number: u16| number.to_string();
+        #[rustfmt::skip]
+        let entries = [
+            ("topology.nodes", number(made.nodes), number(now.nodes)),
+            ("topology.groups", number(made.groups), number(now.groups)),
+            ("topology.replicas", number(made.replicas.into()), number(now.replicas.into())),
+            ("topology.engines", number(made.engines), number(now.engines)),
+            ("node.durability", word(self.durable), word(config.durability == Durability::Sync)),
+        ];
+        match entries.into_iter().find(|(_, made, now)| made != now) {
+            Some((entry, made, now)) => {
+                let file = directory.path().join(CONFIG);
+                Err(DirectoryError::Reconfigured { file, entry, made, now })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn checksum(manifest: &Value) -> String {
+    // The entries of an object are sorted by their names.
+    format!("{:016x}", xxh3_64(manifest.to_string().as_bytes()))
+}
+
+impl Directory {
+    /// The manifest of the cluster in this directory. That of a durable one may be read from its copy.
+    pub fn manifest(&self) -> Result<Manifest, DirectoryError> {
+        self.manifest_in(MANIFEST).or_else(|error| match error {
+            DirectoryError::Damaged { .. } | DirectoryError::NoCluster { .. } => {
+                self.manifest_in(MANIFEST_COPY).map_err(|_| error)
+            }
+            error => Err(error),
+        })
+    }
+
+    /// The manifest in the file of this name.
+    pub(crate) fn manifest_in(&self, name: &str) -> Result<Manifest, DirectoryError> {
+        let file = self.path().join(name);
+        let text = match std::fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(DirectoryError::NoCluster { dir: self.path().to_owned() });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && self.path().is_file() => {
+                return Err(DirectoryError::IsFile { file: self.path().to_owned() });
+            }
+            Err(error) => return Err(failed("read", &file)(error)),
+        };
+        Manifest::parse(&text).map_err(|why| DirectoryError::Damaged { file, why })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use skein_multicast::config::Topology;
+
+    use super::*;
+    use crate::BUILD;
+
+    fn manifest(durable: bool) -> Manifest {
+        let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+        Manifest {
+            build: BUILD.owned(),
+            cluster: "31d9c0de".to_owned(),
+            regions: PathBuf::from("/dev/shm/skein-31d9c0de"),
+            nodes: 3,
+            topology: durable.then_some(topology),
+            durable,
+            made: vec![PathBuf::from("/srv/skein")],
+        }
+    }
+
+    #[test]
+    fn no_bit_of_a_durable_clusters_manifest_can_flip() {
+        for durable in [false, true] {
+            let text = manifest(durable).to_text().unwrap();
+            assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest(durable)));
+        }
+        let text = manifest(true).to_text().unwrap().into_bytes();
+        for at in 0..8 * text.len() {
+            let mut flipped = text.clone();
+            flipped[at / 8] ^= 1 << (at % 8);
+            if let Ok(read) = Manifest::parse(&flipped) {
+                // White space between the entries may have changed.
+                assert_eq!(read, manifest(true), "bit {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_stands_in_for_a_manifest_that_is_damaged_or_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::at(dir.path()).unwrap();
+        let (file, copy) = (dir.path().join(MANIFEST), dir.path().join(MANIFEST_COPY));
+        let text = manifest(true).to_text().unwrap();
+        std::fs::write(&copy, &text).unwrap();
+        assert_eq!(directory.manifest().unwrap(), manifest(true));
+        std::fs::write(&file, text.replace("31d9", "31d8")).unwrap();
+        assert_eq!(directory.manifest().unwrap(), manifest(true));
+        std::fs::write(&copy, "{}").unwrap();
+        let error = directory.manifest().unwrap_err().to_string();
+        assert!(error.contains("cluster.json") && error.contains("its checksum"), "{error}");
+        std::fs::write(&file, &text).unwrap();
+        assert_eq!(directory.manifest().unwrap(), manifest(true));
+    }
+
+    #[test]
+    fn a_configuration_of_another_shape_is_refused_by_its_entry() {
+        let directory = Directory::at(std::path::Path::new("/srv/skein")).unwrap();
+        let durable = ClusterConfig { durability: Durability::Sync, ..ClusterConfig::default() };
+        assert!(manifest(true).check_config(&directory, &durable).is_ok());
+        let mut other = durable.clone();
+        other.topology.replicas = 1;
+        let error = manifest(true).check_config(&directory, &other).unwrap_err().to_string();
+        assert!(
+            error.contains("topology.replicas = 1") && error.contains("made with 3"),
+            "{error}"
+        );
+        let memory = ClusterConfig::default();
+        let error = manifest(true).check_config(&directory, &memory).unwrap_err().to_string();
+        assert!(error.contains("node.durability = memory"), "{error}");
+    }
+}
