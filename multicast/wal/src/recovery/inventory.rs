@@ -62,6 +62,12 @@ impl Inventory {
             found.sequence_max = found.sequence_max.max(name.sequence);
             found.start_max = found.start_max.max(name.start);
             if length == 0 || !length.is_multiple_of(BLOCK as u64) {
+                // Its header knows better how long it was.
+                let whole = length / BLOCK as u64 * BLOCK as u64;
+                if whole > 0 {
+                    image.load(files, name, whole.min(BEGINNING_BYTES))?;
+                    head(&image, owner, name, length)?;
+                }
                 let expected = length.next_multiple_of(BLOCK as u64).max(BLOCK as u64);
                 return Err(RecoverError::Truncated { file, length, expected });
             }

@@ -137,7 +137,7 @@ impl Recovery {
         }
         let mut leftovers: Vec<_> = orphans.into_iter().chain(empty).chain(unbegun).collect();
         // The oldest go first.
-        leftovers.sort_by_key(|leftover| leftover.sequence());
+        leftovers.sort_by_key(Leftover::sequence);
         let groups = recovered(chains, hosted);
         for RecoveredGroup { group, verdict, .. } in &groups {
             if let Verdict::Damaged(damage) = verdict {

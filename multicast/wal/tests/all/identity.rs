@@ -76,7 +76,14 @@ fn a_file_cut_short_is_refused() {
         let log = log();
         let file = log.segments()[1];
         log.medium.truncate(file, bytes);
-        let refused = matches!(read(&log), Err(RecoverError::Truncated { .. }));
+        let expected = match read(&log) {
+            Err(RecoverError::Truncated { expected, .. }) => Some(expected),
+            _ => None,
+        };
+        let refused = expected.is_some();
+        if bytes >= 4096 {
+            assert_eq!(expected, Some(SMALL.segment_bytes), "{bytes}");
+        }
         // Not even one header is left of the shortest.
         assert!(refused || bytes < 4096, "{bytes}");
         assert!(refused, "{bytes}");
