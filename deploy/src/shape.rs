@@ -35,6 +35,15 @@ pub(crate) struct Shape {
     config: Option<PathBuf>,
 }
 
+/// A configuration, and which entries that a command may choose are not defaults.
+pub(crate) struct Settings {
+    pub(crate) config: ClusterConfig,
+    /// It was said how durable the cluster is.
+    pub(crate) durability: bool,
+    /// It was said how much a node may take on disk.
+    pub(crate) disk_bytes_max: bool,
+}
+
 impl Shape {
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
@@ -44,11 +53,11 @@ impl Shape {
 
     /// The configuration of the cluster, all of whose nodes are on this host.
     pub(crate) fn config(&self) -> anyhow::Result<ClusterConfig> {
-        Ok(self.config_and_choice()?.0)
+        Ok(self.settings()?.config)
     }
 
-    /// The same, and whether it says how durable the cluster is.
-    pub(crate) fn config_and_choice(&self) -> anyhow::Result<(ClusterConfig, bool)> {
+    /// The same, and what of it was said.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let draft = self.config.as_ref().map_or_else(|| Ok(Draft::default()), |f| Draft::read(f));
         let mut draft = draft.map_err(usage)?;
         let flags = [
@@ -67,12 +76,12 @@ impl Shape {
         if let Some(durability) = &self.durability {
             draft.flag_durability(Durability::of(durability));
         }
-        let chosen = draft.says_durability();
+        let (durability, disk_bytes_max) = (draft.says_durability(), draft.says_disk_bytes_max());
         let config = draft.finish().map_err(usage)?;
         if !config.network.is_one_host() {
             let what = "network.addresses are those of several hosts: on each of them, `skein init` once and then `skein node`";
             return Err(usage(what));
         }
-        Ok((config, chosen))
+        Ok(Settings { config, durability, disk_bytes_max })
     }
 }

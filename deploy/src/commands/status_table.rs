@@ -12,6 +12,8 @@ use skein_node::status::{DamagedLog, DiskStatus};
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
+/// Share of what a log may take on disk above which it is warned.
+const BOUND_WARNED_PERCENT: u64 = 80;
 /// Width of the tables unless `wide` is given.
 const WIDTH: usize = 80;
 
@@ -103,7 +105,11 @@ fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
         return "draining".to_owned();
     }
     if disk_of(node).is_some_and(|disk| disk.full) {
-        return "its disk is full: it acknowledges nothing".to_owned();
+        return "its disk is full: it acknowledges what fits its last segment".to_owned();
+    }
+    if disk_of(node).is_some_and(|disk| disk.at_bound) {
+        return "its log is at node.disk_bytes_max: it acknowledges what fits its last segment"
+            .to_owned();
     }
     if status.ready && status.disk.as_ref().is_some_and(|disk| disk.orders.is_some()) {
         return format!("ready, A TEST MAKES ITS DISK FAIL (node{}.disk)", node.node);
@@ -330,9 +336,8 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                  without a state."
             ));
         }
-        if let Some(note) = disk.and_then(|disk| space(node, disk)) {
-            notes.push(note);
-        }
+        notes.extend(disk.and_then(|disk| space(node, disk)));
+        notes.extend(disk.and_then(|disk| bound(node, disk)));
         for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged) {
             notes.push(format!(
                 "n{node} found the log of g{group} damaged when it was started, in segment {segment} at \
@@ -385,6 +390,20 @@ fn space(node: u16, disk: &DiskStatus) -> Option<String> {
              disk is full, the node acknowledges nothing until there is room.",
             show_bytes(free),
             show_bytes(grows)
+        )
+    })
+}
+
+/// A warning if the log of a node takes nearly what it may.
+fn bound(node: u16, disk: &DiskStatus) -> Option<String> {
+    let (takes, most) = (disk.files_bytes, disk.bytes_max?);
+    (takes > most / 100 * BOUND_WARNED_PERCENT).then(|| {
+        format!(
+            "n{node}: its log takes {} of the {} that node.disk_bytes_max allows. When it takes all, the node \
+             acknowledges nothing until its state is written. To allow more: `skein down`, and `skein up \
+             --config FILE` with a larger node.disk_bytes_max.",
+            show_bytes(takes),
+            show_bytes(most)
         )
     })
 }
@@ -474,12 +493,15 @@ fn wrap(text: &mut String, words: &str, first: &str, next: &str, width: usize) {
 mod tests {
     use skein_node::status::DiskStatus;
 
-    use super::{Table, space, time, wrap};
+    use super::{Table, bound, space, time, wrap};
 
     #[test]
     fn it_is_said_before_a_log_finds_no_space() {
         let disk = |log_bytes, free_bytes| DiskStatus {
             log_bytes,
+            files_bytes: log_bytes + (64 << 20),
+            bytes_max: Some(1000 << 20),
+            at_bound: false,
             flushes: 0,
             flush_last_us: 0,
             flush_p50_us: 0,
@@ -496,6 +518,11 @@ mod tests {
         assert!(note.starts_with("n2: ") && note.contains("may grow by 512.0 MiB"), "{note}");
         assert_eq!(space(0, &disk(700 << 20, Some(0))), None, "it has what it may need");
         assert_eq!(space(0, &disk(0, None)), None, "it is not known");
+        assert_eq!(bound(0, &disk(736 << 20, None)), None, "it may take a fifth more");
+        let note = bound(1, &disk(737 << 20, None)).expect("it takes more than that");
+        assert!(note.starts_with("n1: its log takes 801.0 MiB of the 1000.0 MiB"), "{note}");
+        let free = DiskStatus { bytes_max: None, ..disk(1 << 40, None) };
+        assert_eq!(bound(0, &free), None, "it is not bounded");
     }
 
     #[test]

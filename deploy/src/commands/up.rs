@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use skein_cluster::claim::Claim;
-use skein_cluster::config::{ClusterConfig, Durability, FabricKind, Footprint, show_bytes};
+use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
 use skein_node::{admin, missing, nodes};
@@ -22,7 +22,7 @@ use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
-use crate::shape::Shape;
+use crate::shape::{Settings, Shape};
 use crate::{background, logging, ports, signals};
 
 /// How long the nodes may take to become ready. They have to reserve memory, and the machine may be
@@ -112,7 +112,7 @@ impl Started {
         let data = if goes_on { Data::Keep } else { Data::Remove };
         let mut volatile = None;
         let manifest = if let Some(kept) = kept {
-            config = kept;
+            config = ClusterConfig { disk_bytes_max: config.disk_bytes_max, ..kept };
             claim.resume(&config)?
         } else {
             if choice == Choice::Disk {
@@ -349,17 +349,13 @@ impl Args {
         if self.background {
             background::enter()?;
         }
-        let (mut config, chosen) = self.shape.config_and_choice()?;
-        let choice = if chosen { Choice::Configured } else { Choice::Disk };
+        let mut said = self.shape.settings()?;
+        let choice = if said.durability { Choice::Configured } else { Choice::Disk };
         let directory = Directory::at(&global.dir())?;
-        if directory.manifest().is_ok_and(|manifest| manifest.durable) && self.shape.is_given() {
-            if choice == Choice::Disk {
-                config.durability = Durability::Sync;
-            }
-            if directory.config()? != config {
-                return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
-            }
+        if directory.manifest().is_ok_and(|manifest| manifest.durable) {
+            self.go_on(&directory, &mut said)?;
         }
+        let config = said.config;
         let mut cluster =
             Started::start(directory, config, choice, global.verbose, self.detach, None)?;
         let welcome = self.welcome(global, &cluster);
@@ -399,6 +395,23 @@ impl Args {
             (_, true) => tell("stopped; its data is kept, and `skein up` starts it again"),
         }
         Ok(Exit::Ok)
+    }
+
+    /// Checks the settings for a cluster that exists, whose bound of space alone can be another one.
+    fn go_on(&self, directory: &Directory, said: &mut Settings) -> anyhow::Result<()> {
+        let kept = directory.config()?;
+        let Settings { config, durability, disk_bytes_max } = said;
+        if !*disk_bytes_max {
+            config.disk_bytes_max = kept.disk_bytes_max;
+        }
+        if !*durability {
+            config.durability = kept.durability;
+        }
+        let bound = config.disk_bytes_max;
+        if self.shape.is_given() && *config != (ClusterConfig { disk_bytes_max: bound, ..kept }) {
+            return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
+        }
+        Ok(())
     }
 
     fn welcome(&self, global: &Global, cluster: &Started) -> String {

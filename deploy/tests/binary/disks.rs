@@ -102,6 +102,11 @@ fn an_error_of_the_disk_ends_a_node_which_comes_back_with_all_that_it_had() {
     let said = log(&sandbox, 1);
     assert!(said.contains("cannot sync") && said.contains("Input/output error"), "{said}");
     put_all(&sandbox, 10..12);
+    // So does one that fails to read its log.
+    order(&sandbox, 1, "fail=read");
+    again(&sandbox, 1);
+    let said = log(&sandbox, 1);
+    assert!(said.contains("cannot read the log in") && said.contains("started again"), "{said}");
     all_there(&sandbox, 0..12);
     wipe(&sandbox);
 }
@@ -164,13 +169,13 @@ fn a_disk_that_fills_and_has_room_again_loses_nothing() {
     fs::write(&big, vec![b'x'; 1 << 20]).expect("it can be written");
     let big = big.to_str().expect("text");
     let put_big = || sandbox.run(&["put", "--timeout", "20", "big", "--file", big]).code == Some(0);
-    // More than what is left of a segment, and the one that is ready behind it.
-    let enough = 140;
     // One disk is full: the others are enough.
     for (node, words) in [(0, "pause_us=0"), (1, "pause_us=0 room=0"), (2, "pause_us=0")] {
         order(&sandbox, node, words);
     }
-    for _ in 0..enough {
+    // More than fits the short segment of its start and the one that is ready behind it, and not so much that it stands
+    // still.
+    for _ in 0..90 {
         assert!(put_big(), "two disks have room");
     }
     until("it says that its disk is full", || disk(&sandbox, 1)["full"] == true);
@@ -179,6 +184,8 @@ fn a_disk_that_fills_and_has_room_again_loses_nothing() {
     put_all(&sandbox, 3..6);
     // All disks are full: nothing is acknowledged.
     (0..3).for_each(|node| order(&sandbox, node, "pause_us=0 room=0"));
+    // More than what is left of their segments, and the ones that are ready behind them.
+    let enough = 140;
     let put = (0..enough).take_while(|_| put_big()).count();
     assert!(put < enough, "the disks are full, and {put} values were put");
     for node in [0, 1, 2] {
@@ -190,6 +197,78 @@ fn a_disk_that_fills_and_has_room_again_loses_nothing() {
     kill_all(&sandbox);
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox, 0..8);
+    wipe(&sandbox);
+}
+
+/// A file of the log that holds nothing, of so many bytes, of which none is on the disk.
+fn spare(sandbox: &Sandbox, node: u16, bytes: u64) -> PathBuf {
+    let path = sandbox.dir.join(format!("node{node}.data/{:016x}.spare", 1_u64 << 40));
+    File::create(&path).and_then(|file| file.set_len(bytes)).expect("it is sparse");
+    path
+}
+
+#[test]
+fn a_log_that_takes_all_it_may_waits_as_on_a_full_disk_and_may_be_given_more() {
+    let (dir, sandbox) = on_disk();
+    let config = |most: &str| {
+        sandbox.config(&format!(
+            "[node]\ndisk_bytes_max = \"{most}\"\n[limits]\nmemory_bytes_max = \"64MiB\"\n"
+        ))
+    };
+    // Two groups, each with as much log as is written before its state is, twice, and the states.
+    let refused = sandbox.expect(2, &["up", "--detach", "--config", &config("1GiB")]);
+    let numbers = "node.disk_bytes_max = 1GiB (1.4 GiB may be needed) does not work with \
+                   limits.memory_bytes_max = 64MiB";
+    assert!(refused.err.contains(numbers), "{}", refused.err);
+    sandbox.expect(0, &["up", "--detach", "--config", &config("1472MiB")]);
+    put_all(&sandbox, 0..3);
+    let bound = disk(&sandbox, 1);
+    assert_eq!(bound["bytes_max"].as_u64(), Some(1472 << 20), "{bound}");
+    assert!(bound["files_bytes"].as_u64() >= bound["log_bytes"].as_u64(), "{bound}");
+    let shown = sandbox.run(&["status"]).out;
+    assert!(!shown.contains("disk_bytes_max"), "{shown}");
+
+    // What is left is enough for the segment that is written, and for starts.
+    let pids = sandbox.pids();
+    let path = spare(&sandbox, 1, (1472 - 2 * 64) << 20);
+    let big = dir.path().join("value");
+    fs::write(&big, vec![b'x'; 1 << 18]).expect("it can be written");
+    let big = big.to_str().expect("text");
+    let put_big = || _ = sandbox.run(&["put", "--timeout", "20", "big", "--file", big]);
+    let of_bound = |status: &serde_json::Value| status["at_bound"] == true;
+    for _ in 0..200 {
+        put_big();
+        if of_bound(&disk(&sandbox, 1)) {
+            break;
+        }
+    }
+    let full = disk(&sandbox, 1);
+    assert!(of_bound(&full) && full["full"] == false, "{full}");
+    let shown = sandbox.run(&["status"]).out;
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    assert!(
+        words.join(" ").contains("its log is at node.disk_bytes_max: it acknowledges what fits"),
+        "{shown}"
+    );
+    put_all(&sandbox, 3..5);
+
+    // A bound that is higher is taken by `up`, and nothing else may be changed.
+    kill_all(&sandbox);
+    let other = sandbox
+        .config("[node]\ndisk_bytes_max = \"3GiB\"\n[limits]\nmemory_bytes_max = \"32MiB\"\n");
+    let refused = sandbox.expect(3, &["up", "--detach", "--config", &other]);
+    assert!(refused.err.contains("keeps its data and its settings"), "{}", refused.err);
+    sandbox.expect(0, &["up", "--detach", "--config", &config("3GiB")]);
+    until("all are ready", || ready(&sandbox));
+    assert_eq!(disk(&sandbox, 1)["bytes_max"].as_u64(), Some(3 << 30));
+    assert_ne!(sandbox.pids(), pids);
+    put_all(&sandbox, 5..8);
+    all_there(&sandbox, 0..8);
+    // A start removes what the log does not use.
+    until("the file is gone", || !path.exists());
+    sandbox.expect(0, &["down"]);
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(disk(&sandbox, 1)["bytes_max"].as_u64(), Some(3 << 30), "it is kept");
     wipe(&sandbox);
 }
 
@@ -217,11 +296,25 @@ fn a_node_that_is_started_again_and_again_does_not_fill_its_disk() {
     put_all(&sandbox, 0..3);
     let data = sandbox.dir.join("node1.data");
     let files = || fs::read_dir(&data).expect("data").count();
+    let bytes = || {
+        let listed = fs::read_dir(&data).expect("data").flatten();
+        listed.map(|file| file.metadata().map_or(0, |about| about.len())).sum::<u64>()
+    };
     for _ in 0..14 {
         again(&sandbox, 1);
         // Segments of eight starts, the current one and what is ready for later ones.
         until("its state is written, and older segments go", || files() <= 12);
+        until("a start takes little", || bytes() <= 5 * (64 << 20));
     }
+    // One that fails before it has said anything leaves nothing: its count of starts cannot be written.
+    let (before, obstacle) = (files(), sandbox.dir.join(".node1.incarnation.new"));
+    fs::create_dir(&obstacle).expect("there is room");
+    kill(sandbox.pid(1).expect("it runs"), Signal::KILL);
+    let failures = || log(&sandbox, 1).matches("node1.incarnation: Is a directory").count();
+    until("it has failed six times", || failures() >= 6);
+    assert!(files() <= before + 2, "{} files, and {before} before", files());
+    fs::remove_dir(&obstacle).expect("it is empty");
+    until("all are ready", || ready(&sandbox));
     all_there(&sandbox, 0..3);
     kill_all(&sandbox);
     sandbox.expect(0, &["up", "--detach"]);

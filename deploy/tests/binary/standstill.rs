@@ -119,12 +119,12 @@ fn a_node_that_cannot_start_is_named_and_the_others_serve() {
     let data = fs::read_dir(sandbox.dir.join("node2.data")).expect("a directory");
     for file in data.flatten() {
         let file = fs::File::options().write(true).open(file.path()).expect("a file");
-        file.set_len(1 << 20).expect("it can be cut");
+        file.set_len(1 << 19).expect("it can be cut");
     }
     let up = sandbox.expect(5, &["up", "--detach"]);
     assert!(up.out.contains("serves, and not all of its nodes run"), "{}", up.out);
     assert!(up.err.contains("n2 does not run: it has ended with exit code 3"), "{}", up.err);
-    assert!(up.err.contains("bytes long instead of 67108864"), "{}", up.err);
+    assert!(up.err.contains("bytes long instead of 1048576"), "{}", up.err);
     check(&sandbox, &first);
     check(&sandbox, &second);
     sandbox.expect(0, &["down", "--wipe", "--yes"]);

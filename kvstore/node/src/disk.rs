@@ -6,20 +6,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use skein_cluster::config::ClusterConfig;
+use skein_cluster::config::{
+    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max, log_bytes_max, show_bytes,
+};
 use skein_cluster::directory::{Directory, Manifest};
 use skein_cluster::regions::free_bytes;
 use skein_multicast::disk::{Disk as Interface, Reader};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
-use skein_wal::files::{self, FileError, Files, OpenError, Orders, OrdersError, Volatile};
-use skein_wal::{Disk, Group, Options, Owner, RecoverError, RecoveredGroup, Recovery, Verdict};
+use skein_wal::files::{
+    self, Bounded, FileError, Files, OpenError, Orders, OrdersError, Shortage, Volatile,
+};
+use skein_wal::{
+    Disk, Group, Lsn, Options, Owner, RecoverError, RecoveredGroup, Recovery, Verdict,
+};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::status::{DamagedLog, DiskStatus};
 
-/// Bytes of a group's log after which its state is written.
-const SNAPSHOT_AFTER: u64 = 256 << 20;
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
 /// that is started again and again fills no disk.
 const STARTS_MAX: usize = 8;
@@ -37,7 +41,7 @@ const WAITING_POLL: Duration = Duration::from_millis(1);
 /// Why a node has no log on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    #[error(transparent)]
+    #[error("{}", with_causes(.0))]
     Open(#[from] OpenError),
     #[error("{0}")]
     Orders(#[from] OrdersError),
@@ -48,6 +52,12 @@ pub enum LogError {
          of the others", path.display(), with_causes(why)
     )]
     Recover { path: PathBuf, why: RecoverError },
+    /// The disk failed, which says nothing of the log.
+    #[error(
+        "cannot read the log in {}: {}. The node is started again; if that fails each time, give it another disk, and it \
+         takes the data of the others", path.display(), with_causes(why)
+    )]
+    Read { path: PathBuf, why: FileError },
     #[error(
         "{} is an older copy of this node's data: its last start was number {found}, and number {known} is recorded \
          beside it. Put the newest data back; if that is lost, remove the directory, and the node takes the data of the \
@@ -56,6 +66,16 @@ pub enum LogError {
     Old { path: PathBuf, found: u64, known: u64 },
     #[error("cannot write to {}: {}", path.display(), with_causes(why))]
     Write { path: PathBuf, why: DiskError },
+    /// Only a start for which no earlier one has prepared a file needs space.
+    #[error(
+        "no space is left in {}: a start takes {} of its disk, of which {} are free. Make room, and the node starts",
+        path.display(), show_bytes(*needed), free.map_or_else(|| "few".to_owned(), show_bytes)
+    )]
+    Full { path: PathBuf, needed: u64, free: Option<u64> },
+    #[error(
+        "the log in {} takes all that node.disk_bytes_max = {} allows, and a start takes {}: stop the cluster, and give it          more by `skein up --config FILE`", path.display(), show_bytes(*most), show_bytes(*needed)
+    )]
+    AtBound { path: PathBuf, most: u64, needed: u64 },
 }
 
 /// Whose log a node of this cluster writes.
@@ -72,6 +92,8 @@ type LogFiles = Box<dyn Files>;
 pub(crate) struct NodeLog {
     disk: Disk<LogFiles>,
     path: PathBuf,
+    /// Bytes that it may take on disk, if that is bounded.
+    bytes_max: Option<u64>,
     /// The file with the orders of a test, which stands between the log and its directory.
     orders: Option<PathBuf>,
     /// It was not there when this process began, though the node had run before.
@@ -94,7 +116,11 @@ impl NodeLog {
     ) -> Result<(Self, Vec<EngineLog>), LogError> {
         let path = directory.node_data(node);
         let path = std::fs::read_link(&path).unwrap_or(path);
-        let (files, orders) = open_files(&path, directory.disk_orders(node))?;
+        let (mut files, orders) = open_files(&path, directory.disk_orders(node))?;
+        let options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
+        if let Some(most) = config.disk_bytes_max {
+            files = Box::new(Bounded::new(files, most, options.segment_bytes));
+        }
         let files = Arc::new(files);
         // What was read back may be in a cache only.
         files::sync_everything(&*files)
@@ -106,8 +132,11 @@ impl NodeLog {
             replicas.map(|replica| Group(replica.group.0)).collect::<Vec<_>>()
         };
         let hosted: Vec<_> = (0..config.topology.engines).map(hosted).collect();
-        let mut recovery = Recovery::read(&*files, owner, &hosted.concat())
-            .map_err(|why| LogError::Recover { path: path.clone(), why })?;
+        let read = Recovery::read(&*files, owner, &hosted.concat());
+        let mut recovery = read.map_err(|why| match why {
+            RecoverError::File(why) => LogError::Read { path: path.clone(), why },
+            why => LogError::Recover { path: path.clone(), why },
+        })?;
         // A start that wrote anything has left a file that says so.
         let missing = recovery.start() == 1 && incarnation > 0;
         if missing {
@@ -122,44 +151,55 @@ impl NodeLog {
             return Err(LogError::Old { path, found: recovery.start() - 1, known });
         }
         recovery.start_above(known);
-        let writer = recovery.writer(Options::default(), rand::random());
+        let writer = recovery.writer(options, rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
-        let options = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
-        let (disk, handles) = Disk::start(files, writer, options, wakes, Box::new(on_failure))
-            .map_err(|why| LogError::Write { path: path.clone(), why })?;
+        let threads = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
+        let (disk, handles) = Disk::start(files, writer, threads, wakes, Box::new(on_failure))
+            .map_err(|why| not_started(path.clone(), options.first_bytes, why))?;
         let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
-        let log = |(handle, groups)| EngineLog {
+        let count = hosted.iter().map(Vec::len).sum::<usize>() as u64;
+        let kept_from = |group: &Group| {
+            let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
+            (*group, found.map_or(Lsn::NONE, |found| found.keep))
+        };
+        let log = |(handle, groups): (_, Vec<Group>)| EngineLog {
             handle,
+            groups: count,
+            kept_from: groups.iter().map(kept_from).collect(),
             overdue: if crowded { groups } else { Vec::new() },
             recovered: Some(Arc::clone(&recovered)),
             waiting: Vec::new(),
             waiting_bytes: 0,
             behind: 0,
         };
+        let bytes_max = config.disk_bytes_max;
         Ok((
-            Self { disk, path, orders, missing, damaged },
+            Self { disk, path, bytes_max, orders, missing, damaged },
             handles.into_iter().zip(hosted).map(log).collect(),
         ))
     }
 
-    /// Whether its disk is full.
-    pub(crate) fn is_full(&self) -> bool {
-        self.disk.status().full
+    /// Why it finds no room, if it does not.
+    pub(crate) fn short(&self) -> Option<Shortage> {
+        self.disk.status().short
     }
 
     /// Its state, for operators. The replicas hold states of these `stores` bytes.
     pub(crate) fn status(&self, stores: impl Iterator<Item = u64>) -> DiskStatus {
-        let Status { sizes, full, flushes, .. } = self.disk.status();
+        let Status { sizes, short, flushes, .. } = self.disk.status();
         let micros = |time: Duration| time.as_micros() as u64;
         DiskStatus {
             log_bytes: sizes.bytes,
+            files_bytes: sizes.files_bytes,
+            bytes_max: self.bytes_max,
+            at_bound: short == Some(Shortage::Bound),
             flushes: flushes.count,
             flush_last_us: micros(flushes.last),
             flush_p50_us: micros(flushes.median),
             flush_p99_us: micros(flushes.p99),
             free_bytes: free_bytes(&self.path).ok(),
-            log_bytes_expected: log_bytes_expected(stores),
-            full,
+            log_bytes_expected: log_bytes_max(stores),
+            full: short == Some(Shortage::Disk),
             orders: self.orders.clone(),
             missing: self.missing,
             damaged: self.damaged.clone(),
@@ -167,11 +207,18 @@ impl NodeLog {
     }
 }
 
-/// What a log may grow to before all that is in front of the next snapshots is recycled: for each replica the log until a
-/// snapshot is due, and that snapshot; and the two segments that are always there.
-fn log_bytes_expected(stores: impl Iterator<Item = u64>) -> u64 {
-    let each = stores.map(|state| state.max(SNAPSHOT_AFTER) + state);
-    each.sum::<u64>() + 2 * Options::default().segment_bytes
+/// Why a log, whose first file has `needed` bytes, cannot be written.
+fn not_started(path: PathBuf, needed: u64, why: DiskError) -> LogError {
+    match why {
+        DiskError::File(FileError::Full { .. }) => {
+            let free = free_bytes(&path).ok();
+            LogError::Full { path, needed, free }
+        }
+        DiskError::File(FileError::Bound { bytes_max: most, .. }) => {
+            LogError::AtBound { path, most, needed }
+        }
+        why => LogError::Write { path, why },
+    }
 }
 
 fn damaged(found: &RecoveredGroup) -> Option<DamagedLog> {
@@ -192,7 +239,7 @@ fn open_files(path: &Path, orders: PathBuf) -> Result<(LogFiles, Option<PathBuf>
     Ok((Box::new(files), Some(orders)))
 }
 
-/// What the log held when this process began.
+/// Contents of the log when this process began.
 struct Recovered {
     files: Arc<LogFiles>,
     recovery: Recovery,
@@ -220,12 +267,17 @@ enum Request {
 pub(crate) struct EngineLog {
     handle: Handle,
     recovered: Option<Arc<Recovered>>,
-    /// What found no room in the ring: the disk is slower than the engine for a while.
+    /// Requests that found no room in the ring: the disk is slower than the engine for a while.
     waiting: Vec<Request>,
     waiting_bytes: usize,
     behind: u64,
     /// Groups whose state is to be written, so that segments of earlier starts can go.
     overdue: Vec<Group>,
+    /// Groups of the node, of all engines together.
+    groups: u64,
+    /// The groups of this engine, each with the end of the log at about the time when its state was last written: it
+    /// holds back what was written since, by whichever group.
+    kept_from: Vec<(Group, Lsn)>,
 }
 
 impl EngineLog {
@@ -254,6 +306,19 @@ impl EngineLog {
             done += 1;
         }
         self.waiting.drain(..done);
+    }
+
+    /// Notes that a group needs little of what is in the log by now.
+    fn holds_back_nothing(&mut self, group: Group) {
+        self.overdue.retain(|overdue| *overdue != group);
+        let end = self.handle.log_end();
+        self.kept_from.iter_mut().filter(|(of, _)| *of == group).for_each(|(_, from)| *from = end);
+    }
+
+    /// Bytes of the log, of all groups together, that a group holds back.
+    fn held_back(&self, group: Group) -> u64 {
+        let from = self.kept_from.iter().find(|(of, _)| *of == group);
+        from.map_or(0, |(_, from)| self.handle.log_end().0.saturating_sub(from.0))
     }
 
     /// Appends a piece of a record. Returns its number.
@@ -313,13 +378,19 @@ impl Interface for EngineLog {
 
     fn keep_from(&mut self, group: GroupId, position: u64) {
         let group = Group(group.0);
-        self.overdue.retain(|overdue| *overdue != group);
+        self.holds_back_nothing(group);
         self.waiting.push(Request::KeepFrom { group, number: position });
         self.catch_up();
     }
 
     fn snapshot_after(&self) -> u64 {
-        if self.overdue.is_empty() { SNAPSHOT_AFTER } else { 0 }
+        SNAPSHOT_AFTER
+    }
+
+    fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
+        log >= self.snapshot_after().max(state)
+            || self.overdue.contains(&Group(group.0))
+            || self.held_back(Group(group.0)) >= held_back_max(self.groups, state)
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
@@ -330,7 +401,7 @@ impl Interface for EngineLog {
         if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
             tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
                 "the log of a group is damaged: its replica begins anew, and takes the state of another");
-            self.overdue.retain(|overdue| *overdue != group);
+            self.holds_back_nothing(group);
             self.waiting.push(Request::Begin { group });
             self.catch_up();
             return Ok(());

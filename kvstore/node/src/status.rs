@@ -51,6 +51,16 @@ pub struct NodeStatus {
 pub struct DiskStatus {
     /// Bytes of the files that are still needed.
     pub log_bytes: u64,
+    /// Bytes of all of its files: of those that wait to be used again, too.
+    #[serde(default)]
+    pub files_bytes: u64,
+    /// What its files may take, by the configuration; absent if that is not bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
+    /// Its files take what they may: no more is acknowledged than fits the segment that is written, until they take less,
+    /// or may take more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_bound: bool,
     /// Flushes since the start.
     pub flushes: u64,
     pub flush_last_us: u64,
@@ -62,7 +72,7 @@ pub struct DiskStatus {
     /// What the log may grow to, given what the replicas hold now.
     #[serde(default)]
     pub log_bytes_expected: u64,
-    /// The disk is full: nothing more is acknowledged until there is room.
+    /// The disk is full: no more is acknowledged than fits the segment that is written, until there is room.
     pub full: bool,
     /// There was no log when this process began, though the node had run before: its replicas begin without a state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -68,6 +68,7 @@ impl From<&ClusterConfig> for Draft {
             ("waiting".to_owned(), Setting::Text(config.waiting.to_string())),
             ("durability".to_owned(), Setting::Text(config.durability.name().to_owned())),
             ("data_dir".to_owned(), Setting::Text(shown(config.data_dir.as_deref()))),
+            number("disk_bytes_max", config.disk_bytes_max.unwrap_or(0)),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("stop_within_ms", config.stop_within_ms),
         ];
@@ -173,11 +174,18 @@ impl Draft {
 
     /// Whether the file or the command line says how durable the cluster is.
     pub fn says_durability(&self) -> bool {
-        self.settings[&("node", "durability")].1 != Origin::Default || self.has_data_dir()
+        self.settings[&("node", "durability")].1 != Origin::Default || self.is_about_disk()
     }
 
-    fn has_data_dir(&self) -> bool {
+    /// Whether an entry is set that has a meaning for durable clusters only.
+    fn is_about_disk(&self) -> bool {
         self.settings[&("node", "data_dir")].0 != Setting::Text(String::new())
+            || self.settings[&("node", "disk_bytes_max")].0 != Setting::Number(0)
+    }
+
+    /// What the file says of the most that a node may take on disk.
+    pub fn says_disk_bytes_max(&self) -> bool {
+        self.settings[&("node", "disk_bytes_max")].1 != Origin::Default
     }
 
     /// Validates the configuration, also against the memory of this machine.
@@ -187,14 +195,17 @@ impl Draft {
 
     /// Validates the configuration, also against `memory` bytes if these are given.
     fn finish_for(mut self, memory: Option<u64>) -> Result<ClusterConfig, ConfigError> {
-        if self.has_data_dir() && self.settings[&("node", "durability")].1 == Origin::Default {
+        if self.is_about_disk() && self.settings[&("node", "durability")].1 == Origin::Default {
             let entry = entries::find("node", "durability").expect("an entry");
             let sync = Setting::Text(Durability::Sync.name().to_owned());
             self.put(entry, sync, Origin::Default);
         }
         let mut config = self.config();
         config.check().map_err(|conflict| self.blame(&conflict))?;
-        let Some(memory) = memory else { return Ok(config) };
+        let Some(memory) = memory else {
+            config.check_disk().map_err(|conflict| self.blame(&conflict))?;
+            return Ok(config);
+        };
         let ceiling = entries::find("limits", "memory_bytes_max").expect("an entry");
         if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
             if !config.network.is_one_host() {
@@ -213,6 +224,7 @@ impl Draft {
             config.check().map_err(|conflict| self.blame(&conflict))?;
         }
         config.check_memory(memory).map_err(|conflict| self.blame(&conflict))?;
+        config.check_disk().map_err(|conflict| self.blame(&conflict))?;
         Ok(config)
     }
 
@@ -250,6 +262,7 @@ impl Draft {
             durability: Durability::of(text("node", "durability")),
             data_dir: Some(PathBuf::from(text("node", "data_dir")))
                 .filter(|dir| !dir.as_os_str().is_empty()),
+            disk_bytes_max: Some(number("node", "disk_bytes_max")).filter(|most| *most > 0),
             region_root: PathBuf::from(text("node", "region_root")),
             stop_within_ms: number("node", "stop_within_ms"),
         }

@@ -110,6 +110,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists. If it is not set, `skein up` chooses \"sync\" where its directory is on a disk that can do it." },
     Entry { section: "node", name: "data_dir", kind: Kind::DirectoryIfAny, most: 0,
         about: "Where nodes write their logs if the cluster is durable: each to a directory of its own in this one, which must exist; \"\" for the cluster's directory. It makes a cluster durable for which durability is not set, and cannot be changed either." },
+    bytes("node", "disk_bytes_max", "The most that the log of a node may take on disk, with the states in it, in bytes; 0 for as much as there is room. A node whose log would take more waits as if its disk were full. It must be enough for nodes that hold all that limits.memory_bytes_max allows: about four times that, and 1.3 GiB at least. It makes a cluster durable for which durability is not set; `skein up --config` changes it for a cluster that is stopped."),
     millis("node", "stop_within_ms", "How long a node that stops may take to finish operations in flight, in milliseconds."),
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),

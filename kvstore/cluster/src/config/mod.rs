@@ -3,6 +3,7 @@
 //! A [`Draft`] records the origin of each entry, so that an error names file and line. [`Draft::finish`] converts it
 //! into a [`ClusterConfig`], which has passed every check.
 
+mod disk;
 mod draft;
 mod entries;
 mod footprint;
@@ -18,6 +19,7 @@ use skein_kvstore::limits::Limits;
 use skein_multicast::config::{Conflict, Topology, Tuning};
 use skein_multicast::layout::Layout;
 
+pub use disk::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max, log_bytes_max};
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
 pub use network::{ANY_GID, Encryption, FabricKind, Network};
@@ -41,6 +43,8 @@ pub struct ClusterConfig {
     pub durability: Durability,
     /// Parent of the directories with the data of nodes; `None` for the cluster's directory.
     pub data_dir: Option<PathBuf>,
+    /// What the log of a node may take on disk, in bytes; `None` for as much as there is room.
+    pub disk_bytes_max: Option<u64>,
     /// Parent of the directory with the cluster's shared memory.
     pub region_root: PathBuf,
     /// Time that a stopping node may take to finish pending work, in milliseconds.
@@ -57,6 +61,7 @@ impl Default for ClusterConfig {
             waiting: Waiting::Adaptive,
             durability: Durability::Memory,
             data_dir: None,
+            disk_bytes_max: None,
             region_root: PathBuf::from(SHARED_MEMORY),
             stop_within_ms: 2_000,
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_wal::files::Shortage;
 
 use super::{ENGINE_WAIT_MAX, Node, Phase, Worker};
 use crate::admin::{Problem, Response};
@@ -38,10 +39,16 @@ impl Node {
 
     /// Why an engine thread does not answer.
     pub(super) fn busy(&self) -> Problem {
-        if self.disk.as_ref().is_some_and(NodeLog::is_full) {
-            return Problem::busy_with("its disk is full, and it waits for room: make some");
+        match self.disk.as_ref().and_then(NodeLog::short) {
+            Some(Shortage::Disk) => {
+                Problem::busy_with("its disk is full, and it waits for room: make some")
+            }
+            Some(Shortage::Bound) => Problem::busy_with(
+                "its log takes all that node.disk_bytes_max allows, and it waits for room: allow more, by `skein down` and \
+                 `skein up --config FILE`",
+            ),
+            None => Problem::busy(),
         }
-        Problem::busy()
     }
 
     pub(super) fn status(&mut self) -> Option<NodeStatus> {
