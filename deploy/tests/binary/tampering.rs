@@ -260,3 +260,55 @@ fn whatever_file_is_changed_nothing_that_was_acknowledged_is_lost() {
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
     foreign.expect(0, &["down", "--wipe", "--yes"]);
 }
+
+#[test]
+fn a_manifest_or_a_configuration_that_is_wrong_hides_and_removes_no_data() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    sandbox.expect(0, &["put", "key0", "value0"]);
+    kill_all(&sandbox);
+    let path = |name: &str| sandbox.dir.join(name);
+    let [manifest, copy] = ["cluster.json", "cluster.json.copy"].map(path);
+    let whole = fs::read_to_string(&manifest).expect("text");
+    let flipped = whole.replacen("\"nodes\": 3", "\"nodes\": 1", 1);
+    assert_ne!(flipped, whole);
+
+    // The copy stands in for it, and the next start mends it.
+    fs::write(&manifest, &flipped).expect("it can be written");
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "key0"]).out, "value0");
+    sandbox.expect(0, &["down"]);
+    assert_eq!(fs::read_to_string(&manifest).expect("text"), whole);
+
+    for file in [&manifest, &copy] {
+        fs::write(file, &flipped).expect("it can be written");
+    }
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    let why = "cluster.json is not the manifest of a cluster: its checksum is not right";
+    assert!(refused.err.contains(why), "{}", refused.err);
+    let refused = sandbox.expect(3, &["down", "--yes"]);
+    assert!(refused.err.contains("nothing was done, because there is data"), "{}", refused.err);
+    fs::write(&manifest, &whole).expect("it can be written");
+
+    let config = path("cluster.toml");
+    let made = fs::read_to_string(&config).expect("text");
+    for (was, is, entry) in [
+        ("replicas = 3", "replicas = 1", "topology.replicas = 1, and the cluster was made with 3"),
+        ("groups = 2", "groups = 3", "topology.groups = 3, and the cluster was made with 2"),
+        ("\"sync\"", "\"memory\"", "node.durability = memory, and the cluster was made with sync"),
+    ] {
+        let entry_line = made.lines().find(|line| !line.starts_with('#') && line.contains(was));
+        let line = entry_line.expect("an entry");
+        fs::write(
+            &config,
+            made.replace(&format!("\n{line}\n"), &format!("\n{}\n", line.replace(was, is))),
+        )
+        .expect("it can be written");
+        let refused = sandbox.expect(3, &["up", "--detach"]);
+        assert!(refused.err.contains(entry), "{}", refused.err);
+    }
+    fs::write(&config, &made).expect("it can be written");
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "key0"]).out, "value0");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
