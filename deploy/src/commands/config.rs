@@ -29,8 +29,21 @@ impl Args {
     pub(crate) fn run(self, _: &Global) -> anyhow::Result<Exit> {
         let Action::Print { config } = self.action;
         let draft = config.map_or_else(|| Ok(Draft::default()), |file| Draft::read(&file));
-        let config = draft.and_then(Draft::finish).map_err(usage)?;
-        crate::output::say(config.print())?;
+        let draft = draft.map_err(usage)?;
+        let chosen = draft.says_durability();
+        let text = draft.finish().map_err(usage)?.print();
+        crate::output::say(if chosen { text } else { without_durability(&text) })?;
         Ok(Exit::Ok)
     }
+}
+
+/// Leaves it to `skein up` how durable the cluster is, as it is where nobody says it.
+fn without_durability(printed: &str) -> String {
+    let left_out = |line: &str| match line.strip_prefix("durability = ") {
+        Some(_) => {
+            "# durability = \"sync\" or \"memory\": not set, so `skein up` chooses it\n".to_owned()
+        }
+        None => line.to_owned() + "\n",
+    };
+    printed.lines().map(left_out).collect()
 }

@@ -17,6 +17,15 @@ fn what_is_printed_is_a_configuration() {
     let file = sandbox.config(&defaults);
     assert_eq!(sandbox.expect(0, &["config", "print", "--config", &file]).out, defaults);
 
+    assert!(defaults.contains("not set, so `skein up` chooses it"), "{defaults}");
+    let small = sandbox.config("[node]\ndisk_bytes_max = \"1MiB\"\n");
+    let refused = sandbox.expect(2, &["config", "print", "--config", &small]);
+    assert!(refused.err.contains("skein.toml:2: node.disk_bytes_max = 1MiB"), "{}", refused.err);
+    assert!(refused.err.contains("raise the first, or lower the second"), "{}", refused.err);
+    let file = sandbox.config("[node]\ndurability = \"sync\"\n");
+    let durable = sandbox.expect(0, &["config", "print", "--config", &file]).out;
+    assert!(durable.contains("\ndurability = \"sync\"\n"), "{durable}");
+
     let file = sandbox.config("[topology]\ngroups = 7\n[limits]\nvalue_bytes_max = \"2 MiB\"\n");
     let merged = sandbox.expect(0, &["config", "print", "--config", &file]).out;
     assert!(merged.contains("groups = 7\n") && merged.contains("value_bytes_max = \"2MiB\""));

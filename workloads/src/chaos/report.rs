@@ -8,6 +8,7 @@ use serde::Serialize;
 use skein_checker::chart::{self, Paint, grouped};
 use skein_checker::check::OrderReport;
 use skein_checker::verify::Judgement;
+use skein_cluster::config::Durability;
 use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
@@ -38,6 +39,7 @@ pub struct About {
     pub seed: u64,
     pub skein: String,
     pub topology: Topology,
+    pub durability: Durability,
     /// Sessions with one operation in flight each.
     pub clients: usize,
     /// Operations per second of all sessions, if limited.
@@ -66,6 +68,8 @@ pub struct Report {
     pub command: String,
     pub machine: Machine,
     pub topology: Topology,
+    /// What survives a loss of power of all nodes.
+    pub durability: Durability,
     /// Time during which faults were injected.
     pub duration_s: f64,
     /// Sessions with one operation in flight each.
@@ -171,7 +175,8 @@ impl Report {
         verdict: Judgement,
         order: OrderReport,
     ) -> Self {
-        let About { seed, skein, topology, clients, rate, state, ran: [from, to] } = about;
+        let About { seed, skein, topology, durability, clients, rate, state, ran: [from, to] } =
+            about;
         let within = loaded.samples.iter().filter(|sample| sample.returned < to).count();
         let duration_s = seconds(to.saturating_sub(from));
         let mut counts = BTreeMap::new();
@@ -203,6 +208,7 @@ impl Report {
             command: date::command(),
             machine: Machine::here(),
             topology,
+            durability,
             duration_s,
             clients,
             rate,
@@ -254,11 +260,12 @@ impl Report {
         });
         let _ = writeln!(
             text,
-            "{}   {} s, {} clients{pace}, seed {}   {nodes} nodes, {groups} groups × {replicas} replicas",
+            "{}   {} s, {} clients{pace}, seed {}   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}",
             paint.strong(self.workload),
             self.duration_s,
             self.clients,
             self.seed,
+            self.durability.name(),
         );
         if self.state.records > 0 {
             let State { records, value_bytes, load_s } = self.state;
@@ -514,6 +521,7 @@ mod tests {
             seed: 1,
             skein: "test".into(),
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            durability: Durability::Sync,
             clients: 4,
             rate: Some(1_000.0),
             state: State::default(),

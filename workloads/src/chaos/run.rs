@@ -322,6 +322,7 @@ impl<'a> Run<'a> {
             seed: self.plan.seed,
             skein: BUILD.text().to_owned(),
             topology,
+            durability: self.running.config.durability,
             clients: self.plan.clients,
             rate: self.plan.rate,
             state,

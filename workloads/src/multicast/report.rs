@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use skein_checker::chart;
+use skein_cluster::config::Durability;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
 
@@ -32,6 +33,8 @@ pub struct Setting {
     pub hardware: Option<&'static str>,
     /// How engines and generator wait: `adaptive`, `busy` or `park`.
     pub waiting: String,
+    /// Always `memory`: the replicas have no disk.
+    pub durability: &'static str,
     /// Groups per message.
     pub destinations: u16,
     /// Bytes per message.
@@ -77,6 +80,7 @@ impl Setting {
             fabric,
             hardware: None,
             waiting,
+            durability: Durability::Memory.name(),
             destinations: plan.destinations,
             payload_bytes: plan.payload_bytes,
             clients: plan.clients,
@@ -213,7 +217,7 @@ impl Report {
     /// The report for people. `colour` is for terminals.
     pub fn table(&self, colour: bool) -> String {
         let paint = chart::Paint(colour);
-        let Setting { placement, fabric, waiting, topology, .. } = &self.setting;
+        let Setting { placement, fabric, waiting, durability, topology, .. } = &self.setting;
         let Setting { destinations, payload_bytes, clients, idle, window, rate, .. } =
             &self.setting;
         let Topology { nodes, groups, replicas, engines } = topology;
@@ -222,7 +226,7 @@ impl Report {
         let _ = writeln!(
             text,
             "{}   {payload_bytes} B to {destinations} of {groups} groups × {replicas} replicas, {nodes} \
-             nodes as {placement} over {fabric}{each}, {waiting} waiting",
+             nodes as {placement} over {fabric}{each}, {waiting} waiting, durability {durability}",
             paint.strong("multicast")
         );
         let loops = match rate {
@@ -358,7 +362,7 @@ mod tests {
         };
         assert_eq!(
             keys(&found),
-            "batches clients command cross_core_ns date destinations distribution_us duration_s fabric good \
+            "batches clients command cross_core_ns date destinations distribution_us durability duration_s fabric good \
              hardware idle machine messages_per_s neighbours p50_us p95_us p99_us payload_bytes placement rate \
              runs seed skein topology utilisation waiting warmup_s window workload"
         );

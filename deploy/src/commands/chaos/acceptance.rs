@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use skein_checker::chart::{Paint, grouped};
-use skein_cluster::config::{ClusterConfig, Draft, FabricKind};
+use skein_cluster::config::{ClusterConfig, Draft, Durability, FabricKind};
 use skein_workloads::chaos::hosts::Hosts;
 use skein_workloads::chaos::report::Report;
 use skein_workloads::chaos::run::{End, Plan};
@@ -153,6 +153,8 @@ struct Acceptance {
     /// Why there were no network partitions, if so.
     partitions_not_run: Option<String>,
     workload: &'static str,
+    /// That of all clusters.
+    durability: Durability,
     good: bool,
     /// Number of faults by kind.
     faults: BTreeMap<&'static str, u64>,
@@ -195,6 +197,7 @@ pub(super) fn run(plan: &Plan, faults: u32, verbose: u8, json: bool) -> anyhow::
     let all = Acceptance {
         partitions_not_run,
         workload: "chaos acceptance",
+        durability: ClusterConfig::default().durability,
         good: cases.iter().all(|line| line.good),
         faults,
         seed: plan.seed,
@@ -230,8 +233,10 @@ fn table(all: &Acceptance) -> String {
     let mut text = String::new();
     let count: u64 = all.faults.values().sum();
     let kinds: Vec<_> = all.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    let Acceptance { workload, seed, skein, date, .. } = all;
-    let _ = writeln!(text, "{}   seed {seed}, skein {skein}, {date}", paint.strong(workload));
+    let Acceptance { workload, durability, seed, skein, date, .. } = all;
+    let (workload, durability) = (paint.strong(workload), durability.name());
+    let _ =
+        writeln!(text, "{workload}   durability {durability}, seed {seed}, skein {skein}, {date}");
     let _ = writeln!(text, "  {} faults: {}\n", grouped(count), kinds.join(", "));
     let head = ["faults", "acknowledged", "failed", "unknown", "silence p99"];
     let _ = write!(text, "  {:<58}", "");
