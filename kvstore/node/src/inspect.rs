@@ -15,7 +15,7 @@ pub struct Describer {
     groups: BTreeMap<Group, Before>,
 }
 
-/// What came last of a group.
+/// The last record of a group.
 #[derive(Clone, Debug, Default)]
 struct Before {
     last: Lsn,

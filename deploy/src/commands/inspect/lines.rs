@@ -1,4 +1,4 @@
-//! What `skein inspect` prints of segments, blocks and logs: as text, and as JSON objects.
+//! Segments, blocks and logs as `skein inspect` prints them: as text, and as JSON objects.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -33,13 +33,13 @@ pub(super) struct SegmentLine<'a> {
     blocks: usize,
     records: usize,
     end: EndLine,
-    /// Where the log before this start ends.
+    /// End of the log before this start.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut: Option<CutLine>,
     groups: Vec<EntryLine>,
 }
 
-/// Where the blocks of a segment end.
+/// End of the blocks of a segment.
 #[derive(Debug, Serialize)]
 struct EndLine {
     offset: u64,
@@ -55,7 +55,7 @@ struct CutLine {
     lsn: u64,
 }
 
-/// What a header says of a group.
+/// Entry of a group in a header.
 #[derive(Debug, Serialize)]
 struct EntryLine {
     group: u16,
@@ -221,7 +221,7 @@ impl<'a> BlockLine<'a> {
         Self { file, offset, lsn, bytes: header.length, kind, durable, detached, cut_off, records }
     }
 
-    /// What is wrong with its records.
+    /// Problems of its records.
     pub(super) fn malformed(&self) -> impl Iterator<Item = String> {
         let malformed = self.records.iter().filter(|record| record.kind.is_none());
         malformed.map(|RecordLine { lsn, group, number, .. }| {
@@ -365,7 +365,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Which records of a group there are, and which it needs.
+/// Names the last record of a group, and the first that it needs.
 fn span(last: u64, keep: u64) -> String {
     if Lsn(last) == Lsn::NONE {
         return "no record".to_owned();

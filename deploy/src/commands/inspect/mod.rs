@@ -17,7 +17,7 @@ use skein_wal::{Owner, RecoverError, Recovery};
 use self::lines::{BlockLine, LogLine, Printer, SegmentLine};
 use crate::exit::{Exit, usage};
 
-/// What is read of a file to find out whether it is a segment at all: as much as the longest header takes.
+/// Bytes read of a file to find out whether it is a segment at all. The longest header takes as many.
 const BEGINNING_BYTES: u64 = 1 << 20;
 
 /// Shows what a log on disk or a backup holds, and verifies it

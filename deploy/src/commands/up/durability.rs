@@ -8,7 +8,7 @@ use skein_wal::files;
 /// Space that the log of a node takes soon: the segment that is written, the next one, and an old one.
 const LOG_BYTES: u64 = 3 * (64 << 20);
 
-/// Who says how durable a new cluster is.
+/// Origin of a new cluster's durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// The configuration, which may be that of a command that measures or shows something.
@@ -40,7 +40,7 @@ pub(super) fn choose(directory: &Directory, config: &mut ClusterConfig) -> Optio
     }
 }
 
-/// What keeps writes to a directory from being durable.
+/// The reason why writes to a directory are not durable.
 fn without_advice(why: &files::OpenError) -> String {
     match why {
         files::OpenError::Volatile { path, filesystem } => {

@@ -28,11 +28,11 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 pub(super) struct Standstill {
     /// Groups without a quorum.
     pub(super) groups: BTreeSet<u16>,
-    /// Which groups and nodes, why, and what to do.
+    /// Names the groups and nodes, the causes, and the remedy.
     pub(super) why: String,
 }
 
-/// What is known of a node that has been started.
+/// State of a node that has been started.
 #[derive(Debug)]
 enum Known {
     /// It reads its log, or does not answer for another reason.
@@ -241,7 +241,7 @@ fn explain(
     text
 }
 
-/// What a node that has ended printed last, if it was an error.
+/// The last error that an ended node printed, if there is one.
 fn last_words(directory: &Directory, node: u16) -> String {
     let text = std::fs::read(directory.log(node)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
