@@ -6,7 +6,8 @@
 //! replaced by another one of its group, whose copy begins anew.
 //!
 //! A part is asked for when the one before was taken. So a caller that takes its time holds up nobody, and costs the
-//! replica the names of the keys that change meanwhile.
+//! replica the names of the keys that change meanwhile. While a replica walks over its pairs, it rests after each part
+//! for as long as the part took: what it serves otherwise comes first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +32,8 @@ const CATCH_UP_MAX: Duration = Duration::from_mins(1);
 const LITTLE: u64 = 512;
 /// Time that the end of the session may take to reach the replicas. If it does not, it follows later.
 const END_MAX: Duration = Duration::from_secs(1);
+/// The longest rest of a replica between two parts. A part that takes longer waits for the caller, or for a core.
+const REST_MAX: Duration = Duration::from_millis(20);
 /// Pause before a part is asked for when nothing was left.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Copies of a group that may be begun.
@@ -200,6 +203,7 @@ impl<'a, F: Fabric> Backup<'a, F> {
             let copy = self.copies.iter_mut().find(|copy| copy.query == Some(query));
             let Some(copy) = copy else { continue };
             copy.query = None;
+            let took = self.driver.now().saturating_sub(copy.at);
             let group = copy.group.0;
             let failed = match CopyAnswer::decode(&answer) {
                 Some(CopyAnswer::Part(part)) if part.number == copy.next => {
@@ -221,8 +225,14 @@ impl<'a, F: Fabric> Backup<'a, F> {
                         Content::Missed(position) => copy.end = End::Missed(position),
                         Content::Walk | Content::Changes => {}
                     }
-                    let rests = copy.has_walked && copy.behind == 0;
-                    copy.at = self.driver.now() + if rests { PAUSE } else { Duration::ZERO };
+                    let rest = if !copy.has_walked {
+                        took.min(REST_MAX)
+                    } else if copy.behind == 0 {
+                        PAUSE
+                    } else {
+                        Duration::ZERO
+                    };
+                    copy.at = self.driver.now() + rest;
                     continue;
                 }
                 Some(CopyAnswer::Busy) => "it makes a copy for another backup",
