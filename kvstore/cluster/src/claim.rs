@@ -242,7 +242,7 @@ impl Claim {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
         let (build, made) = (BUILD.owned(), self.made.clone());
         let topology = Some(config.topology);
-        let manifest = Manifest { build, made, topology, ..manifest };
+        let manifest = Manifest { build, topology, made, ..manifest };
         self.write_manifest(&manifest, config)?;
         self.write(CONFIG, &config.print())?;
         data::link(&self.directory, &data::places(&manifest, config))?;

@@ -418,7 +418,13 @@ fn starts_that_write_nothing_take_no_space() {
 fn a_start_that_finds_no_space_begins_in_what_an_earlier_one_prepared() {
     let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());
-    drop(start(&files, 2, vec![bell.wake()]));
+    let (disk, _handles) = start(&files, 2, vec![bell.wake()]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while disk.status().sizes.files_bytes < SMALL.first_bytes + SMALL.segment_bytes {
+        assert!(Instant::now() < deadline, "a successor is prepared");
+        thread::sleep(Duration::from_millis(1));
+    }
+    disk.stop();
     for number in 0..5_u64 {
         let full = bytes(&*files);
         files.faults(|faults| faults.capacity = Some(full));
