@@ -463,7 +463,7 @@ fn a_start_that_finds_no_space_begins_in_what_an_earlier_one_prepared() {
     let wakes = vec![bell.wake()];
     let started =
         Disk::start(Arc::clone(&files), writer, DiskOptions::default(), wakes, Box::new(|_| {}));
-    let error = started.err().expect("no space");
+    let error = started.expect_err("no space");
     assert!(matches!(error, DiskError::File(FileError::Full { .. })), "{error}");
 }
 
