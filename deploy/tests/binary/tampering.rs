@@ -104,7 +104,7 @@ fn victim(dir: &Path, node: u64, random: &mut Random) -> PathBuf {
 fn counterpart(path: &Path, node: u64, other: &Path, in_other: u64) -> Option<PathBuf> {
     let name = path.file_name().and_then(|name| name.to_str()).expect("text");
     if path.parent().is_some_and(|parent| parent.extension().is_some_and(|kind| kind == "data")) {
-        return data(other, in_other).pop();
+        return data(other, in_other).into_iter().rfind(|file| used(file) > 0);
     }
     let name = name.replace(&format!("node{node}."), &format!("node{in_other}."));
     Some(other.join(name)).filter(|other| other != path && other.is_file())

@@ -137,8 +137,8 @@ impl NodeLog {
             RecoverError::File(why) => LogError::Read { path: path.clone(), why },
             why => LogError::Recover { path: path.clone(), why },
         })?;
-        // A start that wrote anything has left a file that says so.
-        let missing = recovery.start() == 1 && incarnation > 0;
+        // A start that has said anything had written a header before.
+        let missing = recovery.cut().is_none() && incarnation > 0;
         if missing {
             tracing::error!(directory = %path.display(), starts = incarnation,
                 "the data of this node is gone: its replicas begin without a state");

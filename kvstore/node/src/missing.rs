@@ -8,14 +8,25 @@ use skein_cluster::directory::Directory;
 use skein_protocol::ids::GroupId;
 use skein_wal::files::{FileError, FileName, Files as _, View};
 
+/// Both copies of a short header, in bytes.
+const HEADERS_BYTES: u64 = 8192;
+
 /// Whether the data of a node is gone: it has run, and there is no log of it.
 pub fn is_missing(directory: &Directory, node: u16) -> bool {
     directory.incarnations(node).is_ok_and(|starts| starts > 0) && !has_log(directory, node)
 }
 
 fn has_log(directory: &Directory, node: u16) -> bool {
-    match View::of(&directory.node_data(node)).list() {
-        Ok(files) => files.iter().any(|(file, _)| matches!(file, FileName::Segment(_))),
+    let view = View::of(&directory.node_data(node));
+    // A file that was prepared to be a segment holds nothing.
+    let holds_something = |file: FileName, length: u64| {
+        let mut beginning = vec![0; length.min(HEADERS_BYTES) as usize];
+        view.read(file, 0, &mut beginning).is_err() || beginning.iter().any(|byte| *byte != 0)
+    };
+    match view.list() {
+        Ok(files) => files.into_iter().any(|(file, length)| {
+            matches!(file, FileName::Segment(_)) && holds_something(file, length)
+        }),
         Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => false,
         // The node itself says why it cannot be read.
         Err(_) => true,
