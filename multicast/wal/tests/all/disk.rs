@@ -534,7 +534,11 @@ fn what_a_killed_process_called_durable_comes_back() {
     let mut called_durable = 0;
     for round in 0..5_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "disk::what_a_killed_process_called_durable_comes_back", "--nocapture"])
+            .args([
+                "--exact",
+                "disk::what_a_killed_process_called_durable_comes_back",
+                "--nocapture",
+            ])
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .spawn()
