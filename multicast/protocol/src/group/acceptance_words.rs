@@ -70,10 +70,10 @@ impl<R: LogRecord> GroupLog<R> {
     /// We owe these groups an acceptance word that covers the entry at `index`.
     #[inline]
     pub(crate) fn owe(&mut self, index: u64, groups: GroupSet) {
-        if !self.config.durable {
-            self.owed.now = self.owed.now.union(groups);
-        } else {
+        if self.config.durable {
             self.owe_later(index, groups);
+        } else {
+            self.owed.now = self.owed.now.union(groups);
         }
     }
 
