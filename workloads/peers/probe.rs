@@ -1,4 +1,4 @@
-//! What a disk takes by itself for an append that a majority of three replicas has: the measure of a durable put.
+//! Time that a disk by itself takes for an append that a majority of three replicas has: the measure of a durable put.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

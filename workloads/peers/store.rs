@@ -12,7 +12,7 @@ use skein_workloads::generator::{self, Fault, Settings, Step, Workload};
 
 use crate::{Asked, Came, Keys, Load, Outcome, VALUE, histogram};
 
-/// What a put is.
+/// The kind of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     /// Of one key.

@@ -228,7 +228,7 @@ fn a_log_that_takes_all_it_may_waits_as_on_a_full_disk_and_may_be_given_more() {
     let shown = sandbox.run(&["status"]).out;
     assert!(!shown.contains("disk_bytes_max"), "{shown}");
 
-    // What is left is enough for the segment that is written, and for starts.
+    // The space that is left is enough for the segment that is written, and for starts.
     let pids = sandbox.pids();
     let path = spare(&sandbox, 1, (1472 - 2 * 64) << 20);
     let big = dir.path().join("value");

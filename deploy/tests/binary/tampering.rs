@@ -1,5 +1,5 @@
 //! Files of a durable cluster that something has changed: a bit has flipped, a file is cut short, gone, or another one.
-//! What is changed is drawn from a seed. One node is hit at a time, or what all share, so a majority of each group is whole:
+//! A seed draws the file and the change. One node is hit at a time, or what all share, so a majority of each group is whole:
 //! everything that was acknowledged is served, at once or when what a message names is put back. Nothing panics.
 //!
 //! `SKEIN_TAMPER_SEEDS=100..200` runs other seeds than those of the gate.
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// What is done to a file.
+/// A change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
     /// One bit of what the file holds, or of all of it.

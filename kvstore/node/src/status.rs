@@ -54,7 +54,7 @@ pub struct DiskStatus {
     /// Bytes of all of its files: of those that wait to be used again, too.
     #[serde(default)]
     pub files_bytes: u64,
-    /// What its files may take, by the configuration; absent if that is not bounded.
+    /// Bytes that its files may take, by the configuration; absent if that is not bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
     /// Its files take what they may: no more is acknowledged than fits the segment that is written, until they take less,

@@ -68,7 +68,7 @@ pub struct Report {
     pub command: String,
     pub machine: Machine,
     pub topology: Topology,
-    /// What survives a loss of power of all nodes.
+    /// The durability of the cluster.
     pub durability: Durability,
     /// Time during which faults were injected.
     pub duration_s: f64,

@@ -13,8 +13,8 @@ pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// Segments that are there beside those with records that are needed.
 const SEGMENTS_BESIDE: u64 = 4;
 
-/// What a log may grow to before all that is in front of the next snapshots is recycled, given the bytes in the states of
-/// a node's replicas. The state of a group is written when as much log as this has been written since the last time
+/// Bytes to which a log may grow before all that is in front of the next snapshots is recycled, given the bytes in the states
+/// of a node's replicas. The state of a group is written when as much log as this has been written since the last time
 /// ([`held_back_max`]), whatever the group has to do with it; the old state and the new one are there at once.
 pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     let each = states.map(|state| 2 * (state + state.max(SNAPSHOT_AFTER)));
@@ -28,7 +28,7 @@ pub fn held_back_max(groups: u64, snapshot: u64) -> u64 {
 }
 
 impl ClusterConfig {
-    /// What the log of a node may grow to when its replicas hold as much as they may.
+    /// Bytes to which the log of a node may grow when its replicas hold as much as they may.
     pub fn log_bytes_max(&self) -> u64 {
         let layout = self.layout();
         let (replicas, state) =

@@ -183,7 +183,7 @@ impl Draft {
             || self.settings[&("node", "disk_bytes_max")].0 != Setting::Number(0)
     }
 
-    /// What the file says of the most that a node may take on disk.
+    /// Whether the file bounds what a node takes on disk.
     pub fn says_disk_bytes_max(&self) -> bool {
         self.settings[&("node", "disk_bytes_max")].1 != Origin::Default
     }

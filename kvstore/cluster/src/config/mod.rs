@@ -43,7 +43,7 @@ pub struct ClusterConfig {
     pub durability: Durability,
     /// Parent of the directories with the data of nodes; `None` for the cluster's directory.
     pub data_dir: Option<PathBuf>,
-    /// What the log of a node may take on disk, in bytes; `None` for as much as there is room.
+    /// Bytes that the log of a node may take on disk; `None` for as much as there is room.
     pub disk_bytes_max: Option<u64>,
     /// Parent of the directory with the cluster's shared memory.
     pub region_root: PathBuf,

@@ -1,4 +1,4 @@
-//! What a node process says of itself.
+//! Status and digests of a node process.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -55,7 +55,7 @@ impl Options {
         (HEADER_FIXED_BYTES + usize::from(self.groups_max) * entry).next_multiple_of(BLOCK)
     }
 
-    /// What is left in a segment for records: two headers stand before them, and a link behind.
+    /// Bytes of a segment that records may take: two headers stand before them, and a link behind.
     fn room(segment: u64, header: usize) -> usize {
         (segment as usize).saturating_sub(2 * header + BLOCK)
     }
