@@ -11,8 +11,12 @@ pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
 ///
 /// What is on disk is always the first records up to some position, without a gap.
 pub trait Disk: Send {
-    /// Appends a record of a group, given in parts, and returns its position. Positions rise.
+    /// Appends a record of a group, given in parts, and returns its position. Positions rise. It may stay in memory until
+    /// the next [`flush`](Self::flush).
     fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64;
+
+    /// Asks for what was appended to be written. Does not wait for it.
+    fn flush(&mut self);
 
     /// The position up to which all records are on disk, and stay there when power is lost.
     fn durable(&self) -> u64;

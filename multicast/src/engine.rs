@@ -30,7 +30,7 @@ use crate::layout::Layout;
 use crate::operate::{Command, CommandError, Identity, ReplicaStatus};
 use crate::ordering::Links;
 use crate::replica::{NotReplayed, Replica, untag};
-use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks};
+use crate::replica_links::{Meaning, Note, PULSE_TAG, ReplicaLinks, Unwritten};
 use crate::roster::Roster;
 use crate::work::Work;
 
@@ -218,6 +218,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         } else {
             self.links.endpoint.fabric.flush();
         }
+        if durable {
+            self.links.write_to_disk(Unwritten::Now);
+        }
         // If writes complete at once, the entries that were just logged are committed by now, and words
         // between replicas here are written.
         self.take_completions();
@@ -244,6 +247,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         }
         if durable {
             worked |= self.write_snapshots()?;
+            self.links.write_to_disk(Unwritten::Now);
         }
         self.links.endpoint.tell();
         if worked {
@@ -511,6 +515,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.links.endpoint.wakes.tick();
         self.reading.leaves_none = true;
         self.links.beat();
+        self.links.write_to_disk(Unwritten::AtTick);
         self.look_after_leaders();
         for replica in &mut self.replicas {
             replica.tick(now.as_millis() as u64, &mut self.links);

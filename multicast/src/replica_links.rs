@@ -125,6 +125,16 @@ pub(crate) struct Datagram {
     pub bytes: Vec<u8>,
 }
 
+/// What was appended to the log on disk and not yet asked to be written. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unwritten {
+    Nothing,
+    /// Nobody waits for it: it is written with the next record that somebody waits for, or at the next tick.
+    AtTick,
+    /// Others wait until it is on disk.
+    Now,
+}
+
 pub(crate) struct ReplicaLinks<F, O: Links> {
     pub endpoint: Endpoint<F>,
     pub layout: Layout,
@@ -144,6 +154,8 @@ pub(crate) struct ReplicaLinks<F, O: Links> {
     pub disk: Option<Box<dyn Disk>>,
     /// The position up to which what is on disk was handled.
     pub durable: u64,
+    /// How soon what was appended to it is to be written.
+    pub unwritten: Unwritten,
     /// Locations of all replicas of the cluster, by [`member`].
     places: Vec<ReplicaLocation>,
     words: Region,
@@ -248,6 +260,7 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             local,
             disk: None,
             durable: 0,
+            unwritten: Unwritten::Nothing,
             gathered: 0,
             told_here: false,
             loopback: VecDeque::new(),
@@ -463,6 +476,17 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
                 && !has_news(disk.as_deref(), *durable)
         };
         (fabric, quiet)
+    }
+
+    /// Has the disk write what was appended, if it is to be written as soon as this, or sooner.
+    #[inline(never)]
+    pub(crate) fn write_to_disk(&mut self, soon: Unwritten) {
+        if self.unwritten >= soon
+            && let Some(disk) = &mut self.disk
+        {
+            disk.flush();
+            self.unwritten = Unwritten::Nothing;
+        }
     }
 
     /// Sends a datagram from a replica here to another replica, here or elsewhere.

@@ -358,6 +358,10 @@ impl Interface for EngineLog {
         self.push(group, kind, &[last])
     }
 
+    fn flush(&mut self) {
+        self.handle.flush();
+    }
+
     fn durable(&self) -> u64 {
         self.handle.durable()
     }
@@ -372,6 +376,7 @@ impl Interface for EngineLog {
         let until = self.handle.appended() + self.behind;
         while self.handle.durable() < until && !self.handle.failed() {
             self.catch_up();
+            self.handle.flush();
             std::thread::sleep(Duration::from_micros(50));
         }
     }

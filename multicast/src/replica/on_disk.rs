@@ -26,7 +26,7 @@ use crate::election::Content;
 use crate::operate::DiskProgressStatus;
 use crate::ordering::Links;
 use crate::payloads::Held;
-use crate::replica_links::ReplicaLinks;
+use crate::replica_links::{ReplicaLinks, Unwritten};
 
 pub use self::describe::{Described, describe};
 
@@ -188,6 +188,14 @@ pub(super) struct DiskProgress {
     pub(super) bytes: u64,
 }
 
+impl DiskProgress {
+    /// Notes that all records of this moment were appended.
+    fn pass(&mut self, moment: Moment) {
+        self.written = moment;
+        self.under_way.push_back((self.last, moment));
+    }
+}
+
 impl DiskRecord<'_> {
     /// Bytes of log that it adds, of which there may be so many in front of a snapshot. A snapshot is none itself:
     /// otherwise a large one would be followed by the next at once.
@@ -201,6 +209,15 @@ impl DiskRecord<'_> {
             _ => 0,
         };
         bytes as u64 + 32
+    }
+
+    /// How soon it is to be on disk. What was delivered is told others so that they can forget it, which may wait: a put
+    /// would take two writes otherwise.
+    const fn is_wanted(&self) -> Unwritten {
+        match self {
+            Self::Delivered { .. } => Unwritten::AtTick,
+            _ => Unwritten::Now,
+        }
     }
 }
 
@@ -226,6 +243,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         if let Some(disk) = &mut links.disk {
             self.disk.last = record.append(self.id, disk.as_mut());
             self.disk.bytes += record.bytes();
+            links.unwritten = links.unwritten.max(record.is_wanted());
         }
     }
 
@@ -260,12 +278,21 @@ impl<A: Application, O: Links> Replica<A, O> {
         if now.disk.promised != self.disk.written.disk.promised {
             self.record(DiskRecord::Promised { ballot: now.disk.promised }, links);
         }
+        if now.disk != self.disk.written.disk {
+            // What we may say of our log does not wait for the next record.
+            self.disk.pass(Moment { disk: now.disk, ..self.disk.written });
+        }
         if (now.commit, now.applied) != (self.disk.written.commit, self.disk.written.applied) {
             let (commit, delivered) = (now.commit, self.exchange.last_delivered());
             self.record(DiskRecord::Delivered { commit, delivered }, links);
         }
-        self.disk.written = now;
-        self.disk.under_way.push_back((self.disk.last, now));
+        if now != self.disk.written {
+            self.disk.pass(now);
+        }
+        if now.freed >= self.disk.freed + self.memory.space.capacity() / 8 {
+            // The leader may wait for room.
+            links.unwritten = Unwritten::Now;
+        }
     }
 
     fn moment(&mut self) -> Moment {

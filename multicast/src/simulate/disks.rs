@@ -42,6 +42,8 @@ struct Medium {
     rng: Option<Rng>,
     /// So many of the records are on the disk.
     durable: usize,
+    /// So many of them are to be written.
+    wanted: usize,
     /// Flushes: the number of records with each, and when it ends.
     flushes: VecDeque<(usize, Duration)>,
 }
@@ -68,6 +70,11 @@ impl Disk for Handle {
         let end = medium.log_end(group, medium.records.len()).with(kind, &bytes);
         medium.records.push(Record { group, kind, bytes, end });
         medium.records.len() as u64
+    }
+
+    fn flush(&mut self) {
+        let mut medium = lock(&self.0);
+        medium.wanted = medium.records.len();
     }
 
     fn durable(&self) -> u64 {
@@ -146,6 +153,7 @@ impl Disks {
         medium.flushes.clear();
         let durable = medium.durable;
         medium.records.truncate(durable);
+        medium.wanted = durable;
     }
 
     /// The disk of a process is gone.
@@ -166,7 +174,7 @@ impl Disks {
                 more.push(name.clone());
             }
             let begun = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
-            if begun < medium.records.len() && medium.flushes.len() < FLUSHES_MAX {
+            if begun < medium.wanted && medium.flushes.len() < FLUSHES_MAX {
                 let usual = medium.slowness * self.rng.between(10, 400);
                 let takes = if self.rng.one_in(24) { 20 * usual } else { usual };
                 let stall_ms =

@@ -71,10 +71,14 @@ impl Disk for InMemory {
     fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
         let mut medium = self.medium();
         medium.records.push((group, kind, record.concat()));
+        medium.records.len() as u64
+    }
+
+    fn flush(&mut self) {
+        let mut medium = self.medium();
         if !medium.stalls {
             medium.durable = medium.records.len();
         }
-        medium.records.len() as u64
     }
 
     fn durable(&self) -> u64 {

@@ -16,6 +16,7 @@ impl Disk for Last {
         (self.kind, self.bytes) = (kind, record.concat());
         1
     }
+    fn flush(&mut self) {}
     fn durable(&self) -> u64 {
         1
     }

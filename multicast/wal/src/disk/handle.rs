@@ -52,12 +52,19 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Appends a record, whose bytes are the parts one after the other, and returns its number.
+    /// Appends a record, whose bytes are the parts one after the other, and returns its number. It
+    /// is written with the next that an engine wants to be, see [`flush`](Self::flush).
     pub fn append(&mut self, group: Group, kind: u8, parts: &[&[u8]]) -> Result<u64, StageError> {
         let request = Request::Record { kind };
         self.push(request, group, parts, self.record_bytes_max)?;
         self.appended += 1;
         Ok(self.appended)
+    }
+
+    /// Asks for everything that was appended to be written, as soon as a disk thread is free.
+    pub fn flush(&self) {
+        self.stage.want();
+        self.sleepers.wake_one();
     }
 
     /// Number of the last record.
@@ -83,22 +90,35 @@ impl Handle {
     /// Sets what the next segment's header says of the group; see
     /// [`Writer::table`](crate::Writer::table).
     pub fn table(&mut self, group: Group, bytes: &[u8]) -> Result<(), StageError> {
-        self.push(Request::Table, group, &[bytes], self.table_bytes_max)
+        self.request(Request::Table, group, &[bytes], self.table_bytes_max)
     }
 
     /// The group needs none of this handle's records before this number.
     pub fn keep_from_record(&mut self, group: Group, number: u64) -> Result<(), StageError> {
-        self.push(Request::KeepRecord, group, &[&number.to_le_bytes()], 8)
+        self.request(Request::KeepRecord, group, &[&number.to_le_bytes()], 8)
     }
 
     /// The group needs nothing below this place.
     pub fn keep_from(&mut self, group: Group, lsn: Lsn) -> Result<(), StageError> {
-        self.push(Request::KeepLsn, group, &[&lsn.0.to_le_bytes()], 8)
+        self.request(Request::KeepLsn, group, &[&lsn.0.to_le_bytes()], 8)
     }
 
     /// The group begins anew with its next record; see [`Writer::begin`](crate::Writer::begin).
     pub fn begin(&mut self, group: Group) -> Result<(), StageError> {
-        self.push(Request::Begin, group, &[], 0)
+        self.request(Request::Begin, group, &[], 0)
+    }
+
+    /// Pushes what is no record, and is to be done soon.
+    fn request(
+        &mut self,
+        request: Request,
+        group: Group,
+        parts: &[&[u8]],
+        max: usize,
+    ) -> Result<(), StageError> {
+        self.push(request, group, parts, max)?;
+        self.flush();
+        Ok(())
     }
 
     fn push(
@@ -116,9 +136,9 @@ impl Handle {
             return Err(StageError::Failed);
         }
         if !self.stage.push(request, group, parts) {
+            self.flush();
             return Err(StageError::Full);
         }
-        self.sleepers.wake_one();
         Ok(())
     }
 }

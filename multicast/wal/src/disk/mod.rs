@@ -1,8 +1,8 @@
 //! The threads that write the log, and the engines' way to it.
 //!
-//! Each engine has a [`Handle`], a ring of bytes of its own. A disk thread that is free takes what is
-//! in all rings, forms a block of it, writes it, and tells each engine how many of its records are
-//! durable. The mutex is among the disk threads alone, and is not held during a write, so several
+//! Each engine has a [`Handle`], a ring of bytes of its own. Once an engine wants its records on disk,
+//! a disk thread that is free takes what is in all rings, forms a block of it, writes it, and tells
+//! each engine how many of its records are durable. The mutex is among the disk threads alone, and is not held during a write, so several
 //! writes are under way at once. One more thread makes files ahead of need.
 //!
 //! A log that is idle for [`SEAL_AFTER`] is sealed.
@@ -96,8 +96,11 @@ struct Core {
 }
 
 impl Core {
-    /// Takes what the rings hold, as far as the writer does.
-    fn take(&mut self) -> Result<(), AppendError> {
+    /// Takes what the rings hold, as far as the writer does, if an engine wants it, or in any case at the `end`.
+    fn take(&mut self, end: bool) -> Result<(), AppendError> {
+        if !end && !self.lanes.iter().any(Lane::is_wanted) {
+            return Ok(());
+        }
         let lanes = self.lanes.len();
         self.first = (self.first + 1) % lanes.max(1);
         self.blocked = false;
@@ -114,7 +117,7 @@ impl Core {
 
     /// Whether there is something to take that would be taken.
     fn work(&self) -> bool {
-        !self.blocked && self.lanes.iter().any(|lane| !lane.is_empty())
+        !self.blocked && self.lanes.iter().any(Lane::is_wanted)
     }
 }
 

@@ -1,5 +1,8 @@
 //! The ring between an engine and the disk threads: what the engine asked for, in order, as bytes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::format::{put, u16_at, u32_at, u64_at};
@@ -43,12 +46,18 @@ impl Request {
 #[derive(Debug)]
 pub(super) struct Stage {
     ring: Producer<u8>,
+    wanted: Arc<AtomicBool>,
 }
 
 impl Stage {
     /// The longest request that is sure to fit an empty ring of this size.
     pub(super) fn bytes_max(ring_bytes: usize) -> usize {
         ring_bytes.saturating_sub(HEAD_BYTES)
+    }
+
+    /// Asks the disk threads to take what is in the ring.
+    pub(super) fn want(&self) {
+        self.wanted.store(true, Ordering::Release);
     }
 
     /// Puts a request into the ring whole, or not at all if it does not fit now.
@@ -89,6 +98,8 @@ struct Mark {
 #[derive(Debug)]
 pub(super) struct Lane {
     ring: Consumer<u8>,
+    /// Set by the other end, which has put something into the ring before: it is to be taken.
+    wanted: Arc<AtomicBool>,
     /// Records taken, which is the number of the last one.
     taken: u64,
     /// The last record of each block that is not durable. `lsn` and `number` rise.
@@ -112,7 +123,9 @@ pub(super) fn lane(ring_bytes: usize, marks_max: usize) -> (Stage, Lane) {
     let (producer, consumer) = RingBuffer::new(ring_bytes);
     let marks = std::collections::VecDeque::with_capacity(marks_max);
     let segments = std::collections::VecDeque::new();
-    (Stage { ring: producer }, Lane { ring: consumer, taken: 0, marks, segments })
+    let wanted = Arc::new(AtomicBool::new(false));
+    let stage = Stage { ring: producer, wanted: Arc::clone(&wanted) };
+    (stage, Lane { ring: consumer, wanted, taken: 0, marks, segments })
 }
 
 impl Lane {
@@ -120,8 +133,23 @@ impl Lane {
         self.ring.is_empty()
     }
 
-    /// Hands everything in the ring to the writer.
+    /// Whether the other end asks for what is in the ring to be taken.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// Hands everything in the ring to the writer. What the writer does not take now stays wanted.
     pub(super) fn take(&mut self, writer: &mut Writer) -> Taken {
+        // Before the ring is read: what is put into it and wanted from here on is found the next time.
+        self.wanted.swap(false, Ordering::AcqRel);
+        let taken = self.take_all(writer);
+        if taken == Taken::Blocked {
+            self.wanted.store(true, Ordering::Release);
+        }
+        taken
+    }
+
+    fn take_all(&mut self, writer: &mut Writer) -> Taken {
         loop {
             let Ok(chunk) = self.ring.read_chunk(HEAD_BYTES) else { return Taken::All };
             let (a, b) = chunk.as_slices();

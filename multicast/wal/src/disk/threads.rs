@@ -95,7 +95,7 @@ fn turn<F>(
             }
         }
     }
-    core.take()?;
+    core.take(shared.stopping.load(Ordering::Acquire))?;
     let next = core.writer.next_flush();
     let empty = core.lanes.iter().all(super::Lane::is_empty);
     Ok(Turn {

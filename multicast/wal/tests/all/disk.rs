@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Wake};
+use skein_wal::disk::{DiskError, DiskOptions, Handle, SEAL_AFTER, StageError, Wake};
 use skein_wal::files::{Directory, FileError, FileName, Files, Medium, OpenError, sync_everything};
 use skein_wal::format::BlockKind;
 use skein_wal::inspect::{End, Segment};
@@ -100,13 +100,15 @@ fn engines_append<F: Files + 'static>(files: &Arc<F>, threads: usize) {
                 for number in 1..=RECORDS {
                     let bytes = record(group, number);
                     let (a, b) = bytes.split_at(number as usize % bytes.len());
-                    bell.until("there is room", || match handle.append(Group(group), 1, &[a, b]) {
-                        Ok(given) => {
-                            assert_eq!(given, number);
-                            true
+                    bell.until("there is room", || {
+                        match write(&mut handle, Group(group), 1, &[a, b]) {
+                            Ok(given) => {
+                                assert_eq!(given, number);
+                                true
+                            }
+                            Err(StageError::Full) => false,
+                            Err(error) => panic!("{error}"),
                         }
-                        Err(StageError::Full) => false,
-                        Err(error) => panic!("{error}"),
                     });
                     if number % 50 == 0 {
                         bell.until("it is durable", || handle.durable() >= number);
@@ -127,6 +129,13 @@ fn engines_append<F: Files + 'static>(files: &Arc<F>, threads: usize) {
     }
 }
 
+/// Appends a record that is wanted on disk now.
+fn write(handle: &mut Handle, group: Group, kind: u8, parts: &[&[u8]]) -> Result<u64, StageError> {
+    let appended = handle.append(group, kind, parts);
+    handle.flush();
+    appended
+}
+
 #[test]
 fn what_engines_append_is_durable_and_comes_back_in_order() {
     for threads in [1, 2, 4] {
@@ -142,7 +151,7 @@ fn so_it_is_on_a_real_disk_over_several_starts() {
     let bell = Arc::new(Bell::default());
     for start_number in 0..3_u64 {
         let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-        handles[0].append(Group(9), 1, &[&start_number.to_le_bytes()]).unwrap();
+        write(&mut handles[0], Group(9), 1, &[&start_number.to_le_bytes()]).unwrap();
         bell.until("it is durable", || handles[0].durable() == 1);
         disk.stop();
         assert_eq!(replay(&*files)[&Group(9)].len() as u64, start_number + 1);
@@ -158,7 +167,7 @@ fn what_no_group_keeps_is_recycled() {
     let handle = &mut handles[0];
     for number in 1..=600 {
         let group = Group((number % 2) as u16);
-        bell.until("there is room", || handle.append(group, 1, &[&[1; 8000]]).is_ok());
+        bell.until("there is room", || write(handle, group, 1, &[&[1; 8000]]).is_ok());
         if number % 20 == 0 {
             bell.until("it is durable", || handle.durable() >= number);
             for group in [Group(0), Group(1)] {
@@ -179,13 +188,13 @@ fn an_idle_log_gives_back_the_segments_of_many_starts() {
     let bell = Arc::new(Bell::default());
     for _ in 0..9 {
         let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-        handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+        write(&mut handles[0], Group(4), 5, &[b"some bytes"]).unwrap();
         bell.until("it is durable", || handles[0].durable() == 1);
         disk.stop();
     }
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     assert_eq!(disk.status().sizes.segments, 10);
-    handles[0].append(Group(4), 5, &[b"all that is needed"]).unwrap();
+    write(&mut handles[0], Group(4), 5, &[b"all that is needed"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     let deadline = Instant::now() + Duration::from_secs(30);
     while disk.status().flushes.count < 2 {
@@ -207,7 +216,7 @@ fn a_start_reads_what_it_needs_while_it_gives_other_segments_back() {
     let bell = Arc::new(Bell::default());
     for _ in 0..5 {
         let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-        handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+        write(&mut handles[0], Group(4), 5, &[b"some bytes"]).unwrap();
         bell.until("it is durable", || handles[0].durable() == 1);
         disk.stop();
     }
@@ -216,7 +225,7 @@ fn a_start_reads_what_it_needs_while_it_gives_other_segments_back() {
     let old: Vec<FileName> =
         old.into_iter().filter(|name| matches!(name, FileName::Segment(_))).collect();
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-    handles[0].append(Group(4), 5, &[b"all that is needed"]).unwrap();
+    write(&mut handles[0], Group(4), 5, &[b"all that is needed"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     handles[0].keep_from_record(Group(4), 1).unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -253,7 +262,7 @@ fn an_idle_log_is_sealed_and_can_be_shown() {
     let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-    handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+    write(&mut handles[0], Group(4), 5, &[b"some bytes"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     let segments = files.list().unwrap().into_iter();
     let mut segments = segments.filter_map(|(file, _)| match file {
@@ -344,15 +353,15 @@ fn a_later_write_that_ends_first_makes_nothing_durable() {
     });
     let bell = Arc::new(Bell::default());
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-    handles[0].append(Group(0), 1, &[b"before"]).unwrap();
+    write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     files.hold.lock().unwrap().0 = true;
-    handles[0].append(Group(0), 1, &[b"held up"]).unwrap();
+    write(&mut handles[0], Group(0), 1, &[b"held up"]).unwrap();
     drop(files.changed.wait_while(files.hold.lock().unwrap(), |hold| !hold.1).unwrap());
     let flushes = disk.status().flushes.count;
     let mut seen = Vec::new();
     for later in 1..=3 {
-        handles[0].append(Group(0), 1, &[b"later"]).unwrap();
+        write(&mut handles[0], Group(0), 1, &[b"later"]).unwrap();
         let deadline = Instant::now() + Duration::from_secs(30);
         while disk.status().flushes.count < flushes + later {
             assert!(Instant::now() < deadline, "the other thread writes meanwhile");
@@ -373,11 +382,11 @@ fn a_full_disk_makes_appends_wait_until_there_is_room() {
     files.faults(|faults| faults.capacity = Some(2 * SMALL.segment_bytes));
     let deadline = Instant::now() + Duration::from_secs(30);
     while disk.status().short.is_none() {
-        _ = handles[0].append(Group(0), 1, &[&[1; 4000]]);
+        _ = write(&mut handles[0], Group(0), 1, &[&[1; 4000]]);
         assert!(Instant::now() < deadline);
         thread::sleep(Duration::from_millis(1));
     }
-    while handles[0].append(Group(0), 1, &[&[1; 4000]]).is_ok() {
+    while write(&mut handles[0], Group(0), 1, &[&[1; 4000]]).is_ok() {
         thread::sleep(Duration::from_micros(100));
     }
     assert!(!handles[0].failed());
@@ -397,7 +406,7 @@ fn starts_that_write_nothing_take_no_space() {
     let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-    handles[0].append(Group(4), 5, &[b"some bytes"]).unwrap();
+    write(&mut handles[0], Group(4), 5, &[b"some bytes"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     disk.stop();
     for number in 2..30 {
@@ -409,7 +418,7 @@ fn starts_that_write_nothing_take_no_space() {
         assert!(bytes(&*files) <= most, "{} bytes after {number} starts", bytes(&*files));
     }
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-    handles[0].append(Group(4), 5, &[b"and more"]).unwrap();
+    write(&mut handles[0], Group(4), 5, &[b"and more"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     disk.stop();
     assert_eq!(replay(&*files)[&Group(4)], [b"some bytes".to_vec(), b"and more".to_vec()]);
@@ -430,7 +439,7 @@ fn a_start_that_finds_no_space_begins_in_what_an_earlier_one_prepared() {
         let full = bytes(&*files);
         files.faults(|faults| faults.capacity = Some(full));
         let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
-        handles[0].append(Group(4), 5, &[&number.to_le_bytes()]).unwrap();
+        write(&mut handles[0], Group(4), 5, &[&number.to_le_bytes()]).unwrap();
         bell.until("it is durable", || handles[0].durable() == 1);
         let deadline = Instant::now() + Duration::from_secs(30);
         while disk.status().short.is_none() {
@@ -479,15 +488,38 @@ fn an_error_of_the_disk_is_told_once_and_ends_everything() {
     let options = DiskOptions::default();
     let (disk, mut handles) =
         Disk::start(Arc::clone(&files), writer, options, vec![bell.wake()], failed).unwrap();
-    handles[0].append(Group(0), 1, &[b"fine"]).unwrap();
+    write(&mut handles[0], Group(0), 1, &[b"fine"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     let at = files.operations() + 1;
     files.faults(|faults| faults.power_at = Some(at));
-    handles[0].append(Group(0), 1, &[b"lost"]).unwrap();
+    write(&mut handles[0], Group(0), 1, &[b"lost"]).unwrap();
     bell.until("it failed", || handles[0].failed());
-    assert_eq!(handles[0].append(Group(0), 1, &[]), Err(StageError::Failed));
+    assert_eq!(write(&mut handles[0], Group(0), 1, &[]), Err(StageError::Failed));
     drop(disk);
     assert_eq!(errors.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_record_that_nobody_waits_for_is_written_with_the_next_one() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake(), bell.wake()]);
+    write(&mut handles[0], Group(0), 1, &[b"waited for"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    // The log is idle, and sealed.
+    while disk.status().flushes.count < 2 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    handles[0].append(Group(0), 1, &[b"not waited for"]).unwrap();
+    thread::sleep(3 * SEAL_AFTER);
+    assert_eq!((handles[0].durable(), disk.status().flushes.count), (1, 2));
+    // Another engine's record takes it along.
+    write(&mut handles[1], Group(1), 1, &[b"waited for"]).unwrap();
+    bell.until("both are durable", || handles[1].durable() == 1);
+    assert_eq!(handles[0].durable(), 2);
+    handles[1].append(Group(1), 1, &[b"the last"]).unwrap();
+    disk.stop();
+    assert_eq!(replay(&*files)[&Group(1)], [b"waited for".to_vec(), b"the last".to_vec()]);
 }
 
 #[test]
@@ -496,12 +528,12 @@ fn a_request_that_is_too_long_is_refused_and_an_append_allocates_nothing() {
     let bell = Arc::new(Bell::default());
     let (_disk, mut handles) = start(&files, 1, vec![bell.wake()]);
     let long = vec![0; 200 << 10];
-    let refused = handles[0].append(Group(0), 1, &[&long]);
+    let refused = write(&mut handles[0], Group(0), 1, &[&long]);
     assert!(matches!(refused, Err(StageError::TooLong { .. })));
-    handles[0].append(Group(0), 1, &[&[1; 100]]).unwrap();
+    write(&mut handles[0], Group(0), 1, &[&[1; 100]]).unwrap();
     let info = allocation_counter::measure(|| {
         for _ in 0..50 {
-            handles[0].append(Group(0), 1, &[&[1; 100], &[2; 100]]).unwrap();
+            write(&mut handles[0], Group(0), 1, &[&[1; 100], &[2; 100]]).unwrap();
             handles[0].table(Group(0), &[1; 20]).unwrap();
             handles[0].keep_from(Group(0), Lsn(1)).unwrap();
         }
@@ -570,7 +602,7 @@ fn append_until_killed(path: &std::path::Path) {
     let (_disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     for number in 1.. {
         let bytes = record(0, before + number);
-        bell.until("there is room", || handles[0].append(Group(0), 1, &[&bytes]).is_ok());
+        bell.until("there is room", || write(&mut handles[0], Group(0), 1, &[&bytes]).is_ok());
         if number % 3 == 0 {
             bell.until("some are durable", || handles[0].durable() + 5 >= number);
             println!("{}", before + handles[0].durable());
