@@ -32,6 +32,10 @@ pub(crate) const CONTINUED: u8 = u8::MAX;
 /// The longest piece of a record.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Cores from which on two writes of the log may be under way at a time. The second one lets a record go to the disk before the
+/// write before it has ended; with fewer cores the work of so many small writes keeps engines and clients from running.
+const CORES_FOR_TWO_WRITES: usize = 4;
+
 /// Bytes that may wait for a disk that is slow, full or stands still. An engine with more stands still itself, as if its
 /// process were stopped: others go on without it, and its memory does not grow.
 const WAITING_MAX: usize = 64 << 20;
@@ -153,7 +157,12 @@ impl NodeLog {
         recovery.start_above(known);
         let writer = recovery.writer(options, rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
-        let threads = DiskOptions { ring_bytes: 8 * PIECE_BYTES, ..DiskOptions::default() };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = DiskOptions {
+            threads: if cores < CORES_FOR_TWO_WRITES { 1 } else { 2 },
+            ring_bytes: 8 * PIECE_BYTES,
+            ..DiskOptions::default()
+        };
         let (disk, handles) = Disk::start(files, writer, threads, wakes, Box::new(on_failure))
             .map_err(|why| not_started(path.clone(), options.first_bytes, why))?;
         let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
