@@ -321,6 +321,8 @@ mutants! {
     FreedBeforeDisk,
     /// What memory holds of the log in front of a state is not written to disk with the state.
     EarlierLogNotOnDisk,
+    /// A disk does not say which results of other groups a machine had when it had applied so much.
+    GivenNotOnDisk,
 }
 
 /// Whether the guard is disabled.

@@ -459,10 +459,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             work += self.application.take_work();
         }
         for _ in 0..DELIVERIES_PER_TURN {
-            let commit = self.core.log().commit_index();
             if self.application.go_on(&mut self.deliveries.said)? {
                 // One step of the work that the last call has enabled.
-            } else if let Some(next) = self.exchange.next_committed(commit) {
+            } else if let Some(next) = self.next_result() {
                 let Exchanged { message, from, result, .. } = next;
                 self.application.exchanged(message, from, &result, &mut self.deliveries.said)?;
             } else if self.application.ready()

@@ -50,8 +50,9 @@ pub(crate) enum DiskRecord<'a> {
     Entry(&'a [u8]),
     /// A payload that stands in no entry: name, head and bytes.
     Payload(&'a [u8]),
-    /// The log is committed up to `commit`, and everything up to `delivered` was delivered by what stands there.
-    Delivered { commit: u64, delivered: Rank },
+    /// The log is committed up to `commit`, and everything up to `delivered` was delivered by what stands there and the
+    /// results that stand in the log up to entry `given`.
+    Delivered { commit: u64, delivered: Rank, given: u64 },
     /// A snapshot of our own state begins.
     Snapshot { incarnation: u32, promised: Ballot },
     /// The next part of a snapshot. Behind the last one stands all of the log that is not in it.
@@ -99,7 +100,12 @@ impl<'a> DiskRecord<'a> {
             kind::CUT => Self::Cut { base: cursor(0)? },
             kind::ENTRY => Self::Entry(rest),
             kind::PAYLOAD => Self::Payload(rest),
-            kind::DELIVERED => Self::Delivered { commit: word(0)?, delivered: Rank::new(word(1)?) },
+            kind::DELIVERED => {
+                let (commit, delivered) = (word(0)?, Rank::new(word(1)?));
+                // Earlier versions gave results when they were committed.
+                let given = if rest.len() == 16 { commit } else { word(2)? };
+                Self::Delivered { commit, delivered, given }
+            }
             kind::SNAPSHOT => Self::Snapshot {
                 incarnation: word(0)?.try_into().ok()?,
                 promised: Ballot::from_word(word(1)?),
@@ -135,8 +141,8 @@ impl<'a> DiskRecord<'a> {
                 words(kind::BALLOT, &[ballot.to_word(), index, position, first])
             }
             Self::Cut { base: Cursor { index, position } } => words(kind::CUT, &[index, position]),
-            Self::Delivered { commit, delivered } => {
-                words(kind::DELIVERED, &[commit, delivered.number()])
+            Self::Delivered { commit, delivered, given } => {
+                words(kind::DELIVERED, &[commit, delivered.number(), given])
             }
             Self::Snapshot { incarnation, promised } => {
                 words(kind::SNAPSHOT, &[incarnation.into(), promised.to_word()])
@@ -213,7 +219,7 @@ impl DiskRecord<'_> {
 
     /// How soon it is to be on disk. What was delivered is told others so that they can forget it, which may wait: a put
     /// would take two writes otherwise.
-    const fn is_wanted(&self) -> Unwritten {
+    const fn soon(&self) -> Unwritten {
         match self {
             Self::Delivered { .. } => Unwritten::AtTick,
             _ => Unwritten::Now,
@@ -230,7 +236,22 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) {
         if links.disk.is_some() {
-            self.append_record(&record, links);
+            self.append_record(&record, record.soon(), links);
+        }
+    }
+
+    /// Appends an entry to the log on disk, if the cluster is durable. One with results of another group may wait: our
+    /// leader's machine has them by now, and nobody waits for those of followers.
+    #[inline]
+    pub(super) fn record_entry<F: Fabric>(
+        &mut self,
+        entry: &[u8],
+        has_results: bool,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        if links.disk.is_some() {
+            let soon = if has_results { Unwritten::AtTick } else { Unwritten::Now };
+            self.append_record(&DiskRecord::Entry(entry), soon, links);
         }
     }
 
@@ -238,12 +259,13 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn append_record<F: Fabric>(
         &mut self,
         record: &DiskRecord<'_>,
+        soon: Unwritten,
         links: &mut ReplicaLinks<F, O>,
     ) {
         if let Some(disk) = &mut links.disk {
             self.disk.last = record.append(self.id, disk.as_mut());
             self.disk.bytes += record.bytes();
-            links.unwritten = links.unwritten.max(record.is_wanted());
+            links.unwritten = links.unwritten.max(soon);
         }
     }
 
@@ -284,7 +306,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
         if (now.commit, now.applied) != (self.disk.written.commit, self.disk.written.applied) {
             let (commit, delivered) = (now.commit, self.exchange.last_delivered());
-            self.record(DiskRecord::Delivered { commit, delivered }, links);
+            let given = if planted(Mutant::GivenNotOnDisk) { 0 } else { self.exchange.given_to() };
+            self.record(DiskRecord::Delivered { commit, delivered, given }, links);
         }
         if now != self.disk.written {
             self.disk.pass(now);

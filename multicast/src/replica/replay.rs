@@ -184,12 +184,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                     self.receive_held(message, links);
                 }
             }
-            DiskRecord::Delivered { commit, delivered } => {
+            DiskRecord::Delivered { commit, delivered, given } => {
                 if commit > self.core.log().last_index() {
                     return Ok(Err(format!("entry {commit} was committed, and is not there")));
                 }
                 self.replay_group(Replay::Delivered { commit, delivered });
                 self.memory.pass_committed(commit);
+                self.exchange.had_given_to(given);
                 while self.exchange.last_delivered() < delivered || self.application.under_way() > 0
                 {
                     if !self.deliver(links)? {

@@ -50,6 +50,9 @@ pub(super) struct ResultExchange {
     pub(super) outgoing: Outgoing,
     /// Other groups' results in our log that our machine has not received yet.
     exchanged: VecDeque<Exchanged>,
+    /// Our machine has received, or may receive, the results up to this entry of the log as it is, which may not be
+    /// committed.
+    given_to: u64,
     /// For each message that is not over, the groups whose results our machine has received.
     heard: HashMap<MessageId, GroupSet>,
     /// Deliveries in flight, in the order of delivery.
@@ -65,6 +68,7 @@ impl ResultExchange {
         Self {
             outgoing: Outgoing::new(by, groups),
             exchanged: VecDeque::new(),
+            given_to: 0,
             heard: HashMap::new(),
             given: VecDeque::new(),
             waited: Waited::default(),
@@ -99,11 +103,19 @@ impl ResultExchange {
     /// or is no longer needed.
     fn has_result<O: OrderingProtocol>(&self, message: MessageId, from: GroupId, core: &O) -> bool {
         let waits = |next: &Exchanged| next.message == message && next.from == from;
+        self.exchanged.iter().any(waits) || self.is_received(message, from, core)
+    }
+
+    /// Returns whether our machine has received a group's result about a message, or needs it no longer.
+    fn is_received<O: OrderingProtocol>(
+        &self,
+        message: MessageId,
+        from: GroupId,
+        core: &O,
+    ) -> bool {
         let over =
             || self.given(message).is_none() && core.stage_of(message) == MessageStage::Delivered;
-        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
-            || self.exchanged.iter().any(waits)
-            || over()
+        self.heard.get(&message).is_some_and(|groups| groups.contains(from)) || over()
     }
 
     /// As follower: takes the results of entry `index` of the log.
@@ -128,11 +140,13 @@ impl ResultExchange {
     /// Drops the results of the log's entries from `index` on, which are cut off.
     pub(super) fn truncate(&mut self, index: u64) {
         while self.exchanged.pop_back_if(|next| next.index >= index).is_some() {}
+        self.given_to = self.given_to.min(index.saturating_sub(1));
     }
 
     /// Drops the results of a log that was replaced.
     pub(super) fn forget_logged(&mut self) {
         self.exchanged.clear();
+        self.given_to = 0;
     }
 
     /// Returns whether our machine has received all logged results.
@@ -145,11 +159,36 @@ impl ResultExchange {
         self.exchanged.front().is_none_or(|next| next.index > commit)
     }
 
-    /// Takes the next logged result up to the commit index, for our machine to receive now.
-    pub(super) fn next_committed(&mut self, commit: u64) -> Option<Exchanged> {
-        let next = self.exchanged.pop_front_if(|next| next.index <= commit)?;
-        self.heard.entry(next.message).or_default().insert(next.from);
-        Some(next)
+    /// Takes the next logged result up to entry `index`, for our machine to receive now. One that it has received before,
+    /// from an entry that was cut off, is passed over.
+    fn next_result<O: OrderingProtocol>(
+        &mut self,
+        index: u64,
+        core: &O,
+        paths: &mut ReplicaPaths,
+    ) -> Option<Exchanged> {
+        let index = index.max(self.given_to);
+        while let Some(next) = self.exchanged.pop_front_if(|next| next.index <= index) {
+            self.given_to = self.given_to.max(next.index);
+            if self.is_received(next.message, next.from, core) && !planted(Mutant::ResultGivenTwice)
+            {
+                paths.result_again += 1;
+                continue;
+            }
+            self.heard.entry(next.message).or_default().insert(next.from);
+            return Some(next);
+        }
+        None
+    }
+
+    /// The entry up to which our machine has received the log's results.
+    pub(super) const fn given_to(&self) -> u64 {
+        self.given_to
+    }
+
+    /// In a process before this one, our machine had received the results up to this entry.
+    pub(super) const fn had_given_to(&mut self, index: u64) {
+        self.given_to = index;
     }
 
     /// Adds a delivery in flight: our machine receives a message whose reply depends on everything up to
@@ -291,6 +330,15 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.core.step(Event::Exchanged, &mut self.effects);
             self.carry_out(links);
         }
+    }
+
+    /// Takes the next result for our machine to receive now.
+    pub(super) fn next_result(&mut self) -> Option<Exchanged> {
+        if self.exchange.is_drained() {
+            return None;
+        }
+        let index = self.core.log().results_index();
+        self.exchange.next_result(index, &self.core, &mut self.paths)
     }
 
     /// Number of results of our machine that are kept, since another group may ask for them.

@@ -161,7 +161,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.memory.put(at, &mut bytes.to_vec(), ballot, fabric);
         let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
         self.memory.note(index, birth, at.position + bytes.len() as u64);
-        self.record(DiskRecord::Entry(bytes), links);
+        self.record_entry(bytes, body.results().is_some(), links);
         self.take_entry(At { index, birth, time_ms }, &body, links);
     }
 }

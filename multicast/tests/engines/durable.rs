@@ -231,7 +231,8 @@ fn a_node_begins_with_what_its_disk_holds() {
     disk.lose_power();
 
     let mut node = Node::start(&disk, 2);
-    assert_eq!((node.delivered(), node.ballot_counter()), (3, promised));
+    // That the third was delivered waits for the next record to be written: it is delivered again.
+    assert_eq!((node.delivered(), node.ballot_counter()), (2, promised));
     node.send();
     node.answers(1);
     assert_eq!(node.delivered(), 4, "what was never answered is gone");

@@ -59,9 +59,22 @@ impl<R: LogRecord> GroupLog<R> {
         }
         held_by(self.config.replicas, needed, |slot| match slot {
             _ if slot == leader || slot == me => 0,
-            _ if self.leads() => self.counts_on(slot),
+            _ if self.leads() => self.has_in_memory(slot),
             _ => self.accepted(slot),
         })
+    }
+
+    /// The index up to which our machine may receive the results of other groups that our log holds: the commit index,
+    /// or, as leader of a durable cluster, the index up to which f+1 memories hold the log. A result follows from what
+    /// its group has delivered, which rests on disks, and that group tells it again until all of ours have applied
+    /// the message on their disks. So a loss of power loses none that counts, and a write fewer is waited for.
+    pub fn results_index(&self) -> u64 {
+        let commit = self.entries.commit;
+        if !self.config.durable || !self.leads() || !self.keeps_ballot() {
+            return commit;
+        }
+        let held = self.held_in_memory().min(self.entries.last);
+        if held < self.entries.first { commit } else { commit.max(held) }
     }
 
     /// The index up to which f+1 slots hold the log on their disks, as their words say. Nobody is a holder without a
@@ -119,12 +132,18 @@ impl<R: LogRecord> GroupLog<R> {
     /// As leader: the index up to which we count on the memory of that slot.
     #[inline]
     pub(crate) fn counts_on(&self, slot: u8) -> u64 {
-        let accepted = self.accepted(slot);
         if self.config.durable && !planted(Mutant::CompletionTakenForDurable) {
-            accepted
+            self.accepted(slot)
         } else {
-            accepted.max(self.vouched_by_completion(slot, accepted))
+            self.has_in_memory(slot)
         }
+    }
+
+    /// As leader: the index up to which that slot holds the log in its memory.
+    #[inline]
+    fn has_in_memory(&self, slot: u8) -> u64 {
+        let accepted = self.accepted(slot);
+        accepted.max(self.vouched_by_completion(slot, accepted))
     }
 
     /// The index up to which write completions count for a follower. They count only for an incarnation in the view,
@@ -252,6 +271,30 @@ mod tests {
             acknowledged(&mut log, 3);
             assert_eq!(log.newly_committed(), Some(index));
         }
+    }
+
+    #[test]
+    fn a_leader_gives_results_that_a_majority_holds_in_memory() {
+        for durable in [false, true] {
+            let mut log = leads(log_of(5, durable));
+            for slot in [0, 2, 3, 4] {
+                log.add_follower(slot, 0, 0);
+            }
+            acknowledged(&mut log, 0);
+            acknowledged(&mut log, 2);
+            let index = append(&mut log, Record::Message(1));
+            log.complete(0, index);
+            assert_eq!(log.results_index(), u64::from(durable), "two of five hold more");
+            log.complete(2, index);
+            assert_eq!(log.results_index(), if durable { index } else { 0 });
+            assert_eq!(log.commit_index(), 0);
+        }
+        // Entries of earlier leaders may be cut off until a majority holds one of ours.
+        assert_eq!(leads(log_of(5, true)).results_index(), 0);
+        assert_eq!(alone(true).results_index(), 1);
+        let mut log = follower(true);
+        acknowledged(&mut log, 0);
+        assert_eq!(log.results_index(), 0, "a follower waits for disks");
     }
 
     #[test]

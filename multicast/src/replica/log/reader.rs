@@ -242,7 +242,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 // What a leader writes in front was written before this.
                 self.record_filled(true, links);
                 self.memory.note(index, birth, self.reader.cursor.position);
-                self.record(DiskRecord::Entry(&entry), links);
+                self.record_entry(&entry, body.results().is_some(), links);
                 self.work.proposals += body.items() as u64;
                 self.take_entry(At { index, birth, time_ms }, &body, links);
                 entries += 1;

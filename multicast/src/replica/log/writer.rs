@@ -16,7 +16,6 @@ use super::Follower;
 use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
-use crate::replica::on_disk::DiskRecord;
 use crate::replica::results::RESULTS_BYTES_MAX;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
 use crate::wakes::Hurry;
@@ -126,7 +125,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             let by = self.id;
             draft.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
-        self.writer.awaited |= links.disk.is_some() || draft.is_awaited();
+        let durable = links.disk.is_some() && !record.is_results();
+        self.writer.awaited |= durable || draft.is_awaited();
         self.batches.proposals_per_entry.note(draft.items());
         self.work.entries += 1;
         self.work.proposals += draft.items() as u64;
@@ -138,7 +138,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.record_payload(message, links);
             }
             let entry = std::mem::take(&mut self.memory.entry);
-            self.record(DiskRecord::Entry(&entry), links);
+            self.record_entry(&entry, record.is_results(), links);
             self.memory.entry = entry;
         }
         self.paths.padded += u64::from(padded);

@@ -35,8 +35,16 @@ pub fn describe(kind: u8, record: &[u8]) -> Option<Described> {
         DiskRecord::Cut { base } => ("cut", format!("before {}", place(base))),
         DiskRecord::Entry(bytes) => ("entry", entry(bytes)?),
         DiskRecord::Payload(bytes) => ("payload", payload(bytes)?),
-        DiskRecord::Delivered { commit, delivered } => {
-            ("delivered", format!("up to rank {delivered}, committed up to entry {commit}"))
+        DiskRecord::Delivered { commit, delivered, given } => {
+            let uncommitted = if given > commit {
+                format!(", results taken up to entry {given}")
+            } else {
+                String::new()
+            };
+            (
+                "delivered",
+                format!("up to rank {delivered}, committed up to entry {commit}{uncommitted}"),
+            )
         }
         DiskRecord::Snapshot { incarnation, promised } => {
             ("snapshot", format!("incarnation {incarnation}, promised ballot {promised}"))
