@@ -46,6 +46,9 @@ const LETTERS_PER_TURN: usize = 32;
 const DATAGRAMS_PER_TURN: usize = 64;
 /// Bytes read from all channels together, and from each replica's log, in one turn. The rest waits for the next turn.
 const READ_PER_TURN: usize = 1 << 20;
+/// Time without work after which the disk writes what nobody waits for. A client that sends its next message when it has the
+/// reply is sooner.
+const WRITE_AFTER: Duration = Duration::from_micros(300);
 
 /// The replicas of one engine thread and the fabric that they share.
 pub struct Engine<F, A: Application, O: Links = Ramcast> {
@@ -330,7 +333,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// checked as well before it sleeps, for events that the fabric does not see.
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
         let none_to_wake = self.links.endpoint.wakes.by_tick().is_empty();
-        let longest = self.pace.longest_wait(self.links.endpoint.fabric.now(), none_to_wake);
+        let now = self.links.endpoint.fabric.now();
+        let mut longest = self.pace.longest_wait(now, none_to_wake);
+        if self.links.unwritten != Unwritten::Nothing {
+            if self.pace.idle_for(now) >= WRITE_AFTER {
+                self.links.write_to_disk(Unwritten::Later);
+            } else {
+                longest = longest.min(WRITE_AFTER);
+            }
+        }
         let Self { links, replicas, .. } = self;
         let (fabric, quiet) = links.parking();
         waiter.idle(fabric, longest, &mut |fabric: &F| {
@@ -515,7 +526,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.links.endpoint.wakes.tick();
         self.reading.leaves_none = true;
         self.links.beat();
-        self.links.write_to_disk(Unwritten::AtTick);
+        self.links.write_to_disk(Unwritten::Later);
         self.look_after_leaders();
         for replica in &mut self.replicas {
             replica.tick(now.as_millis() as u64, &mut self.links);

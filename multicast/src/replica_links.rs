@@ -129,8 +129,9 @@ pub(crate) struct Datagram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unwritten {
     Nothing,
-    /// Nobody waits for it: it is written with the next record that somebody waits for, or at the next tick.
-    AtTick,
+    /// Nobody waits for it: it is written with the next record that somebody waits for, or when the engine has nothing
+    /// else to do.
+    Later,
     /// Others wait until it is on disk.
     Now,
 }

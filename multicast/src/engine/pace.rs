@@ -64,6 +64,11 @@ impl Pace {
         self.last_work = now;
     }
 
+    /// Time since the end of the last turn that found something to do.
+    pub(super) const fn idle_for(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.last_work)
+    }
+
     fn is_idle(&self, now: Duration) -> bool {
         now > self.last_work + IDLE_AFTER
     }

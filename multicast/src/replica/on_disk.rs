@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 
 use skein_fabric::Fabric;
 use skein_protocol::ballot::Ballot;
+use skein_protocol::group::body::Body;
 use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::{GroupEvent, OnDisk};
-use skein_protocol::ids::{MessageId, ReplicaId};
+use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
 use skein_protocol::message::{Head, encode_name};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::rank::Rank;
@@ -165,6 +166,19 @@ impl<'a> DiskRecord<'a> {
     }
 }
 
+/// How soon an entry is to be on disk. One with results of another group may wait: our leader's machine has them by now,
+/// and nobody waits for those of followers. So may the message itself if it goes to several `destinations`: it is
+/// delivered by the proposals of the others, each of which is an entry to come.
+pub(super) fn entry_soon(destinations: Option<GroupSet>, has_results: bool) -> Unwritten {
+    let waits = has_results || destinations.is_some_and(|groups| groups.len() > 1);
+    if waits { Unwritten::Later } else { Unwritten::Now }
+}
+
+/// How soon an entry that was read is to be on disk.
+pub(super) fn soon_of<'a>(body: &impl Body<'a>) -> Unwritten {
+    entry_soon(body.message().map(|read| read.destinations), body.results().is_some())
+}
+
 /// A moment of a replica: what may be said of it when everything up to a position is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Moment {
@@ -221,7 +235,7 @@ impl DiskRecord<'_> {
     /// would take two writes otherwise.
     const fn soon(&self) -> Unwritten {
         match self {
-            Self::Delivered { .. } => Unwritten::AtTick,
+            Self::Delivered { .. } => Unwritten::Later,
             _ => Unwritten::Now,
         }
     }
@@ -240,17 +254,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Appends an entry to the log on disk, if the cluster is durable. One with results of another group may wait: our
-    /// leader's machine has them by now, and nobody waits for those of followers.
+    /// Appends an entry to the log on disk, if the cluster is durable.
     #[inline]
     pub(super) fn record_entry<F: Fabric>(
         &mut self,
         entry: &[u8],
-        has_results: bool,
+        soon: Unwritten,
         links: &mut ReplicaLinks<F, O>,
     ) {
         if links.disk.is_some() {
-            let soon = if has_results { Unwritten::AtTick } else { Unwritten::Now };
             self.append_record(&DiskRecord::Entry(entry), soon, links);
         }
     }

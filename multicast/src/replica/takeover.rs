@@ -11,7 +11,7 @@ use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
 use super::Replica;
-use super::on_disk::DiskRecord;
+use super::on_disk::{DiskRecord, soon_of};
 use crate::application::Application;
 use crate::election::{Granted, Piece, cursor};
 use crate::ordering::Links;
@@ -161,7 +161,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.memory.put(at, &mut bytes.to_vec(), ballot, fabric);
         let (index, Frame { birth, time_ms, .. }) = (at.index, frame);
         self.memory.note(index, birth, at.position + bytes.len() as u64);
-        self.record_entry(bytes, body.results().is_some(), links);
+        self.record_entry(bytes, soon_of(&body), links);
         self.take_entry(At { index, birth, time_ms }, &body, links);
     }
 }

@@ -16,7 +16,7 @@ use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
 use crate::replica::granting::Answered;
-use crate::replica::on_disk::DiskRecord;
+use crate::replica::on_disk::{DiskRecord, soon_of};
 use crate::replica_links::{Note, ReplicaLinks};
 
 /// Entries up to this length are copied in one go, if they are as long as the one before.
@@ -242,7 +242,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 // What a leader writes in front was written before this.
                 self.record_filled(true, links);
                 self.memory.note(index, birth, self.reader.cursor.position);
-                self.record_entry(&entry, body.results().is_some(), links);
+                self.record_entry(&entry, soon_of(&body), links);
                 self.work.proposals += body.items() as u64;
                 self.take_entry(At { index, birth, time_ms }, &body, links);
                 entries += 1;

@@ -16,8 +16,9 @@ use super::Follower;
 use crate::application::Application;
 use crate::ordering::Links;
 use crate::replica::Replica;
+use crate::replica::on_disk::entry_soon;
 use crate::replica::results::RESULTS_BYTES_MAX;
-use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
+use crate::replica_links::{Note, ReplicaLinks, StatusColumn, Unwritten};
 use crate::wakes::Hurry;
 
 /// Limit of the room in bytes that a leader reserves in its log for the entries besides messages that a turn may log.
@@ -125,8 +126,10 @@ impl<A: Application, O: Links> Replica<A, O> {
             let by = self.id;
             draft.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
-        let durable = links.disk.is_some() && !record.is_results();
-        self.writer.awaited |= durable || draft.is_awaited();
+        let message = record.message();
+        let soon = entry_soon(message.map(|it| it.destinations), record.is_results());
+        let durable = links.disk.is_some();
+        self.writer.awaited |= if durable { soon == Unwritten::Now } else { draft.is_awaited() };
         self.batches.proposals_per_entry.note(draft.items());
         self.work.entries += 1;
         self.work.proposals += draft.items() as u64;
@@ -134,11 +137,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         let padded = self.memory.append(index, &draft, stamp, &mut links.endpoint.fabric);
         drop(draft);
         if links.disk.is_some() {
-            if let Some(LoggedMessage { message, inline: false, .. }) = record.message() {
+            if let Some(LoggedMessage { message, inline: false, .. }) = message {
                 self.record_payload(message, links);
             }
             let entry = std::mem::take(&mut self.memory.entry);
-            self.record_entry(&entry, record.is_results(), links);
+            self.record_entry(&entry, soon, links);
             self.memory.entry = entry;
         }
         self.paths.padded += u64::from(padded);
