@@ -20,6 +20,16 @@ pub enum StoreError {
         /// The inconsistency.
         what: String,
     },
+    /// The file is of another store: of another replica, or of another version of this program.
+    #[error(
+        "{} is not this replica's store: {what}; put the node's own files there, or remove them and start the node again, \
+         the other replicas of its groups give it their state", file.display()
+    )]
+    Foreign {
+        file: PathBuf,
+        /// The difference.
+        what: String,
+    },
     /// There is no space for the data to write. Nothing is damaged.
     #[error("there is no room for {}: make room on its disk, and start the node again", file.display())]
     Full {
@@ -32,7 +42,7 @@ pub enum StoreError {
         file.display()
     )]
     System {
-        /// "read" or "write".
+        /// "open", "read" or "write".
         attempt: &'static str,
         file: PathBuf,
         source: io::Error,

@@ -6,10 +6,13 @@ mod index;
 mod key_order;
 pub mod memory;
 mod pairs;
-pub(crate) mod sum;
+pub mod sum;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tracked;
 
 #[cfg(test)]
+#[path = "../../tests/conformance/mod.rs"]
 mod conformance;
 #[cfg(test)]
 #[path = "../../tests/failing/mod.rs"]

@@ -14,14 +14,15 @@ const PLACE: u64 = 0xD6E8_FEB8_6659_FD93;
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The key's part in the hash of a pair.
-#[derive(Clone, Copy)]
-pub(crate) struct Sum {
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
     low: u64,
     high: u64,
 }
 
 impl Sum {
-    pub(crate) fn of(key: &[u8]) -> Self {
+    /// The part of this key.
+    pub fn of(key: &[u8]) -> Self {
         let (blocks, rest) = key.as_chunks::<BLOCK>();
         let chain = |hash: u64, block: u128| fold(hash ^ block as u64, (block >> 64) as u64 ^ SEED);
         let mut hash = key.len() as u64 ^ PLACE;
@@ -35,7 +36,7 @@ impl Sum {
     }
 
     /// The hash of the whole pair.
-    pub(crate) fn pair(self, value: &[u8], version: Version) -> u64 {
+    pub fn pair(self, value: &[u8], version: Version) -> u64 {
         self.blocks(value, 0, value.len()).wrapping_add(self.head(value.len(), version))
     }
 

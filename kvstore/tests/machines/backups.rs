@@ -11,6 +11,7 @@ use skein_protocol::ids::{MessageId, SessionId};
 
 use crate::cluster::{Cluster, Taker};
 use crate::strategy::{LIMITS, transaction};
+use crate::tested;
 
 const WRITER: SessionId = SessionId(7);
 const BACKUP: SessionId = SessionId(8);
@@ -111,7 +112,7 @@ fn check(groups: u16, orders: &[Vec<Transaction>; 3], seed: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(tested::cases(96)))]
     #[test]
     fn copies_of_one_group_are_its_state_at_the_mark(
         orders in [vec(transaction(), 0..30), vec(transaction(), 0..12), vec(transaction(), 0..12)],

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use skein_kvstore::backup::{Content, CopyAnswer, CopyQuery, Mark, Record};
 use skein_kvstore::limits::Limits;
-use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
 use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
+
+use crate::tested::{self, Machine};
 
 pub(crate) const REPLICAS: u8 = 3;
 
@@ -160,7 +161,7 @@ pub(crate) struct Words {
 
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
     let layout = Layout::propose(Topology { nodes: 1, groups, replicas: 1, engines: 1 }).unwrap();
-    Machine::new(ReplicaId::new(GroupId(id.0), id.1), &layout, slots.clone(), limits)
+    tested::machine(ReplicaId::new(GroupId(id.0), id.1), &layout, slots.clone(), limits)
 }
 
 fn state(machine: &Machine) -> State {

@@ -9,7 +9,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use skein_kvstore::command::{Operation, Transaction};
 use skein_kvstore::limits::Limits;
-use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Refusal;
 use skein_kvstore::slots::SlotMap;
@@ -22,6 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cluster::{Cluster, Words};
 use crate::strategy::{LIMITS, transaction};
+use crate::tested::{self, Machine};
 
 const SESSIONS: u64 = 4;
 /// Number of sequence numbers for which replies to a session are retained, however low its mark.
@@ -145,7 +145,7 @@ fn check(groups: u16, steps: Vec<Step>, seed: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(tested::cases(120)))]
     #[test]
     fn whatever_happens_meanwhile(
         groups in 1u16..4,
@@ -279,7 +279,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     let layout =
         Layout::propose(Topology { nodes: 1, groups: 2, replicas: 1, engines: 1 }).unwrap();
     let replica = ReplicaId::new(GroupId(0), 0);
-    let of_two = || Machine::new(replica, &layout, SlotMap::even(2), tight(2));
+    let of_two = || tested::machine(replica, &layout, SlotMap::even(2), tight(2));
     let (mut source, mut machine, mut part) = (of_two(), of_two(), Vec::new());
     let heard = |machine: &mut Machine, sequence, from| {
         let message = MessageId::new(SessionId(1), sequence);
@@ -355,7 +355,7 @@ fn a_copy_ends_under_any_load() {
 fn machine(group: u16) -> Machine {
     let layout =
         Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
-    Machine::new(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), tight(1))
+    tested::machine(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), tight(1))
 }
 
 /// Opens a session, if it is not open, and delivers these transactions.

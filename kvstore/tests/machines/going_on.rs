@@ -2,7 +2,6 @@
 
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
-use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Outcome;
 use skein_kvstore::slots::{SlotMap, slot_of};
@@ -13,6 +12,7 @@ use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
 use crate::cluster::Words;
+use crate::tested::{self, Machine};
 
 const SESSION: SessionId = SessionId(7);
 /// A layout in which each node hosts one replica.
@@ -52,7 +52,7 @@ impl Bench {
 
     fn born(limits: Limits, clock: u64) -> Self {
         let slots = SlotMap::even(2);
-        let machine = Machine::new(ReplicaId::new(US, 0), &layout(), slots.clone(), limits);
+        let machine = tested::machine(ReplicaId::new(US, 0), &layout(), slots.clone(), limits);
         let mut bench = Self { machine, limits, slots, position: 0, clock };
         bench.control(m(1), &Request::Open);
         bench
@@ -131,7 +131,7 @@ impl Bench {
     /// Replaces the machine by a copy.
     fn copy(&mut self) {
         let replica = ReplicaId::new(US, 1);
-        let mut copy = Machine::new(replica, &layout(), self.slots.clone(), self.limits);
+        let mut copy = tested::machine(replica, &layout(), self.slots.clone(), self.limits);
         self.machine.begin_copy();
         let mut part = Vec::new();
         self.machine.finish_copy(&mut part).unwrap();
@@ -431,7 +431,7 @@ fn a_copy_goes_on_with_what_was_left() {
     (4..24).for_each(|sequence| assert!(bench.send(sequence, &bench.get("x")).replies.is_empty()));
     bench.machine.begin_copy();
     let mut copy =
-        Machine::new(ReplicaId::new(US, 1), &layout(), bench.slots.clone(), bench.limits);
+        tested::machine(ReplicaId::new(US, 1), &layout(), bench.slots.clone(), bench.limits);
     loop {
         let mut part = Vec::new();
         let last = bench.machine.copy(1 << 20, &mut part).unwrap();

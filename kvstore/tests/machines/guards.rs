@@ -4,7 +4,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use skein_kvstore::command::{Operation, Test, Transaction};
 use skein_kvstore::limits::Limits;
-use skein_kvstore::machine::Machine;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::range::RangeDigest;
 use skein_kvstore::reply::{Outcome, Refusal, Reply};
@@ -15,6 +14,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use crate::cluster::{Cluster, Random};
 use crate::strategy::{LIMITS, transaction};
+use crate::tested::Machine;
 
 const SESSION: SessionId = SessionId(7);
 

@@ -1,4 +1,5 @@
-//! Tests machines of several groups against a model that is one map.
+//! Tests machines of several groups against a model that is one map. `kvstore/rocksdb/tests/machines.rs` runs most of
+//! them over its store.
 
 mod backups;
 mod cluster;
@@ -12,4 +13,5 @@ mod model;
 mod moves;
 mod sessions;
 mod strategy;
+mod tested;
 mod transactions;

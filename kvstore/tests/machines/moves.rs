@@ -159,7 +159,7 @@ fn replicas_with_two_slot_maps_have_two_digests() {
         asked.cluster.run();
         assert!(asked.answer(moved).is_ok());
         let machine = &asked.cluster.machines[&(2, 0)];
-        (machine.slots().epoch, machine.history(), machine.digest(), machine.digests())
+        (machine.slots().epoch, machine.history(), machine.digest().unwrap(), machine.digests())
     };
     let (one, other) = (digests(0), digests(1));
     assert_eq!((one.0, one.1), (other.0, other.1), "nothing else tells them apart");

@@ -10,6 +10,7 @@ use skein_protocol::ids::{GroupId, MessageId, SessionId};
 use crate::cluster::{Cluster, REPLICAS, Random};
 use crate::model::{Model, assert_same};
 use crate::strategy::{LIMITS, transaction};
+use crate::tested;
 
 const SESSIONS: [SessionId; 2] = [SessionId(7), SessionId(8)];
 
@@ -116,7 +117,7 @@ fn compare_all(cluster: &mut Cluster, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(tested::cases(400)))]
     #[test]
     fn every_schedule_does_what_one_map_does(
         groups in prop_oneof![Just(1u16), Just(2), Just(3), Just(5)],

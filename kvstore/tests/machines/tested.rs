@@ -1,0 +1,23 @@
+//! The store of the tested machines: the memory store.
+
+use skein_kvstore::limits::Limits;
+use skein_kvstore::slots::SlotMap;
+use skein_multicast::layout::Layout;
+use skein_protocol::ids::ReplicaId;
+
+pub(crate) type Machine = skein_kvstore::machine::Machine;
+
+/// An empty machine.
+pub(crate) fn machine(
+    replica: ReplicaId,
+    layout: &Layout,
+    slots: SlotMap,
+    limits: Limits,
+) -> Machine {
+    Machine::new(replica, layout, slots, limits)
+}
+
+/// Number of random cases of a test.
+pub(crate) const fn cases(of: u32) -> u32 {
+    of
+}
