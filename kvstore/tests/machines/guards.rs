@@ -14,7 +14,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 
 use crate::cluster::{Cluster, Random};
 use crate::strategy::{LIMITS, transaction};
-use crate::tested::Machine;
+use crate::tested::{self, Machine};
 
 const SESSION: SessionId = SessionId(7);
 
@@ -440,7 +440,7 @@ fn a_reply_too_large_is_refused_before_anything_is_done() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(tested::cases(300)))]
 
     #[test]
     fn a_request_comes_back_as_it_was_sent(transaction in transaction(), epoch in any::<u32>()) {
