@@ -79,6 +79,16 @@ pub trait Application {
         Ok(false)
     }
 
+    /// Whether something has arrived, though not from the engine, that [`go_on`](Self::go_on) takes in.
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    /// Waits until there is such news. Returns false if there will be none.
+    fn await_news(&mut self) -> bool {
+        false
+    }
+
     /// Returns whether the next message may be delivered. False makes the order wait, for instance for
     /// another group's result.
     fn ready(&self) -> bool;
@@ -124,6 +134,11 @@ pub trait Application {
     /// Begins to copy the state for a replica that has none, while deliveries continue. There is at most one
     /// copy at a time; beginning another drops the first.
     fn begin_copy(&mut self);
+
+    /// Whether the next part of the copy can be made now. If not, it can after some [news](Self::has_news).
+    fn can_copy(&self) -> bool {
+        true
+    }
 
     /// Appends the next part of the copy, of about `bytes` bytes, to `part`: first what was not copied yet,
     /// then what has changed since it was copied. Returns whether so little is left that

@@ -230,6 +230,12 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         if self.links.take_told_here() {
             worked |= self.look_at_words();
         }
+        for replica in &mut self.replicas {
+            if replica.application.has_news() {
+                replica.stir();
+                worked = true;
+            }
+        }
         // Sessions wait for the leaders' replies only, so leaders deliver first.
         worked |= self.deliver(|replica| replica.core.log().leads())?;
         if self.replicas.iter().any(|replica| replica.is_stirred() && !replica.core.log().leads()) {
@@ -347,7 +353,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         waiter.idle(fabric, longest, &mut |fabric: &F| {
             undisturbed()
                 && quiet(fabric)
-                && !replicas.iter().any(|replica| replica.log_has_more(fabric))
+                && !replicas
+                    .iter()
+                    .any(|replica| replica.log_has_more(fabric) || replica.application.has_news())
         });
     }
 

@@ -34,6 +34,11 @@ mod tested {
 
     pub(crate) type Machine = skein_kvstore::machine::Machine<Both>;
 
+    /// Whether the store fetches.
+    pub(crate) const FETCHES: bool = false;
+    /// So often a query is made before it counts as one that is not answered.
+    pub(crate) const ATTEMPTS: u32 = 1;
+
     /// An empty machine.
     pub(crate) fn machine(
         replica: ReplicaId,
@@ -48,4 +53,7 @@ mod tested {
     pub(crate) const fn cases(of: u32) -> u32 {
         of / 20
     }
+
+    /// Checks a machine that waits for nothing and makes no copy.
+    pub(crate) const fn rests(_: &Machine) {}
 }

@@ -45,7 +45,7 @@ impl<S: Store> Machine<S> {
     pub(super) fn answered_with(
         &mut self,
         at: usize,
-        command: Box<Deferred>,
+        mut command: Box<Deferred>,
         reply: Compact,
         memo: Option<Memo>,
         change: Change,
@@ -53,6 +53,7 @@ impl<S: Store> Machine<S> {
     ) {
         self.work.set(self.work.get() + reply.as_slice().len() as u64);
         out.reply(self.under_way.place(at).message, reply.as_slice());
+        self.unpin(&mut command);
         let stage = Stage::Answered { reply, memo, change };
         self.under_way.put_answered(at, command, stage);
     }

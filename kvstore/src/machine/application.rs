@@ -1,5 +1,8 @@
 //! The machine as an application of the multicast: what a delivery and a verdict of another group do.
 
+use std::thread;
+use std::time::Duration;
+
 use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, MessageId};
@@ -13,14 +16,20 @@ use super::{Machine, Memo, behaviour};
 use crate::backup::CopyQuery;
 use crate::reply::Refusal;
 use crate::store::Store;
+use crate::store::tracked::CopyFor;
 use crate::wire::Request;
+
+/// How often it is looked for news where they are waited for.
+const NEWS_POLL: Duration = Duration::from_micros(50);
 
 impl<S: Store> Application for Machine<S> {
     type Failure = S::Error;
 
     fn constants(&self) -> Constants {
-        self.limits
-            .constants()
+        let limits = self.limits.constants();
+        // Digests of machines over different stores differ.
+        let limits = if S::FETCHES { limits.with("node.store", "rocksdb") } else { limits };
+        limits
             .with("group_bytes_max", self.ceiling)
             .with("slots.epoch", self.slots.epoch)
             .and(behaviour())
@@ -140,15 +149,34 @@ impl<S: Store> Application for Machine<S> {
     }
 
     fn ready(&self) -> bool {
-        !self.unfinished && self.under_way.has_room()
+        !self.unfinished && self.under_way.has_room() && self.store.has_room()
     }
 
     fn go_on(&mut self, out: &mut dyn Outbox) -> Result<bool, S::Error> {
-        let unfinished = self.unfinished;
-        if unfinished {
+        let fetched = S::FETCHES && self.store.poll()?;
+        let goes_on = fetched || self.unfinished;
+        if goes_on {
             self.catch_up(out)?;
         }
-        Ok(unfinished)
+        Ok(goes_on)
+    }
+
+    fn has_news(&self) -> bool {
+        S::FETCHES && self.store.has_news()
+    }
+
+    fn await_news(&mut self) -> bool {
+        if !S::FETCHES || (self.fetching() == 0 && self.store.has_room()) {
+            return false;
+        }
+        while !self.store.has_news() {
+            thread::sleep(NEWS_POLL);
+        }
+        true
+    }
+
+    fn can_copy(&self) -> bool {
+        self.store.can_copy(CopyFor::Replica)
     }
 
     fn take_work(&mut self) -> u64 {

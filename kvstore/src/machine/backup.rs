@@ -41,7 +41,8 @@ pub(super) struct BackupCopy {
 }
 
 impl<S: Store> Machine<S> {
-    /// Answers a query for a part of a copy. Returns false if its session is not open here yet.
+    /// Answers a query for a part of a copy. Returns false if its session is not open here yet, or the next pairs are not
+    /// in memory yet.
     pub(super) fn copy_for_backup(
         &mut self,
         query: &[u8],
@@ -78,6 +79,10 @@ impl<S: Store> Machine<S> {
                 CopyAnswer::Gone.encode(answer);
                 return Ok(true);
             }
+        }
+        let waits = |copy: &BackupCopy| copy.made.is_empty() && !copy.has_walked;
+        if self.backup.as_deref().is_some_and(waits) && !self.store.can_copy(CopyFor::Backup) {
+            return Ok(false);
         }
         self.next_backup_part()?;
         if let Some(copy) = &self.backup {

@@ -20,8 +20,8 @@ use super::stop::Stop;
 use super::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
-use crate::store::Store;
 use crate::store::tracked::CopyFor;
+use crate::store::{Found, Store};
 use crate::wire::{Bytes, Request};
 
 /// Progress of a copy, as its sender and as its receiver.
@@ -163,6 +163,7 @@ impl<S: Store> Machine<S> {
     fn clear(&mut self) -> Result<(), S::Error> {
         self.give_up();
         self.backup = None;
+        self.queries.clear();
         self.store.clear()?;
         self.sessions = Sessions::default();
         self.early = super::Early::default();
@@ -181,7 +182,10 @@ impl<S: Store> Machine<S> {
         if self.groups.contains_all(groups) { Ok(groups) } else { Err(Malformed) }
     }
 
-    fn restore_stage(&self, stage: &StageRecord<'_>) -> Result<Stage, Stop<Malformed, S::Error>> {
+    fn restore_stage(
+        &mut self,
+        stage: &StageRecord<'_>,
+    ) -> Result<Stage, Stop<Malformed, S::Error>> {
         Ok(match *stage {
             StageRecord::Blocked { payload, needs_turn, ref from, verdict, version } => {
                 let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
@@ -192,7 +196,9 @@ impl<S: Store> Machine<S> {
                         if needs_turn && Request::decode(payload.0).is_ok() =>
                     {
                         let payload = payload.0.to_vec();
-                        Box::new(Deferred { payload, ..Deferred::default() })
+                        let mut command = Box::new(Deferred { payload, ..Deferred::default() });
+                        self.want_slot(&mut command);
+                        command
                     }
                     command => command?,
                 };
@@ -204,6 +210,7 @@ impl<S: Store> Machine<S> {
                 let mut command = self.restore_deferred(payload)?;
                 let of = |refusal: &Option<Refusal>| refusal.clone().map(Box::new);
                 command.judged = Judged { then: of(then), otherwise: of(otherwise) };
+                self.pin(&mut command);
                 Stage::Spoken { command, heard }
             }
             StageRecord::Awaits { payload, owner } => {
@@ -240,11 +247,10 @@ impl<S: Store> Machine<S> {
     fn restore_record(&mut self, record: &Record<'_>) -> Result<(), Stop<Malformed, S::Error>> {
         match *record {
             Record::Pair { key, value, version } => {
-                self.store.put(key.0, value.0, version).map_err(Stop::Failed)?;
+                let found = Some(Found { value: value.0, version });
+                self.store.load(key.0, found).map_err(Stop::Failed)?;
             }
-            Record::NoPair { key } => {
-                self.store.delete(key.0).map_err(Stop::Failed)?;
-            }
+            Record::NoPair { key } => self.store.load(key.0, None).map_err(Stop::Failed)?,
             Record::Early { session, sequence, ref from, verdict, version } => {
                 let (from, verdict) = (self.ours(from)?, Verdict::decode(&[verdict]));
                 let heard = ReceivedVerdicts { from, verdict, version };
@@ -283,6 +289,7 @@ impl<S: Store> Machine<S> {
                 // Verdicts received during the copy may be about messages that are past in the copied state.
                 let sessions = &self.sessions;
                 self.early.retain(|message| !sessions.is_past(message));
+                self.store.settle().map_err(Stop::Failed)?;
                 if *record != self.end() {
                     return Err(Malformed.into());
                 }
@@ -295,7 +302,9 @@ impl<S: Store> Machine<S> {
 
 fn under_way<'a>(place: &CommandPosition, stage: &'a Stage) -> Record<'a> {
     let stage = match stage {
-        Stage::Blocked { command, heard, needs_turn } => StageRecord::Blocked {
+        // Whoever restores this fetches for itself.
+        Stage::Blocked { command, heard, needs_turn }
+        | Stage::Fetching { command, heard, needs_turn } => StageRecord::Blocked {
             payload: Bytes(&command.payload),
             needs_turn: *needs_turn,
             from: numbers(heard.from),

@@ -14,7 +14,7 @@ use crate::command::{Operation, Version};
 use crate::number::add;
 use crate::reply::{Outcome, Refusal};
 use crate::rules;
-use crate::store::Store;
+use crate::store::{Store, Wanted};
 use crate::wire::Bytes;
 
 /// Maximum length, in bytes, of an outcome without a value that was read, and of a number.
@@ -307,13 +307,14 @@ impl<S: Store> Machine<S> {
 
     /// Upper bound, in bytes, of the values that the answer to a waiting transaction contains. Each value is
     /// counted with its present length and with all bytes that commands under way and the transaction itself
-    /// may write.
+    /// may write. The length of a value that is not in memory is not known.
     pub(super) fn read_max(&self, share: &Share<'_>) -> Result<usize, S::Error> {
         let most = self.limits.reply_bytes_max;
         let grown = Self::written_max(share) + self.under_way.written_max();
         let mut sum = 0;
         for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
             sum += match *operation {
+                Operation::Get { key } if !self.store.has(Wanted::Key(key.0)) => most,
                 Operation::Get { key } => {
                     let now = self.store.get(key.0)?.map_or(0, |found| found.value.len());
                     (now as u64 + grown + OUTCOME_MAX) as usize

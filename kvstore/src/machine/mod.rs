@@ -30,6 +30,7 @@ mod copy;
 pub mod digest;
 mod exchange;
 mod execute;
+mod fetching;
 mod moves;
 mod part;
 mod read_write_set;
@@ -53,6 +54,7 @@ pub use self::branch::PAIR_OVERHEAD;
 use self::completed::Completed;
 use self::copy::Progress;
 use self::exchange::Early;
+use self::fetching::Queries;
 use self::sessions::Sessions;
 use self::under_way::{Change, UnderWay};
 use crate::command::{Transaction, Version};
@@ -82,6 +84,8 @@ pub struct Machine<S = Memory> {
     sessions: Sessions,
     early: Early,
     under_way: UnderWay,
+    /// Not part of the replicated state.
+    queries: Queries,
     completed: Completed,
     writer: PartWriter,
     progress: Progress,
@@ -143,6 +147,7 @@ impl<S: Store> Machine<S> {
             sessions: Sessions::default(),
             early: Early::default(),
             under_way: UnderWay::default(),
+            queries: Queries::default(),
             completed: Completed::default(),
             writer: PartWriter::default(),
             progress: Progress::default(),
@@ -155,6 +160,11 @@ impl<S: Store> Machine<S> {
     /// The slot map as of the moves that this machine has executed.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
+    }
+
+    /// The store of keys and values.
+    pub fn store(&self) -> &S {
+        self.store.store()
     }
 
     /// Number of keys.

@@ -21,12 +21,12 @@ use skein_protocol::ids::GroupId;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::exchange::{ReceivedVerdicts, Verdict};
-use super::under_way::{Change, CommandPosition, Stage};
+use super::under_way::{Change, CommandPosition, Deferred, Stage};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
 use crate::slots::{HashSlot, slot_of};
 use crate::store::Store;
-use crate::wire::Move;
+use crate::wire::{Move, Request};
 
 /// Result of a move at its turn.
 pub(super) enum Moved {
@@ -47,7 +47,8 @@ impl<S: Store> Machine<S> {
         heard: ReceivedVerdicts,
         out: &mut dyn Outbox,
     ) -> Result<(), S::Error> {
-        let its_turn = self.under_way.is_empty();
+        // If pairs must be fetched, it is resumed when they are there.
+        let its_turn = self.under_way.is_empty() && !S::FETCHES;
         let moved = its_turn.then(|| self.move_slot(place, it, heard, out)).transpose()?;
         if let Some(Moved::Answered) = moved {
             self.answer(place, Some(Memo::Retained), Change::NONE, out);
@@ -56,12 +57,23 @@ impl<S: Store> Machine<S> {
         let mut command = self.under_way.spare();
         command.payload.extend_from_slice(payload);
         (command.growth_max, command.written_max, command.memo) = (0, 0, Memo::Retained);
+        self.want_slot(&mut command);
         let stage = match moved {
             Some(Moved::Awaits(owner)) => Stage::Awaits { command, owner },
             _ => Stage::Blocked { command, heard, needs_turn: true },
         };
         self.under_way.push(place, stage);
-        Ok(())
+        if S::FETCHES { self.catch_up(out) } else { Ok(()) }
+    }
+
+    /// Notes that a request to move a slot reads all keys, by which its owner learns whether the slot is empty.
+    pub(super) fn want_slot(&self, command: &mut Deferred) {
+        if let Ok(Request::Move(it)) = Request::decode(&command.payload)
+            && S::FETCHES
+            && self.slots.owner_of(HashSlot(it.slot)) == Some(self.group)
+        {
+            command.read_write_set.add_all();
+        }
     }
 
     /// Executes a move at its turn: all commands before it are over.

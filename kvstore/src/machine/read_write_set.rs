@@ -4,6 +4,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::share::Share;
 use crate::command::{Key, Operation, Test};
+use crate::limits::Limits;
+use crate::store::Wanted;
 use crate::store::compact::Compact;
 use crate::wire::Bytes;
 
@@ -15,6 +17,16 @@ pub(super) struct Touched {
     key: Compact,
 }
 
+/// A range that a command reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TouchedRange {
+    start: Key,
+    /// Excluded.
+    end: Option<Key>,
+    /// The command reads a page of so many pairs; `None` if it reads all of the range.
+    limit: Option<u32>,
+}
+
 /// The keys and ranges of one group's part of a command.
 ///
 /// Two commands *conflict* (`meets`) if one may write what the other reads or writes. Two commands that do not
@@ -23,8 +35,7 @@ pub(super) struct Touched {
 pub(super) struct ReadWriteSet {
     /// In the order of the command.
     keys: Vec<Touched>,
-    /// Ranges that are read: start, and end, which is excluded.
-    ranges: Vec<(Key, Option<Key>)>,
+    ranges: Vec<TouchedRange>,
 }
 
 impl ReadWriteSet {
@@ -41,17 +52,15 @@ impl ReadWriteSet {
         for guard in &share.ours.guards {
             match guard.test {
                 Test::Unchanged { end, .. } => {
-                    let end = end.map(|end| end.0.to_vec());
-                    self.ranges.push((guard.key.0.to_vec(), end));
+                    self.add_range(guard.key, end, None);
                 }
                 _ => self.add(guard.key, false),
             }
         }
         for operation in share.ours.then.iter().chain(&share.ours.otherwise) {
             match operation {
-                Operation::Scan { start, end, .. } => {
-                    let end = end.map(|end| end.0.to_vec());
-                    self.ranges.push((start.0.to_vec(), end));
+                Operation::Scan { start, end, limit } => {
+                    self.add_range(*start, *end, Some(*limit));
                 }
                 keyed => {
                     let key = *keyed.key().expect("no scan");
@@ -68,6 +77,32 @@ impl ReadWriteSet {
             Some(last) if last.key.as_slice() == key.0 => last.written |= written,
             _ => self.keys.push(Touched { hash, written, key: key.0.into() }),
         }
+    }
+
+    fn add_range(&mut self, start: Bytes<'_>, end: Option<Bytes<'_>>, limit: Option<u32>) {
+        let (start, end) = (start.0.to_vec(), end.map(|end| end.0.to_vec()));
+        self.ranges.push(TouchedRange { start, end, limit });
+    }
+
+    /// Adds all keys, which are read.
+    pub(super) fn add_all(&mut self) {
+        self.add_range(Bytes(&[]), None, None);
+    }
+
+    /// What of the store the command needs.
+    pub(super) fn wanted<'a>(&'a self, limits: &Limits) -> impl Iterator<Item = Wanted<'a>> {
+        let keys = self.keys.iter().map(|it| Wanted::Key(it.key.as_slice()));
+        // A page has none of the pairs that the command itself removes, and ends in front of the pair after it.
+        let more = 2 + self.keys.iter().filter(|it| it.written).count();
+        let longest = limits.key_bytes_max + limits.value_bytes_max;
+        let page_bytes = limits.scan_page_bytes_max + (more + 1) * (longest + 1);
+        let max = limits.scan_pairs_max;
+        let ranges = self.ranges.iter().map(move |TouchedRange { start, end, limit }| {
+            let pairs = limit.map_or(usize::MAX, |limit| (limit as usize).min(max) + more);
+            let bytes = limit.map_or(usize::MAX, |_| page_bytes);
+            Wanted::Range { start, end: end.as_deref(), pairs, bytes }
+        });
+        keys.chain(ranges)
     }
 
     pub(super) fn clear(&mut self) {
@@ -91,7 +126,7 @@ impl ReadWriteSet {
     fn writes_into(&self, other: &Self) -> bool {
         let within = |key: &Compact| {
             let (mut ranges, key) = (other.ranges.iter(), key.as_slice());
-            ranges.any(|(start, end)| {
+            ranges.any(|TouchedRange { start, end, .. }| {
                 start.as_slice() <= key && end.as_ref().is_none_or(|end| key < end.as_slice())
             })
         };

@@ -22,9 +22,16 @@ impl<S: Store> Machine<S> {
     /// Tries the command at `at`, which is not blocked any more.
     pub(super) fn resume(&mut self, at: usize, out: &mut dyn Outbox) -> Result<(), S::Error> {
         let place = self.under_way.place(at);
-        let Stage::Blocked { mut command, heard, .. } = self.under_way.take(at) else {
-            unreachable!("nothing else is blocked");
+        let (Stage::Blocked { mut command, heard, needs_turn }
+        | Stage::Fetching { mut command, heard, needs_turn }) = self.under_way.take(at)
+        else {
+            unreachable!("nothing else is tried again");
         };
+        if !self.has(&command.read_write_set) {
+            self.pin(&mut command);
+            self.under_way.put(at, Stage::Fetching { command, heard, needs_turn });
+            return Ok(());
+        }
         // `command` is changed while the payload is borrowed.
         let payload = std::mem::take(&mut command.payload);
         self.work.set(self.work.get() + payload.len() as u64);
@@ -50,6 +57,7 @@ impl<S: Store> Machine<S> {
                         command.growth_max = self.growth_max(&share, opinion.reply_bytes_max);
                         self.record_opinion(&mut command, opinion);
                         command.payload = payload;
+                        self.pin(&mut command);
                         Stage::Spoken { command, heard }
                     }
                     Came::Unsure => {
@@ -152,7 +160,7 @@ impl<S: Store> Machine<S> {
                     }
                 }
             }
-            let mut next = self.under_way.next_free(0);
+            let mut next = self.next_to_resume(0);
             if next.is_none() {
                 self.unfinished = false;
                 return Ok(());
@@ -162,7 +170,7 @@ impl<S: Store> Machine<S> {
                 if has_done_enough(&self.work) {
                     return Ok(());
                 }
-                next = self.under_way.next_free(at + 1);
+                next = self.next_to_resume(at + 1);
             }
         }
     }

@@ -70,9 +70,13 @@ impl<S: Store> Machine<S> {
             }
         };
         let last = self.under_way.len();
-        let behind = (last > 0).then(|| self.deferred(&share));
-        let meets = |behind: &Deferred| self.under_way.meets(last, &behind.read_write_set);
-        let came = if behind.as_deref().is_some_and(meets) {
+        let behind = (last > 0 || S::FETCHES).then(|| self.deferred(&share));
+        let meets =
+            |behind: &Deferred| last > 0 && self.under_way.meets(last, &behind.read_write_set);
+        let is_blocked = behind.as_deref().is_some_and(meets);
+        let lacks = |behind: &Deferred| !self.has(&behind.read_write_set);
+        let fetches = !is_blocked && behind.as_deref().is_some_and(lacks);
+        let came = if is_blocked || fetches {
             None
         } else {
             let room = self.room(self.under_way.growth_before(last));
@@ -95,10 +99,16 @@ impl<S: Store> Machine<S> {
         let stage = if let Some(Came::Spoken { heard, opinion }) = came {
             self.defer(&mut command, &share, payload, opinion.reply_bytes_max);
             self.record_opinion(&mut command, opinion);
+            self.pin(&mut command);
             Stage::Spoken { command, heard }
         } else {
             self.defer(&mut command, &share, payload, self.read_max(&share)?);
-            Stage::Blocked { command, heard, needs_turn: came.is_some() }
+            if fetches {
+                self.pin(&mut command);
+                Stage::Fetching { command, heard, needs_turn: false }
+            } else {
+                Stage::Blocked { command, heard, needs_turn: came.is_some() }
+            }
         };
         self.under_way.push(place, stage);
         Ok(())

@@ -53,6 +53,8 @@ pub(super) struct Deferred {
     pub(super) judged: Judged,
     /// The result of `then`, if it was kept when the verdict was sent.
     pub(super) then: Drafted,
+    /// What it reads or writes is pinned in the store.
+    pub(super) pinned: bool,
 }
 
 impl Deferred {
@@ -61,6 +63,7 @@ impl Deferred {
         self.read_write_set.clear();
         self.judged = Judged::default();
         self.then.clear();
+        self.pinned = false;
     }
 }
 
@@ -82,6 +85,8 @@ pub(super) enum Stage {
     /// It conflicts with a command before it that has not taken effect, or it needs its turn: all commands
     /// before it must be over.
     Blocked { command: Box<Deferred>, heard: ReceivedVerdicts, needs_turn: bool },
+    /// Nothing blocks it, and something that it reads or writes is not in memory yet. Only this replica waits.
+    Fetching { command: Box<Deferred>, heard: ReceivedVerdicts, needs_turn: bool },
     /// This group has sent its verdict and waits for the others'.
     Spoken { command: Box<Deferred>, heard: ReceivedVerdicts },
     /// A move at its turn. The slot's owner has not yet reported whether the slot is empty.
@@ -97,6 +102,7 @@ impl Stage {
     fn deferred(&self) -> Option<&Deferred> {
         match self {
             Self::Blocked { command, .. }
+            | Self::Fetching { command, .. }
             | Self::Spoken { command, .. }
             | Self::Awaits { command, .. } => Some(command),
             Self::Answered { .. } | Self::Again => None,
@@ -108,6 +114,7 @@ impl Stage {
     fn growth_max(&self) -> i64 {
         match self {
             Self::Blocked { command, .. }
+            | Self::Fetching { command, .. }
             | Self::Spoken { command, .. }
             | Self::Awaits { command, .. } => command.growth_max.cast_signed(),
             Self::Answered { reply, change, .. } => {
@@ -129,6 +136,7 @@ impl Stage {
     fn bytes(&self) -> usize {
         match self {
             Self::Blocked { command, .. }
+            | Self::Fetching { command, .. }
             | Self::Spoken { command, .. }
             | Self::Awaits { command, .. } => command.payload.len(),
             Self::Answered { reply, .. } => reply.as_slice().len(),
@@ -165,6 +173,8 @@ pub(super) struct UnderWay {
     changed: u64,
     /// Numbers of the blocked commands, ascending.
     blocked: Vec<u64>,
+    /// Numbers of the commands that are fetching, ascending.
+    fetching: Vec<u64>,
     /// The commands that have not taken effect.
     conflicts: ConflictIndex,
     /// Number of commands in `conflicts` that read ranges.
@@ -187,8 +197,12 @@ impl UnderWay {
     /// such a command may open or end sessions, or move a slot.
     pub(super) fn has_room(&self) -> bool {
         let Some((_, last)) = self.commands.back() else { return true };
-        let needs_turn =
-            matches!(last, Stage::Blocked { needs_turn: true, .. } | Stage::Awaits { .. });
+        let needs_turn = matches!(
+            last,
+            Stage::Blocked { needs_turn: true, .. }
+                | Stage::Fetching { needs_turn: true, .. }
+                | Stage::Awaits { .. }
+        );
         !needs_turn && self.len() < UNDER_WAY_MAX && self.bytes < UNDER_WAY_BYTES_MAX
     }
 
@@ -246,7 +260,9 @@ impl UnderWay {
     /// The verdicts about the command at `at`, if it collects verdicts.
     pub(super) fn heard(&mut self, at: usize) -> Option<&mut ReceivedVerdicts> {
         match &mut self.commands[at].1 {
-            Stage::Blocked { heard, .. } | Stage::Spoken { heard, .. } => Some(heard),
+            Stage::Blocked { heard, .. }
+            | Stage::Fetching { heard, .. }
+            | Stage::Spoken { heard, .. } => Some(heard),
             Stage::Awaits { .. } | Stage::Answered { .. } | Stage::Again => None,
         }
     }
@@ -265,10 +281,10 @@ impl UnderWay {
         let Change { grown, digest } = stage.change();
         self.grown -= grown;
         self.changed = self.changed.wrapping_sub(digest);
-        if matches!(stage, Stage::Blocked { .. }) {
-            let number = self.over + at as u64;
-            let place = self.blocked.binary_search(&number).expect("it is blocked");
-            self.blocked.remove(place);
+        let number = self.over + at as u64;
+        if let Some(list) = self.list_of(&stage) {
+            let place = list.binary_search(&number).expect("it is listed");
+            list.remove(place);
         }
         stage
     }
@@ -281,12 +297,23 @@ impl UnderWay {
         let Change { grown, digest } = stage.change();
         self.grown += grown;
         self.changed = self.changed.wrapping_add(digest);
-        if matches!(stage, Stage::Blocked { .. }) {
-            let number = self.over + at as u64;
-            let place = self.blocked.partition_point(|blocked| *blocked < number);
-            self.blocked.insert(place, number);
+        let number = self.over + at as u64;
+        if let Some(list) = self.list_of(&stage) {
+            let place = list.partition_point(|listed| *listed < number);
+            list.insert(place, number);
         }
         self.commands[at].1 = stage;
+    }
+
+    /// The list that has all commands of this stage.
+    const fn list_of(&mut self, stage: &Stage) -> Option<&mut Vec<u64>> {
+        match stage {
+            Stage::Blocked { .. } => Some(&mut self.blocked),
+            Stage::Fetching { .. } => Some(&mut self.fetching),
+            Stage::Spoken { .. } | Stage::Awaits { .. } | Stage::Answered { .. } | Stage::Again => {
+                None
+            }
+        }
     }
 
     /// Puts back the command at `at`, which was taken out and has taken effect.
@@ -324,6 +351,26 @@ impl UnderWay {
         let first = self.blocked.partition_point(|number| *number < first);
         let free = (first..self.blocked.len()).find(|blocked| self.is_free(self.blocked[*blocked]));
         free.map(|blocked| (self.blocked[blocked] - self.over) as usize)
+    }
+
+    /// Index of the first command, from `from` on, whose fetch is over: `has` says so.
+    pub(super) fn next_fetched(
+        &self,
+        from: usize,
+        has: impl Fn(&ReadWriteSet) -> bool,
+    ) -> Option<usize> {
+        let first = self.over + from as u64;
+        let mut later = self.fetching.iter().filter(|number| **number >= first);
+        let fetched = later.find(|number| {
+            let command = self.commands[(**number - self.over) as usize].1.deferred();
+            command.is_some_and(|command| has(&command.read_write_set))
+        });
+        fetched.map(|number| (number - self.over) as usize)
+    }
+
+    /// Number of commands that are fetching.
+    pub(super) const fn fetching(&self) -> usize {
+        self.fetching.len()
     }
 
     fn is_free(&mut self, number: u64) -> bool {

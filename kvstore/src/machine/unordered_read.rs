@@ -11,7 +11,8 @@ use crate::unordered_read;
 use crate::wire::{Command, Request};
 
 impl<S: Store> Machine<S> {
-    /// Answers a query. Returns false if it conflicts with a command that has not taken effect.
+    /// Answers a query. Returns false if it conflicts with a command that has not taken effect, or something that it
+    /// reads is not in memory yet.
     pub(super) fn read_unordered(
         &mut self,
         query: &[u8],
@@ -20,12 +21,17 @@ impl<S: Store> Machine<S> {
         let read = match self.readable(query) {
             Ok(share) => {
                 let last = self.under_way.len();
-                if last > 0 && self.under_way.meets(last, &ReadWriteSet::of(&share)) {
+                let reads = (last > 0 || S::FETCHES).then(|| ReadWriteSet::of(&share));
+                if let Some(reads) = &reads
+                    && (self.under_way.meets(last, reads) || !self.has_for_query(query, reads))
+                {
                     return Ok(false);
                 }
                 let version = self.completed.version(self.completed.position());
                 let turn = Turn { version, room: self.room(0), early: false };
-                self.run(turn, &share, true)?.map(drop)
+                let read = self.run(turn, &share, true)?.map(drop);
+                self.end_query(query);
+                read
             }
             Err(refusal) => Err(refusal),
         };

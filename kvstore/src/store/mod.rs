@@ -34,6 +34,15 @@ pub struct Found<V> {
 /// A key of a store, its value and its version.
 pub type Pair<'a, S> = (<S as Store>::Guard<'a>, Found<<S as Store>::Guard<'a>>);
 
+/// Keys that a command reads or writes, or that a copy reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// This key, whether it has a value or not.
+    Key(&'a [u8]),
+    /// The first pairs from `start` up to `end`, which is excluded: `pairs` of them, or pairs of `bytes` bytes, or all.
+    Range { start: &'a [u8], end: Option<&'a [u8]>, pairs: usize, bytes: usize },
+}
+
 /// An ordered map from keys to values with versions. `conformance` tests these promises of every store:
 ///
 /// 1. **One map.** A value that was put is found, at its key and at no other, with its version, until it is overwritten
@@ -45,6 +54,12 @@ pub type Pair<'a, S> = (<S as Store>::Guard<'a>, Found<<S as Store>::Guard<'a>>)
 ///    the sequence of calls.
 /// 6. **Atomicity.** A call that fails has changed nothing that other calls return. The content of the medium is not
 ///    known then, and the store is not used again.
+/// 7. **Fetching.** What is [pinned](Self::pin) is in memory after finitely many calls of [`poll`](Self::poll), and stays
+///    there until it is unpinned. Other keys come and leave in `pin`, `unpin` and `poll` only. `len`, `bytes` and `digest`
+///    do not depend on what is in memory.
+///
+/// If [`FETCHES`](Self::FETCHES) is set, a caller reads and writes only what the store [`has`](Self::has), besides
+/// `clear` and [`load`](Self::load).
 pub trait Store {
     /// The error of a call. [`Infallible`](std::convert::Infallible) for a store that cannot fail.
     type Error: Error + Into<StoreError>;
@@ -53,6 +68,54 @@ pub trait Store {
     type Guard<'a>: Deref<Target = [u8]> + From<&'a [u8]>
     where
         Self: 'a;
+
+    /// Whether pairs may be elsewhere than in memory.
+    const FETCHES: bool = false;
+
+    /// Whether this is in memory.
+    fn has(&self, wanted: Wanted<'_>) -> bool {
+        let _ = wanted;
+        true
+    }
+
+    /// Fetches what of this is not in memory, and keeps all of it there until it was [unpinned](Self::unpin) as often.
+    fn pin(&mut self, wanted: Wanted<'_>) {
+        let _ = wanted;
+    }
+
+    /// Ends one [`pin`](Self::pin) of the same.
+    fn unpin(&mut self, wanted: Wanted<'_>) {
+        let _ = wanted;
+    }
+
+    /// Whether more may be written now. False if the medium is too slow for what was written.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Whether [`poll`](Self::poll) has something to do.
+    fn has_news(&self) -> bool {
+        false
+    }
+
+    /// Takes in what was fetched. Returns whether there was anything, or room.
+    fn poll(&mut self) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+
+    /// Sets the value of `key`, or removes it, whether or not it is in memory, while a state is restored. The sums may
+    /// not contain it before [`settle`](Self::settle).
+    fn load(&mut self, key: &[u8], found: Option<Found<&[u8]>>) -> Result<(), Self::Error> {
+        match found {
+            Some(Found { value, version }) => self.put(key, value, version),
+            None => self.delete(key).map(drop),
+        }
+    }
+
+    /// Waits until the sums contain what was loaded, and what is pinned is in memory.
+    fn settle(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// The value and version of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Found<Self::Guard<'_>>>, Self::Error>;

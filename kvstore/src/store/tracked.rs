@@ -3,12 +3,20 @@
 //! **Invariant (completeness).** A copy holds every key below the front of the walk with its present value, except
 //! the keys in `dirty`. A write to a key below the front makes that key dirty. A key at the front or beyond is copied
 //! when the walk reaches it. So when the walk has ended and no key is dirty, the copy equals the store.
+//!
+//! The pairs that a walk comes to next are pinned in the store, and so are the dirty keys. The last part of a copy thus
+//! needs nothing that is not in memory.
 
 use std::collections::BTreeSet;
 
 use super::compact::Compact;
-use super::{Found, Pair, Store};
+use super::{Found, Pair, Store, Wanted};
 use crate::command::Version;
+
+/// Pairs that are pinned in front of a walk.
+const WALK_PAIRS: usize = 1 << 10;
+/// Bytes of pairs that are pinned in front of a walk, if they have more.
+const WALK_BYTES: usize = 256 << 10;
 
 /// A store and the progress of copies of it. While no copy is made, a write costs one additional branch.
 pub(crate) struct Tracked<S> {
@@ -42,16 +50,27 @@ enum Front {
     End,
 }
 
+impl Front {
+    /// The pairs that the walk comes to next.
+    fn next(&self) -> Option<Wanted<'_>> {
+        let Self::Below(start) = self else { return None };
+        Some(Wanted::Range { start, end: None, pairs: WALK_PAIRS, bytes: WALK_BYTES })
+    }
+}
+
 impl Walk {
-    fn wrote(&mut self, key: &[u8]) {
+    /// Returns whether the key became dirty.
+    fn wrote(&mut self, key: &[u8]) -> bool {
         let passed = match &self.front {
             Front::Below(front) => key < front.as_slice(),
             Front::End => true,
         };
-        if passed && !self.dirty.contains(key) {
+        let becomes_dirty = passed && !self.dirty.contains(key);
+        if becomes_dirty {
             self.dirty.insert(key.into());
             self.changed += 1;
         }
+        becomes_dirty
     }
 }
 
@@ -64,11 +83,28 @@ impl<S: Store> Tracked<S> {
     pub(crate) fn begin_copy(&mut self, purpose: CopyFor) {
         self.give_up_copy(purpose);
         let front = Front::Below(Vec::new());
+        front.next().into_iter().for_each(|next| self.store.pin(next));
         self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
     }
 
     pub(crate) fn give_up_copy(&mut self, purpose: CopyFor) {
-        self.walks.retain(|walk| walk.purpose != purpose);
+        let Self { store, walks } = self;
+        for walk in walks.extract_if(.., |walk| walk.purpose == purpose) {
+            walk.front.next().into_iter().for_each(|next| store.unpin(next));
+            for key in &walk.dirty {
+                store.unpin(Wanted::Key(key.as_slice()));
+            }
+        }
+    }
+
+    /// Whether the next pairs of the walk are in memory. If not, [`copy`](Self::copy) takes none.
+    pub(crate) fn can_copy(&self, purpose: CopyFor) -> bool {
+        let next = self.walks.iter().find(|walk| walk.purpose == purpose);
+        next.and_then(|walk| walk.front.next()).is_none_or(|next| self.store.has(next))
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        &self.store
     }
 
     /// Continues the walk: passes pairs to `take` until it returns false. Returns whether the walk has ended.
@@ -80,16 +116,24 @@ impl<S: Store> Tracked<S> {
         let Self { store, walks } = self;
         let walk = walk_for(walks, purpose).expect("a copy was begun");
         let Front::Below(front) = &walk.front else { return Ok(true) };
+        if walk.front.next().is_some_and(|next| !store.has(next)) {
+            return Ok(false);
+        }
         let mut next = Front::End;
+        let (mut pairs, mut bytes) = (0, 0);
         for pair in store.range(front, None) {
             let (key, Found { value, version }) = pair?;
-            if !take(&key, Found { value: &value, version }) {
+            (pairs, bytes) = (pairs + 1, bytes + key.len() + value.len());
+            let is_last = S::FETCHES && (pairs == WALK_PAIRS || bytes >= WALK_BYTES);
+            if !take(&key, Found { value: &value, version }) || is_last {
                 // The first key after the last one taken.
                 next = Front::Below([&key, &[0][..]].concat());
                 break;
             }
         }
-        walk.front = next;
+        next.next().into_iter().for_each(|next| store.pin(next));
+        let before = std::mem::replace(&mut walk.front, next);
+        before.next().into_iter().for_each(|before| store.unpin(before));
         Ok(matches!(walk.front, Front::End))
     }
 
@@ -117,18 +161,25 @@ impl<S: Store> Tracked<S> {
         while let Some(key) = walk.dirty.pop_first() {
             let key = key.as_slice();
             let found = store.get(key)?;
-            let found =
+            let borrowed =
                 found.as_ref().map(|found| Found { value: &*found.value, version: found.version });
-            if !take(key, found) {
+            let goes_on = take(key, borrowed);
+            drop(found);
+            store.unpin(Wanted::Key(key));
+            if !goes_on {
                 break;
             }
         }
         Ok(walk.dirty.is_empty())
     }
 
+    /// To be called before a write.
     fn wrote(&mut self, key: &[u8]) {
-        for walk in &mut self.walks {
-            walk.wrote(key);
+        let Self { store, walks } = self;
+        for walk in walks {
+            if walk.wrote(key) {
+                store.pin(Wanted::Key(key));
+            }
         }
     }
 }
@@ -143,6 +194,40 @@ impl<S: Store> Store for Tracked<S> {
         = S::Guard<'a>
     where
         S: 'a;
+
+    const FETCHES: bool = S::FETCHES;
+
+    fn has(&self, wanted: Wanted<'_>) -> bool {
+        self.store.has(wanted)
+    }
+
+    fn pin(&mut self, wanted: Wanted<'_>) {
+        self.store.pin(wanted);
+    }
+
+    fn unpin(&mut self, wanted: Wanted<'_>) {
+        self.store.unpin(wanted);
+    }
+
+    fn has_room(&self) -> bool {
+        self.store.has_room()
+    }
+
+    fn has_news(&self) -> bool {
+        self.store.has_news()
+    }
+
+    fn poll(&mut self) -> Result<bool, S::Error> {
+        self.store.poll()
+    }
+
+    fn load(&mut self, key: &[u8], found: Option<Found<&[u8]>>) -> Result<(), S::Error> {
+        self.store.load(key, found)
+    }
+
+    fn settle(&mut self) -> Result<(), S::Error> {
+        self.store.settle()
+    }
 
     fn get(&self, key: &[u8]) -> Result<Option<Found<S::Guard<'_>>>, S::Error> {
         self.store.get(key)
@@ -175,16 +260,24 @@ impl<S: Store> Store for Tracked<S> {
         version: Version,
     ) -> Result<(), S::Error> {
         let Self { store, walks } = self;
+        let mut dirty: Vec<Compact> = Vec::new();
         let batch = batch.into_iter().inspect(|(key, _)| {
             for walk in walks.iter_mut() {
-                walk.wrote(key.as_ref());
+                if walk.wrote(key.as_ref()) && S::FETCHES {
+                    dirty.push(key.as_ref().into());
+                }
             }
         });
-        store.write(batch, version)
+        store.write(batch, version)?;
+        for key in &dirty {
+            store.pin(Wanted::Key(key.as_slice()));
+        }
+        Ok(())
     }
 
     fn clear(&mut self) -> Result<(), S::Error> {
-        self.walks.clear();
+        self.give_up_copy(CopyFor::Replica);
+        self.give_up_copy(CopyFor::Backup);
         self.store.clear()
     }
 

@@ -6,10 +6,9 @@ use skein_kvstore::backup::{Content, CopyAnswer, Mark};
 use skein_kvstore::command::Transaction;
 use skein_kvstore::plan::Plan;
 use skein_kvstore::wire::Request;
-use skein_multicast::application::Application;
 use skein_protocol::ids::{MessageId, SessionId};
 
-use crate::cluster::{Cluster, Taker};
+use crate::cluster::{Cluster, Taker, query};
 use crate::strategy::{LIMITS, transaction};
 use crate::tested;
 
@@ -60,10 +59,7 @@ impl Run {
     fn query(&mut self, session: SessionId, attempt: u32, number: u32) -> Option<Vec<u8>> {
         let machine = self.cluster.machines.get_mut(&(0, 0)).expect("a replica");
         let mut answer = Vec::new();
-        machine
-            .query(&Taker::query(session, attempt, number), &mut answer)
-            .unwrap()
-            .then_some(answer)
+        query(machine, &Taker::query(session, attempt, number), &mut answer).then_some(answer)
     }
 
     fn content(&mut self, session: SessionId, attempt: u32, number: u32) -> Option<Content> {
@@ -86,6 +82,7 @@ fn check(groups: u16, orders: &[Vec<Transaction>; 3], seed: u64) {
     for group in 0..groups {
         while !run.cluster.takers[&group].has_walked {
             run.cluster.pull(group);
+            run.cluster.go_on();
         }
     }
     run.write(pending);

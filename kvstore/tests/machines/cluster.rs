@@ -2,6 +2,8 @@
 //! the next verdict to arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::Duration;
 
 use skein_kvstore::backup::{Content, CopyAnswer, CopyQuery, Mark, Record};
 use skein_kvstore::limits::Limits;
@@ -159,6 +161,38 @@ pub(crate) struct Words {
     pub(crate) ended: Vec<SessionId>,
 }
 
+/// Lets a machine go on until nothing is being fetched for its commands.
+pub(crate) fn fetch(machine: &mut Machine, words: &mut Words) {
+    while machine.go_on(words).unwrap() || machine.fetching() > 0 {
+        thread::yield_now();
+    }
+}
+
+/// Asks until the machine has fetched what it needs for the answer, or is likely to need something else.
+pub(crate) fn query(machine: &mut Machine, query: &[u8], answer: &mut Vec<u8>) -> bool {
+    (0..tested::ATTEMPTS).any(|_| {
+        let mut words = Words::default();
+        let answered = machine.query(query, answer).unwrap();
+        while !answered && machine.go_on(&mut words).unwrap() {}
+        if tested::FETCHES && !answered {
+            thread::sleep(Duration::from_micros(50));
+        }
+        assert!(words.replies.is_empty() && words.exchanges.is_empty());
+        answered
+    })
+}
+
+/// Before the last part of a copy: makes parts until little is left, if that must be fetched.
+pub(crate) fn ripen(machine: &mut Machine, words: &mut Words, mut take: impl FnMut(&[u8])) {
+    let mut ripe = !tested::FETCHES;
+    while !ripe {
+        machine.go_on(words).unwrap();
+        let mut part = Vec::new();
+        ripe = machine.copy(1 << 10, &mut part).unwrap();
+        take(&part);
+    }
+}
+
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
     let layout = Layout::propose(Topology { nodes: 1, groups, replicas: 1, engines: 1 }).unwrap();
     tested::machine(ReplicaId::new(GroupId(id.0), id.1), &layout, slots.clone(), limits)
@@ -239,7 +273,9 @@ impl Cluster {
 
     /// Recreates `group`: all its replicas lose their state and begin anew.
     pub(crate) fn recreate(&mut self, group: GroupId) {
-        self.copy = None;
+        if let Some(Copy { from, .. }) = self.copy.take() {
+            self.machines.get_mut(&from).expect("a replica").give_up_copy();
+        }
         self.states.retain(|(of, _), _| *of != group.0);
         self.digests.retain(|(of, _), _| *of != group.0);
         for slot in 0..REPLICAS {
@@ -274,6 +310,9 @@ impl Cluster {
                 .collect();
             let choices = behind.len() + self.verdicts.len();
             if choices == 0 {
+                if self.machines.values().any(|machine| machine.fetching() > 0) {
+                    continue;
+                }
                 break;
             }
             let choice = self.random.below(choices);
@@ -287,6 +326,9 @@ impl Cluster {
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
+        if self.copy.is_none() && self.takers.is_empty() {
+            self.machines.values().for_each(tested::rests);
+        }
     }
 
     /// Lets the client of `group` ask for a part, unless its copy is complete.
@@ -301,7 +343,7 @@ impl Cluster {
     }
 
     /// Completes what earlier calls have left undone, before anything else.
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         let ids: Vec<_> = self.machines.keys().copied().collect();
         for id in ids {
             let mut words = Words::default();
@@ -344,9 +386,15 @@ impl Cluster {
 
     fn replace(&mut self, Copy { from, to, mut machine }: Copy) {
         let source = self.machines.get_mut(&from).expect("a replica");
+        let mut words = Words::default();
+        ripen(source, &mut words, |part| {
+            machine.restore(part, false).unwrap().expect("a good part");
+        });
         let mut part = Vec::new();
         source.finish_copy(&mut part).unwrap();
         machine.restore(&part, true).unwrap().expect("a good part");
+        self.take(from, words);
+        let source = &self.machines[&from];
         assert_eq!(state(&machine), state(source), "a copy of {from:?}");
         assert_eq!(machine.early(), source.early(), "a copy of {from:?}");
         self.machines.insert(to, machine);

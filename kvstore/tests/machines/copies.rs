@@ -19,7 +19,7 @@ use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::cluster::{Cluster, Words};
+use crate::cluster::{Cluster, Words, fetch, ripen};
 use crate::strategy::{LIMITS, transaction};
 use crate::tested::{self, Machine};
 
@@ -310,6 +310,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
             answers: true,
         };
         source.deliver(delivery, &mut Words::default()).unwrap();
+        fetch(&mut source, &mut Words::default());
     }
     assert_eq!(source.keys(), 1);
     source.begin_copy();
@@ -318,6 +319,9 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     // A verdict arrives during the copy, about a session that has ended in the copied state.
     let late = MessageId::new(SessionId(2), 9);
     machine.exchanged(late, GroupId(1), &[7], &mut Words::default()).unwrap();
+    ripen(&mut source, &mut Words::default(), |part| {
+        machine.restore(part, false).unwrap().expect("a good part");
+    });
     part.clear();
     source.finish_copy(&mut part).unwrap();
     machine.restore(&part, true).unwrap().expect("a good part");
@@ -383,6 +387,7 @@ fn deliver(machine: &mut Machine, message: MessageId, position: u64, payload: &[
         answers: true,
     };
     machine.deliver(delivery, &mut Words::default()).unwrap();
+    fetch(machine, &mut Words::default());
 }
 
 /// A machine that has executed these transactions, and the parts of its copy.
@@ -393,6 +398,7 @@ fn copied(transactions: &[Transaction], budget: usize) -> (Machine, Vec<Vec<u8>>
     let mut parts = Vec::new();
     loop {
         let mut part = Vec::new();
+        source.go_on(&mut Words::default()).unwrap();
         let little = source.copy(budget, &mut part).unwrap();
         parts.push(part);
         if little {

@@ -11,7 +11,7 @@ use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 
-use crate::cluster::Words;
+use crate::cluster::{Words, fetch, query, ripen};
 use crate::tested::{self, Machine};
 
 const SESSION: SessionId = SessionId(7);
@@ -98,6 +98,7 @@ impl Bench {
         };
         let mut words = Words::default();
         self.machine.deliver(delivery, &mut words).unwrap();
+        fetch(&mut self.machine, &mut words);
         words
     }
 
@@ -118,6 +119,7 @@ impl Bench {
     fn say(&mut self, sequence: u64, verdict: &[u8]) -> Words {
         let mut words = self.say_only(sequence, verdict);
         while self.machine.go_on(&mut words).unwrap() {}
+        fetch(&mut self.machine, &mut words);
         words
     }
 
@@ -133,10 +135,14 @@ impl Bench {
         let replica = ReplicaId::new(US, 1);
         let mut copy = tested::machine(replica, &layout(), self.slots.clone(), self.limits);
         self.machine.begin_copy();
+        ripen(&mut self.machine, &mut Words::default(), |part| {
+            copy.restore(part, false).unwrap().expect("a good part");
+        });
         let mut part = Vec::new();
         self.machine.finish_copy(&mut part).unwrap();
         copy.restore(&part, true).unwrap().expect("a good part");
         while copy.go_on(&mut Words::default()).unwrap() {}
+        fetch(&mut copy, &mut Words::default());
         self.machine = copy;
     }
 }
@@ -220,7 +226,7 @@ fn two_looks_tell_that_something_took_effect_in_between() {
     let look = |bench: &mut Bench| {
         let plan = Plan::of(&get, &bench.slots, &bench.limits).expect("a good form");
         let mut answer = Vec::new();
-        assert!(bench.machine.query(plan.request(), &mut answer).unwrap(), "nothing meets it");
+        assert!(query(&mut bench.machine, plan.request(), &mut answer), "nothing meets it");
         answer.first_chunk::<8>().copied()
     };
     let before = look(&mut bench);
@@ -311,6 +317,9 @@ fn versions_in_a_recreated_group_are_above_all_that_it_gave_before() {
 
 #[test]
 fn blocked_commands_that_read_little_do_not_stop_delivery_near_the_ceiling() {
+    if tested::FETCHES {
+        return; // How little they read is not known before it is fetched.
+    }
     // By its bytes, the answer to each of them could have 4 MiB; the actual answer is small.
     let limits = Limits { memory_bytes_max: 16 << 20, ..Limits::default() };
     for copied in [false, true] {
@@ -394,6 +403,9 @@ fn sessions_begin_and_end_in_their_turn() {
 /// nothing is delivered until all are done.
 #[test]
 fn a_burst_is_done_in_parts_of_a_megabyte() {
+    if tested::FETCHES {
+        return; // Commands that fetch come one by one.
+    }
     const LEN: usize = 300_000;
     const WAITING: u64 = 40;
     let mut bench = Bench::new();
@@ -434,6 +446,7 @@ fn a_copy_goes_on_with_what_was_left() {
         tested::machine(ReplicaId::new(US, 1), &layout(), bench.slots.clone(), bench.limits);
     loop {
         let mut part = Vec::new();
+        bench.machine.go_on(&mut Words::default()).unwrap();
         let last = bench.machine.copy(1 << 20, &mut part).unwrap();
         copy.restore(&part, false).unwrap().expect("a good part");
         if last {
@@ -447,6 +460,7 @@ fn a_copy_goes_on_with_what_was_left() {
     copy.restore(&part, true).unwrap().expect("a good part");
     for machine in [&mut copy, &mut bench.machine] {
         while machine.go_on(&mut Words::default()).unwrap() {}
+        fetch(machine, &mut Words::default());
         assert!(machine.ready() && machine.under_way() == 0);
     }
     assert_eq!(copy.history(), bench.machine.history());
@@ -459,7 +473,7 @@ fn a_look_waits_for_what_is_being_decided_with_others_and_for_nothing_else() {
     assert_eq!(spoken(&bench.send(2, &transfer)), [2]);
     let sees = |bench: &mut Bench, name: &str| {
         let plan = Plan::of(&bench.get(name), &bench.slots, &bench.limits).expect("a good form");
-        bench.machine.query(plan.request(), &mut Vec::new()).unwrap()
+        query(&mut bench.machine, plan.request(), &mut Vec::new())
     };
     assert!(!sees(&mut bench, "hot"), "it may be so or not elsewhere");
     assert!(sees(&mut bench, "other"));
@@ -547,8 +561,10 @@ fn a_move_that_is_not_over_does_not_count() {
             assert_eq!(bench.machine.digest_at(4), Some(before), "{len}");
         }
         while bench.machine.go_on(&mut Words::default()).unwrap() {}
+        fetch(&mut bench.machine, &mut Words::default());
         other.control(m(5), &it);
         assert_eq!(bench.machine.digests(), other.machine.digests(), "{len}");
     }
-    assert!(ended_there > 0);
+    // A move of a slot whose keys must be fetched does not follow in the same call.
+    assert!(ended_there > 0 || tested::FETCHES);
 }

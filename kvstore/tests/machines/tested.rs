@@ -7,6 +7,11 @@ use skein_protocol::ids::ReplicaId;
 
 pub(crate) type Machine = skein_kvstore::machine::Machine;
 
+/// Whether the store fetches.
+pub(crate) const FETCHES: bool = false;
+/// So often a query is made before it counts as one that is not answered.
+pub(crate) const ATTEMPTS: u32 = 1;
+
 /// An empty machine.
 pub(crate) fn machine(
     replica: ReplicaId,
@@ -21,3 +26,6 @@ pub(crate) fn machine(
 pub(crate) const fn cases(of: u32) -> u32 {
     of
 }
+
+/// Checks a machine that waits for nothing and makes no copy.
+pub(crate) const fn rests(_: &Machine) {}

@@ -193,7 +193,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.exchange.had_given_to(given);
                 while self.exchange.last_delivered() < delivered || self.application.under_way() > 0
                 {
-                    if !self.deliver(links)? {
+                    if !self.deliver(links)? && !self.application.await_news() {
                         break;
                     }
                 }

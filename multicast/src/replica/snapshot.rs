@@ -80,7 +80,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.begin_snapshot(links);
         }
         let Some(mut under_way) = self.snapshot.under_way else { return Ok(false) };
-        if under_way.ripe || under_way.part > durable {
+        if under_way.ripe || under_way.part > durable || !self.application.can_copy() {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);

@@ -73,7 +73,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
             let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };
-            if !links.has_sent_all(self.id, ReplicaId::new(self.id.group, slot)) {
+            let receiver = ReplicaId::new(self.id.group, slot);
+            if !links.has_sent_all(self.id, receiver) || !self.application.can_copy() {
                 break;
             }
             any = true;
