@@ -119,6 +119,25 @@ impl Database {
         Ok((this, state))
     }
 
+    /// Opens the database in the directory `path` and removes what it holds, or makes it.
+    pub(crate) fn open_empty(
+        path: &Path,
+        owner: Owner,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        match Self::open(path, owner, options) {
+            Ok(_) | Err(StoreError::Damaged { .. }) => {}
+            Err(why) => return Err(why),
+        }
+        let destroyed = DB::destroy(&rocksdb_options(options), path);
+        destroyed.map_err(|error| explain(&error, "empty", path))?;
+        Ok(Self::open(path, owner, options)?.0)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Found<Guard<'_>>>, StoreError> {
         let found = self.db.get_pinned(pair_key(key)).map_err(|error| self.explain_read(&error))?;
         found.map(|found| self.pinned(found)).transpose()

@@ -18,8 +18,10 @@ mod guard;
 mod range;
 mod state;
 mod store;
+mod tiered;
 
 pub use self::database::Options;
 pub use self::guard::Guard;
 pub use self::state::Owner;
 pub use self::store::RocksStore;
+pub use self::tiered::{TieredOptions, TieredStore, Wake};

@@ -3,6 +3,8 @@
 use skein_kvstore::command::Version;
 use skein_kvstore::store::sum::Sum;
 
+use crate::tiered::Change;
+
 /// Version of the keys and values in RocksDB.
 const FORMAT: u16 = 1;
 const LEN: usize = 2 + 16 + 4 * 8;
@@ -32,6 +34,12 @@ impl State {
         self.keys -= 1;
         self.bytes -= (key.len() + value.len()) as u64;
         self.digest = self.digest.wrapping_sub(Sum::of(key).pair(value, version));
+    }
+
+    pub(crate) fn change(&mut self, change: Change) {
+        self.keys = self.keys.wrapping_add_signed(change.keys);
+        self.bytes = self.bytes.wrapping_add_signed(change.bytes);
+        self.digest = self.digest.wrapping_add(change.digest);
     }
 
     pub(crate) fn encode(&self, owner: &Owner) -> [u8; LEN] {
