@@ -491,6 +491,7 @@ fn wrap(text: &mut String, words: &str, first: &str, next: &str, width: usize) {
 
 #[cfg(test)]
 mod tests {
+    use skein_cluster::config::StoreKind;
     use skein_node::status::DiskStatus;
 
     use super::{Table, bound, space, time, wrap};
@@ -498,6 +499,7 @@ mod tests {
     #[test]
     fn it_is_said_before_a_log_finds_no_space() {
         let disk = |log_bytes, free_bytes| DiskStatus {
+            store: StoreKind::Memory,
             log_bytes,
             files_bytes: log_bytes + (64 << 20),
             bytes_max: Some(1000 << 20),

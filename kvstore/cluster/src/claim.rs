@@ -195,6 +195,9 @@ impl Claim {
         config: &ClusterConfig,
         warn: &mut dyn FnMut(String),
     ) -> Result<Manifest, DirectoryError> {
+        if !config.store.is_built() {
+            return Err(DirectoryError::NoRocksdb);
+        }
         let named = Some(&config.network.cluster).filter(|name| !name.is_empty()).cloned();
         let cluster = named.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         let regions = match config.network.fabric {
@@ -214,6 +217,7 @@ impl Claim {
             nodes: config.topology.nodes,
             topology: (config.durability == Durability::Sync).then_some(config.topology),
             durable: config.durability == Durability::Sync,
+            store: config.store,
             made: self.made.clone(),
         };
         let places = data::places(&manifest, config);

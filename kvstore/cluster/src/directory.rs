@@ -30,7 +30,7 @@ use skein_fabric::shm::Host;
 use skein_fabric::tcp::Net;
 use skein_multicast::config::Topology;
 
-use crate::config::{ClusterConfig, ConfigError, Draft, Durability, FabricKind};
+use crate::config::{ClusterConfig, ConfigError, Draft, Durability, FabricKind, StoreKind};
 use crate::incarnations;
 use crate::lock::{self, Holder};
 use crate::network::{self, NetworkError, Who};
@@ -81,6 +81,9 @@ pub struct Manifest {
     /// Whether its data is on disks, and so outlives its processes.
     #[serde(default)]
     pub durable: bool,
+    /// Where its replicas hold keys and values.
+    #[serde(default)]
+    pub store: StoreKind,
     /// Directories created for the cluster, outermost first. They are removed with it if they are empty.
     pub made: Vec<PathBuf>,
 }
@@ -161,6 +164,11 @@ pub enum DirectoryError {
         dir: PathBuf,
     },
     /// A durable cluster that does not run.
+    /// The program lacks a store.
+    #[error(
+        "a node with node.store = \"rocksdb\" needs a skein that was built with `--features rocksdb`"
+    )]
+    NoRocksdb,
     #[error("the cluster in {} does not run, and its data is kept: `skein up` starts it again", dir.display())]
     SetAside { dir: PathBuf },
     /// A cluster that exists cannot be started with other settings.
@@ -374,6 +382,7 @@ impl Directory {
             nodes: config.topology.nodes,
             topology: None,
             durable: config.durability == Durability::Sync,
+            store: config.store,
             made: Vec::new(),
         };
         Ok(RunningCluster { manifest, config })
@@ -463,6 +472,11 @@ impl Directory {
     /// The directory with a node's data, if the cluster is durable, or a symbolic link to it in `node.data_dir`.
     pub fn node_data(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.data"))
+    }
+
+    /// The directory with the stores of a node's replicas, if they are on disk. A node that starts removes what is there.
+    pub fn node_stores(&self, node: u16) -> PathBuf {
+        self.node_data(node).join("stores")
     }
 
     /// Path of the file by which a test makes the disk of `node` lose and fail what it says; see docs/testing.md.

@@ -53,6 +53,7 @@ impl Manifest {
             ("topology.replicas", number(made.replicas.into()), number(now.replicas.into())),
             ("topology.engines", number(made.engines), number(now.engines)),
             ("node.durability", word(self.durable), word(config.durability == Durability::Sync)),
+            ("node.store", self.store.name().to_owned(), config.store.name().to_owned()),
         ];
         match entries.into_iter().find(|(_, made, now)| made != now) {
             Some((entry, made, now)) => {
@@ -105,6 +106,7 @@ mod tests {
 
     use super::*;
     use crate::BUILD;
+    use crate::config::StoreKind;
 
     fn manifest(durable: bool) -> Manifest {
         let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
@@ -115,6 +117,7 @@ mod tests {
             nodes: 3,
             topology: durable.then_some(topology),
             durable,
+            store: StoreKind::Memory,
             made: vec![PathBuf::from("/srv/skein")],
         }
     }
@@ -168,5 +171,8 @@ mod tests {
         let memory = ClusterConfig::default();
         let error = manifest(true).check_config(&directory, &memory).unwrap_err().to_string();
         assert!(error.contains("node.durability = memory"), "{error}");
+        let rocksdb = ClusterConfig { store: StoreKind::Rocksdb, ..durable };
+        let error = manifest(true).check_config(&directory, &rocksdb).unwrap_err().to_string();
+        assert!(error.contains("node.store = rocksdb"), "{error}");
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_cluster::config::{
-    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max, log_bytes_max, show_bytes,
+    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, StoreKind, held_back_max, log_bytes_max,
+    show_bytes,
 };
 use skein_cluster::directory::{Directory, Manifest};
 use skein_cluster::regions::free_bytes;
@@ -100,6 +101,8 @@ pub(crate) struct NodeLog {
     bytes_max: Option<u64>,
     /// The file with the orders of a test, which stands between the log and its directory.
     orders: Option<PathBuf>,
+    /// Where replicas hold keys and values.
+    store: StoreKind,
     /// It was not there when this process began, though the node had run before.
     missing: bool,
     /// Groups of which something was lost when this process began.
@@ -183,7 +186,7 @@ impl NodeLog {
         };
         let bytes_max = config.disk_bytes_max;
         Ok((
-            Self { disk, path, bytes_max, orders, missing, damaged },
+            Self { disk, path, bytes_max, orders, store: config.store, missing, damaged },
             handles.into_iter().zip(hosted).map(log).collect(),
         ))
     }
@@ -210,6 +213,7 @@ impl NodeLog {
             log_bytes_expected: log_bytes_max(stores),
             full: short == Some(Shortage::Disk),
             orders: self.orders.clone(),
+            store: self.store,
             missing: self.missing,
             damaged: self.damaged.clone(),
         }

@@ -2,6 +2,7 @@
 
 mod report;
 mod start;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::fs;

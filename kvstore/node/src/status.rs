@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Serialize};
 use skein_cluster::Build;
+use skein_cluster::config::StoreKind;
 use skein_multicast::operate::{ReplicaStatus, Role};
 
 /// The status of a node, reported by the node itself.
@@ -74,6 +75,9 @@ pub struct DiskStatus {
     pub log_bytes_expected: u64,
     /// The disk is full: no more is acknowledged than fits the segment that is written, until there is room.
     pub full: bool,
+    /// Where its replicas hold keys and values.
+    #[serde(default)]
+    pub store: StoreKind,
     /// There was no log when this process began, though the node had run before: its replicas begin without a state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
 use super::network::{self, Encryption, FabricKind, Network};
-use super::{ClusterConfig, Durability, machine_memory, parse_bytes};
+use super::{ClusterConfig, Durability, StoreKind, machine_memory, parse_bytes};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
@@ -67,6 +67,8 @@ impl From<&ClusterConfig> for Draft {
         let node = vec![
             ("waiting".to_owned(), Setting::Text(config.waiting.to_string())),
             ("durability".to_owned(), Setting::Text(config.durability.name().to_owned())),
+            ("store".to_owned(), Setting::Text(config.store.name().to_owned())),
+            number("hot_bytes", config.hot_bytes),
             ("data_dir".to_owned(), Setting::Text(shown(config.data_dir.as_deref()))),
             number("disk_bytes_max", config.disk_bytes_max.unwrap_or(0)),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
@@ -180,6 +182,7 @@ impl Draft {
     /// Whether an entry is set that has a meaning for durable clusters only.
     fn is_about_disk(&self) -> bool {
         self.settings[&("node", "data_dir")].0 != Setting::Text(String::new())
+            || self.settings[&("node", "store")].0 != Setting::Text("memory".to_owned())
             || self.settings[&("node", "disk_bytes_max")].0 != Setting::Number(0)
     }
 
@@ -260,6 +263,8 @@ impl Draft {
             tuning: self.section("tuning"),
             waiting: text("node", "waiting").parse().expect("one of the words"),
             durability: Durability::of(text("node", "durability")),
+            store: StoreKind::of(text("node", "store")),
+            hot_bytes: number("node", "hot_bytes"),
             data_dir: Some(PathBuf::from(text("node", "data_dir")))
                 .filter(|dir| !dir.as_os_str().is_empty()),
             disk_bytes_max: Some(number("node", "disk_bytes_max")).filter(|most| *most > 0),

@@ -1,7 +1,7 @@
 //! Every entry of the configuration: its section, name, type and meaning.
 
-use super::Durability;
 use super::network::{Encryption, FabricKind};
+use super::{Durability, StoreKind};
 
 /// Type of an entry's value.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +108,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "Where the directory with the cluster's shared memory is made. Should be a file system in memory." },
     Entry { section: "node", name: "durability", kind: Kind::Word(Durability::WORDS), most: 0,
         about: "What survives when all nodes lose their power: \"memory\": nothing; \"sync\": all that was acknowledged. With \"sync\" each node writes a log beside its other files, which needs a file system with direct I/O. It cannot be changed for a cluster that exists. If it is not set, `skein up` chooses \"sync\" where its directory is on a disk that can do it." },
+    Entry { section: "node", name: "store", kind: Kind::Word(StoreKind::WORDS), most: 0,
+        about: "Where replicas hold keys and values: \"memory\", or \"rocksdb\", in files beside the node's log, with node.hot_bytes of them in memory: for data larger than memory, where this program was built with it. It makes a cluster durable for which durability is not set, and cannot be changed for a cluster that exists." },
+    bytes("node", "hot_bytes", "With the store \"rocksdb\", the keys and values that a node has in memory, in bytes, all of its replicas together."),
     Entry { section: "node", name: "data_dir", kind: Kind::DirectoryIfAny, most: 0,
         about: "Where nodes write their logs if the cluster is durable: each to a directory of its own in this one, which must exist; \"\" for the cluster's directory. It makes a cluster durable for which durability is not set, and cannot be changed either." },
     bytes("node", "disk_bytes_max", "The most that the log of a node may take on disk, with the states in it, in bytes; 0 for as much as there is room. A node whose log would take more waits as if its disk were full. It must be enough for nodes that hold all that limits.memory_bytes_max allows: about four times that, and 1.3 GiB at least. It makes a cluster durable for which durability is not set; `skein up --config` changes it for a cluster that is stopped."),

@@ -41,6 +41,10 @@ pub struct ClusterConfig {
     pub waiting: Waiting,
     /// What survives when all nodes lose their power.
     pub durability: Durability,
+    /// Where replicas hold keys and values.
+    pub store: StoreKind,
+    /// With [`StoreKind::Rocksdb`], bytes of keys and values that a node has in memory.
+    pub hot_bytes: u64,
     /// Parent of the directories with the data of nodes; `None` for the cluster's directory.
     pub data_dir: Option<PathBuf>,
     /// Bytes that the log of a node may take on disk; `None` for as much as there is room.
@@ -60,6 +64,8 @@ impl Default for ClusterConfig {
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
             durability: Durability::Memory,
+            store: StoreKind::Memory,
+            hot_bytes: 512 << 20,
             data_dir: None,
             disk_bytes_max: None,
             region_root: PathBuf::from(SHARED_MEMORY),
@@ -97,6 +103,40 @@ impl Durability {
     }
 }
 
+/// Where replicas hold keys and values. It is chosen when the cluster is created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreKind {
+    /// In memory.
+    #[default]
+    Memory,
+    /// In RocksDB, with a part of them in memory.
+    Rocksdb,
+}
+
+impl StoreKind {
+    /// The names that a configuration may contain.
+    pub const WORDS: &'static [&'static str] = &["memory", "rocksdb"];
+
+    /// The store of that name, which must be one of [`WORDS`](Self::WORDS).
+    pub fn of(name: &str) -> Self {
+        if name == "rocksdb" { Self::Rocksdb } else { Self::Memory }
+    }
+
+    /// Its name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Rocksdb => "rocksdb",
+        }
+    }
+
+    /// Whether nodes of this program have it.
+    pub const fn is_built(self) -> bool {
+        matches!(self, Self::Memory) || cfg!(feature = "rocksdb")
+    }
+}
+
 /// The default root of shared memory, where Linux mounts a file system in memory.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
@@ -112,6 +152,13 @@ impl ClusterConfig {
                 first: "node.durability = memory".to_owned(),
                 second: format!("node.data_dir = {}", dir.display()),
                 why: "a cluster in memory writes no data anywhere",
+            });
+        }
+        if (self.durability, self.store) == (Durability::Memory, StoreKind::Rocksdb) {
+            return Err(Conflict {
+                first: "node.durability = memory".to_owned(),
+                second: "node.store = rocksdb".to_owned(),
+                why: "a store on disk is for a cluster that keeps its data on disk",
             });
         }
         let (limits, tuning) = (&self.limits, &self.tuning);
@@ -147,18 +194,23 @@ impl ClusterConfig {
     pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
         let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
-        if self.limits.memory_bytes_max.saturating_mul(nodes) > memory {
+        // What of it is in memory.
+        let (entry, held) = match self.store {
+            StoreKind::Memory => ("limits.memory_bytes_max", self.limits.memory_bytes_max),
+            StoreKind::Rocksdb => ("node.hot_bytes", self.hot_bytes),
+        };
+        if held.saturating_mul(nodes) > memory {
             return Err(Conflict {
-                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                first: size(entry, held),
                 second: format!("topology.nodes = {nodes}"),
                 why: "all nodes run on this machine, and it has not that much memory",
             });
         }
         let shared = Footprint::of(self).at_start() / u64::from(self.topology.nodes) * nodes;
-        let all = self.limits.memory_bytes_max * nodes + shared;
+        let all = held * nodes + shared;
         if all > memory {
             return Err(Conflict {
-                first: size("limits.memory_bytes_max", self.limits.memory_bytes_max),
+                first: size(entry, held),
                 second: size("tuning.log_bytes", self.tuning.log_bytes as u64),
                 why: "what the nodes may hold and their logs and rings together are more than the memory of this machine",
             });

@@ -1,10 +1,12 @@
 //! The start of a node's engines, and of the log on disk that they share.
 
+#[cfg(feature = "rocksdb")]
+use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use skein_cluster::config::{ClusterConfig, Durability, FabricKind};
+use skein_cluster::config::{ClusterConfig, Durability, FabricKind, StoreKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
 use skein_cluster::network::{self, Who};
@@ -19,6 +21,7 @@ use skein_multicast::operate::Identity;
 use skein_multicast::roster::{Roster, Seen};
 use skein_wal::disk::{DiskError, Wake};
 
+use super::stores::{self, InMemory, Stores};
 use super::{Alarm, DISK_FAILED, NodeError, Worker};
 use crate::disk::{NodeLog, as_io};
 
@@ -88,8 +91,7 @@ pub(super) fn start_engines(
     }
 }
 
-/// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
-/// incarnation begins, and none takes a turn before. `join` returns two ways to wake an engine, one for the disk threads.
+/// Starts engines whose replicas have the configured store.
 fn start_engines_on<F, W, D>(
     start: Start<'_>,
     alarm: &UnixStream,
@@ -101,6 +103,39 @@ where
     W: FnMut() + Send + 'static,
     D: FnMut() + Send + 'static,
 {
+    match start.config.store {
+        StoreKind::Memory => start_engines_with::<_, _, _, InMemory>(start, alarm, begin, join),
+        #[cfg(feature = "rocksdb")]
+        StoreKind::Rocksdb => {
+            let stores = start.directory.node_stores(start.node);
+            match fs::remove_dir_all(&stores) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &stores)(error).into());
+                }
+                _ => {}
+            }
+            start_engines_with::<_, _, _, super::stores::OnDisk>(start, alarm, begin, join)
+        }
+        #[cfg(not(feature = "rocksdb"))]
+        StoreKind::Rocksdb => Err(DirectoryError::NoRocksdb.into()),
+    }
+}
+
+/// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
+/// incarnation begins, and none takes a turn before. `join` returns two ways to wake an engine, one for the disk threads
+/// and those of stores.
+fn start_engines_with<F, W, D, St>(
+    start: Start<'_>,
+    alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
+    join: impl Fn(&str) -> Result<(F, W, D), FabricError>,
+) -> Result<(Vec<Worker>, Option<NodeLog>), NodeError>
+where
+    F: Fabric + Send + 'static,
+    W: FnMut() + Send + 'static,
+    D: FnMut() + Send + 'static,
+    St: Stores,
+{
     let Start { directory, manifest, config, node, incarnation, roster, .. } = start;
     let layout = config.layout();
     let topology = layout.topology();
@@ -110,18 +145,23 @@ where
         let name = endpoint_name(node, number);
         let (fabric, wake, wake_for_disk) = join(&name)?;
         let wake_for_disk = Mutex::new(wake_for_disk);
-        wakes.push(Box::new(move || {
+        let wake_for_disk: stores::Wake = Arc::new(move || {
             if let Ok(mut wake) = wake_for_disk.lock() {
                 wake();
             }
-        }) as Wake);
-        joined.push((name, fabric, wake));
+        });
+        let of_stores = wake_for_disk.clone();
+        wakes.push(Box::new(move || wake_for_disk()) as Wake);
+        joined.push((name, fabric, wake, of_stores));
     }
     let (disk, logs) = open_log(start, alarm, wakes)?;
     let mut engines = Vec::new();
-    for (number, ((name, fabric, wake), log)) in (0..).zip(joined.into_iter().zip(logs)) {
+    for (number, ((name, fabric, wake, of_stores), log)) in (0..).zip(joined.into_iter().zip(logs))
+    {
         let (slots, limits, place) = (slots.clone(), config.limits, layout.clone());
-        let machine = move |replica| Machine::new(replica, &place, slots.clone(), limits);
+        let mut stores = St::open(start, number, &of_stores)?;
+        let machine =
+            move |id| Machine::with_store(stores.take(id), id, &place, slots.clone(), limits);
         let me = Identity { node, engine: number, incarnation };
         let roster = Arc::clone(roster);
         let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, log, machine)?;
