@@ -57,7 +57,7 @@ mod tested {
 
     /// Number of random cases of a test that has `of` cases over the memory store. Each case opens several stores.
     pub(crate) const fn cases(of: u32) -> u32 {
-        of / 40
+        of / 20
     }
 
     /// Checks a machine that waits for nothing and makes no copy.
