@@ -62,7 +62,8 @@ struct UnderWay {
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Writes the next part of a snapshot, if one is due and the part before it is on disk. Returns whether it did.
+    /// Writes the next part of a snapshot, if one is due and the part before it is on disk; or its end, if that had to
+    /// wait. Returns whether it did.
     pub(crate) fn write_snapshot<F: Fabric>(
         &mut self,
         links: &mut ReplicaLinks<F, O>,
@@ -80,7 +81,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.begin_snapshot(links);
         }
         let Some(mut under_way) = self.snapshot.under_way else { return Ok(false) };
-        if under_way.ripe || under_way.part > durable || !self.application.can_copy() {
+        if under_way.ripe {
+            // A group may deliver nothing for long, and would keep the whole log of its node meanwhile.
+            self.finish_snapshot(links)?;
+            return Ok(self.snapshot.under_way.is_none());
+        }
+        if under_way.part > durable || !self.application.can_copy() {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
@@ -110,6 +116,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.disk.bytes = 0;
         let head = self.last_on_disk();
         self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, bytes: 0 });
+    }
+
+    /// Whether a snapshot is being written.
+    pub(crate) const fn writes_snapshot(&self) -> bool {
+        self.snapshot.under_way.is_some()
     }
 
     /// Drops the snapshot that is being written: the machine's copy is for somebody else, or is of another machine.

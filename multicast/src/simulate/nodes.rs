@@ -668,6 +668,9 @@ impl<O: Driven> Nodes<O> {
                 if core.log().is_silent() {
                     return Some(format!("{id} was never admitted"));
                 }
+                if replica.writes_snapshot() {
+                    return Some(format!("{id} has not finished a snapshot"));
+                }
                 let view = core.log().view();
                 if view.members().iter().any(|member| member.evicted) {
                     return Some(format!("{id} has evicted members in {view:?}"));

@@ -1,10 +1,10 @@
-//! The log in front of a state, on disk.
+//! What a replica writes to its disk besides its log: what is in front of a state, and snapshots.
 
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::disk::{Disk, Reader};
-use crate::replica::on_disk::DiskRecord;
+use crate::replica::on_disk::{DiskRecord, SNAPSHOT_DUE};
 
 /// A record: its kind and its bytes.
 type Record = (u8, Vec<u8>);
@@ -37,7 +37,7 @@ impl Disk for Records {
     fn sync(&mut self) {}
     fn keep_from(&mut self, _: GroupId, _: u64) {}
     fn snapshot_after(&self) -> u64 {
-        u64::MAX
+        SNAPSHOT_DUE
     }
     fn replay(&mut self, _: GroupId, _: &mut Reader<'_>) -> Result<(), String> {
         Ok(())
@@ -111,4 +111,64 @@ fn what_a_leader_writes_in_front_of_a_state_is_on_disk_before_we_report() {
     assert!(records.all().iter().any(earlier));
     replica.tick(3, links);
     assert_eq!(replica.applied_told, Some(Rank::NOTHING));
+}
+
+/// A leader with a disk, for which a snapshot is due.
+fn with_a_snapshot_due() -> (Scene, Records) {
+    let mut scene = Scene::new();
+    let records = Records::default();
+    scene.replica.tick(1, &mut scene.links);
+    scene.grant(1, 0, true);
+    scene.commit();
+    scene.links.disk = Some(Box::new(records.clone()));
+    scene.replica.disk.bytes = SNAPSHOT_DUE;
+    (scene, records)
+}
+
+/// Everything is on disk, and the next part of a snapshot is written, if there is one to write. Returns whether a
+/// snapshot is whole.
+fn writes_snapshot(scene: &mut Scene, records: &Records) -> bool {
+    scene.links.durable = records.last();
+    scene.replica.write_snapshot(&mut scene.links).expect("it goes on");
+    is_whole(records)
+}
+
+fn is_whole(records: &Records) -> bool {
+    let ends =
+        |(kind, bytes): &Record| DiskRecord::decode(*kind, bytes) == Some(DiskRecord::SnapshotEnd);
+    records.all().iter().any(ends)
+}
+
+#[test]
+fn a_snapshot_ends_when_the_machine_has_all_results_that_are_committed() {
+    let (mut scene, records) = with_a_snapshot_due();
+    scene.exchange(&told(1..4, 1));
+    let by = ReplicaId::new(GroupId(0), 1);
+    let log = scene.replica.core.log();
+    let acceptance = Acceptance { tag: log.ballot().tag(), index: log.last_index() };
+    scene.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
+    scene.replica.core.advance_commit();
+    for _ in 0..4 {
+        assert!(!writes_snapshot(&mut scene, &records), "its log would not tell of them again");
+    }
+    assert!(scene.replica.snapshot.is_ripe(), "all other parts are written");
+    scene.replica.deliver(&mut scene.links).unwrap();
+    assert_eq!(scene.replica.application.copied_with, Some(3), "not between two of them");
+    assert!(is_whole(&records));
+}
+
+#[test]
+fn a_snapshot_ends_when_the_log_is_written_in_the_ballot_that_was_granted_last() {
+    let (mut scene, records) = with_a_snapshot_due();
+    let ballot = scene.let_lead(1);
+    for _ in 0..4 {
+        assert!(!writes_snapshot(&mut scene, &records), "somebody may be writing over its log");
+    }
+    assert!(scene.replica.snapshot.is_ripe(), "all other parts are written");
+    let Scene { replica, links, .. } = &mut scene;
+    let (base, grant) = (replica.memory.runs.end(), replica.reader.grants);
+    let header = Leadership { ballot, base, grant, first: base.index, held_from: 0 }.encode();
+    links.endpoint.fabric.copy_in(replica.memory.region, 0, &header);
+    replica.read_log(links, usize::MAX);
+    assert!(writes_snapshot(&mut scene, &records), "whether or not there is anything to deliver");
 }
