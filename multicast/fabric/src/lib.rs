@@ -123,6 +123,8 @@ impl Completion {
 ///    [`wake`](Self::wake), even if both came just before the call. No wake-up is lost.
 /// 7. **Incarnations.** A restarted process is a new peer; nothing addressed to the old one reaches
 ///    the new one, and what the old one left behind is refused and cleaned up.
+/// 8. **Successors.** Once a process has joined under the name of one that died, no write to the dead one that is posted
+///    then is `Done`, even by a peer that has not noticed the death.
 ///
 /// Misuse, such as a span that leaves one of our own regions, is a bug and panics. A span that leaves a peer's region
 /// is an error, because the region's bounds come from the peer. Offsets and lengths of writes are multiples of 8,

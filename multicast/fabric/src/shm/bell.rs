@@ -25,7 +25,7 @@ pub(super) const LEN: usize = 4096;
 const MAGIC: usize = 0;
 const INCARNATION: usize = 8;
 const PARKED: usize = 64; // u32, the owner, at every nap
-const LEFT: usize = 68; // u32, the owner, once
+const LEFT: usize = 68; // u32, the owner, or who found it dead
 const CONTENDED: usize = 72; // u32, the owner, when that changes
 const FUTEX: usize = 128; // u32, peers
 const MAIL_SENT: usize = 192; // peers
@@ -54,7 +54,7 @@ impl Bell {
         known.then_some(Self(memory))
     }
 
-    /// Publishes that the process has left in an orderly way.
+    /// Publishes that the process has left: by itself, in an orderly way, or by whoever found it dead.
     pub(super) fn leave(&self) {
         self.0.half(LEFT).store(1, Ordering::SeqCst);
     }

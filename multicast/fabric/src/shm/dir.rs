@@ -11,6 +11,10 @@
 //! *Held* means locked by `flock`. The kernel releases the lock when the process ends, however it ends, and after its
 //! last thread has stopped writing. Nothing is ever concluded from a pid.
 //!
+//! **Invariant (successors).** The bell of a dead process says that it has left before a successor has its name. So whoever
+//! still maps its memory, and has not noticed its death, does not count a write there as done any more: the successor may
+//! have let somebody else write by then.
+//!
 //! A name is claimed by locking its file. What is below `n0e1.*` is removed only by the holder of that lock, or when
 //! the file names another incarnation, which it does before the directory of the new one exists. A peer that checks
 //! whether a process lives tries the lock of its bell and never that of its name, so that it does not block a
@@ -81,6 +85,13 @@ impl Home {
     ) -> Result<(Self, Bell), FabricError> {
         let name_path = host.join(format!("{name}{NAME_SUFFIX}"));
         let mut name_file = claim_name(host, name, &name_path)?;
+        for path in entries(host) {
+            if let Some((_, dead)) = path.file_name().and_then(parse_dir).filter(|it| it.0 == name)
+            {
+                let bell = path.join(BELL);
+                leave_for(&bell, dead).map_err(|e| failed("open", &bell, bell::LEN, e))?;
+            }
+        }
         let mut report = CleanReport::default();
         remove_incarnations(host, name, None, &mut report);
 
@@ -322,7 +333,9 @@ fn remove_incarnations(host: &Path, name: &str, keep: Option<u64>, report: &mut 
 fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut CleanReport) {
     for path in listed {
         let Some((owner, incarnation)) = path.file_name().and_then(parse_dir) else { continue };
-        if owner != name || Some(incarnation) == keep {
+        let kept = owner != name || Some(incarnation) == keep;
+        // Its successor would not find the bell.
+        if kept || leave_for(&path.join(BELL), incarnation).is_err() {
             continue;
         }
         let (files, bytes) = (count(path), size(path));
@@ -333,6 +346,24 @@ fn remove_listed(listed: &[PathBuf], name: &str, keep: Option<u64>, report: &mut
             report.bytes += bytes;
         }
     }
+}
+
+/// Says in the bell of a dead process that it has left. Fails where the bell may be there and cannot be opened now.
+fn leave_for(bell: &Path, incarnation: u64) -> io::Result<()> {
+    let bell = match OpenOptions::new().read(true).write(true).open(bell) {
+        Ok(bell) => bell,
+        Err(error) if is_missing(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // A bell that is shorter was never hung.
+    if bell.metadata()?.len() < bell::LEN as u64 {
+        return Ok(());
+    }
+    let memory = Memory::of_file(&bell, bell::LEN)?;
+    if let Some(bell) = Bell::of(Arc::new(memory), incarnation) {
+        bell.leave();
+    }
+    Ok(())
 }
 
 /// Removes drafts of messages whose senders died while they wrote them.

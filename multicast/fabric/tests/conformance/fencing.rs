@@ -530,6 +530,37 @@ fn revoked_by_the_dead<G: Ground>(ground: impl Fn() -> Option<G>) {
     }
 }
 
+/// Once the successor of a dead process runs, no write to the dead one is reported as done, by whoever has not noticed its
+/// death: the successor may have let another write in the writer's place.
+fn written_after_the_successor_came<G: Ground>(ground: impl Fn() -> Option<G>) {
+    for _ in 0..DEATHS {
+        let Some(ground) = ground() else { return };
+        let mut writer = ground.join_as_owner();
+        let hand = ground.launch("victim", "victim");
+        let (victim, letter) = mail(&mut writer);
+        let remote = writer.attach(victim, &keys(&letter).next().unwrap()).unwrap();
+        put(&mut writer, remote, 0, 1, Some(1));
+        assert_eq!(one_end(&mut writer), Outcome::Done);
+        hand.kill();
+        let _successor = ground.launch("victim", "victim");
+        assert_ne!(mail(&mut writer).0, victim);
+        put(&mut writer, remote, 0, 2, Some(2));
+        assert_ne!(one_end(&mut writer), Outcome::Done, "its successor runs");
+    }
+}
+
+#[test]
+fn a_write_to_the_dead_is_not_done_when_the_successor_runs() {
+    written_after_the_successor_came(|| Some(Harness::of_processes()));
+    written_after_the_successor_came(|| Some(Wire::plain()));
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn a_write_over_a_card_to_the_dead_is_not_done_when_the_successor_runs() {
+    written_after_the_successor_came(crate::harness::Cards::plain);
+}
+
 /// The outcome of the only write that is under way.
 fn one_end<F: Fabric>(writer: &mut F) -> Outcome {
     writer.flush();
