@@ -3,8 +3,12 @@
 //! A disk takes what was appended in one flush, up to two flushes at a time, which may end in either order. What both
 //! hold is there when the first is. When power fails, any part of what is being flushed may be on the disk, but always
 //! the first records up to some place.
+//!
+//! Disks go wrong as a node's log knows it (`kvstore/node/src/disk.rs`). A log that is damaged in its middle is found so
+//! by the next start, and what stands in it is void. A flush that fails is not tried again: nothing more reaches the
+//! disk, and the process ends soon. A full disk begins no flush.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -35,6 +39,14 @@ struct Medium {
     records: Vec<Record>,
     /// For each group, the first record that is still read.
     floors: BTreeMap<GroupId, u64>,
+    /// Groups whose logs are damaged, which nobody knows before the next start.
+    rotten: BTreeSet<GroupId>,
+    /// Groups whose logs were found to be damaged, each with the number of records in front of which nothing is its own.
+    void: BTreeMap<GroupId, usize>,
+    /// No flush begins.
+    full: bool,
+    /// A flush has failed.
+    failed: bool,
     /// Bytes of a group's log after which its state is written.
     snapshot_after: u64,
     /// How many times longer its flushes take than those of others.
@@ -51,8 +63,16 @@ struct Medium {
 impl Medium {
     /// The end of a group's log, as the first `count` records have it.
     fn log_end(&self, group: GroupId, count: usize) -> LogEnd {
-        let last = self.records[..count].iter().rev().find(|record| record.group == group);
+        let from = self.void.get(&group).copied().unwrap_or(0).min(count);
+        let last = self.records[from..count].iter().rev().find(|record| record.group == group);
         last.map_or_else(LogEnd::default, |record| record.end)
+    }
+
+    /// Whether there is a record of a group that the next start can read.
+    fn has_records(&self, group: GroupId) -> bool {
+        let from = self.void.get(&group).copied().unwrap_or(0).min(self.records.len());
+        !self.rotten.contains(&group)
+            && self.records[from..].iter().any(|record| record.group == group)
     }
 }
 
@@ -101,8 +121,14 @@ impl Disk for Handle {
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
-        let medium = lock(&self.0);
+        let mut medium = lock(&self.0);
+        if medium.rotten.remove(&group) {
+            let count = medium.records.len();
+            medium.void.insert(group, count);
+            return Ok(());
+        }
         let floor = medium.floors.get(&group).copied().unwrap_or(0) as usize;
+        let floor = medium.void.get(&group).copied().unwrap_or(0).max(floor);
         let mut ours = medium.records.iter().skip(floor).filter(|record| record.group == group);
         ours.try_for_each(|record| each(record.kind, &record.bytes))
     }
@@ -128,12 +154,39 @@ impl Disks {
             let rng = Some(Rng::new(self.rng.word()));
             Arc::new(Mutex::new(Medium { snapshot_after, slowness, rng, ..Medium::default() }))
         });
+        lock(medium).failed = false;
         Box::new(Handle(Arc::clone(medium)))
     }
 
-    /// Whether a process has ever written anything.
-    pub(super) fn has_records(&self, process: &str) -> bool {
-        self.media.get(process).is_some_and(|medium| !lock(medium).records.is_empty())
+    /// Whether a process finds a log of a group when it starts.
+    pub(super) fn has_records(&self, process: &str, group: GroupId) -> bool {
+        self.media.get(process).is_some_and(|medium| lock(medium).has_records(group))
+    }
+
+    /// A group's log on the disk of a process is damaged. The process goes on, and finds that out when it starts again.
+    pub(super) fn rot(&self, process: &str, group: GroupId) {
+        if let Some(medium) = self.media.get(process) {
+            lock(medium).rotten.insert(group);
+        }
+    }
+
+    /// Whether a group's log on the disk of a process is damaged.
+    pub(super) fn is_rotten(&self, process: &str, group: GroupId) -> bool {
+        self.media.get(process).is_some_and(|medium| lock(medium).rotten.contains(&group))
+    }
+
+    /// The disk of a process is full, or has room again.
+    pub(super) fn fill(&self, process: &str, full: bool) {
+        if let Some(medium) = self.media.get(process) {
+            lock(medium).full = full;
+        }
+    }
+
+    /// A flush of a process fails, and the process is about to end.
+    pub(super) fn fail(&self, process: &str) {
+        if let Some(medium) = self.media.get(process) {
+            lock(medium).failed = true;
+        }
     }
 
     /// The end of a group's log on the disk of a process.
@@ -151,6 +204,7 @@ impl Disks {
         let more = self.rng.index(flushed - medium.durable + 1);
         medium.durable += more;
         medium.flushes.clear();
+        medium.failed = false;
         let durable = medium.durable;
         medium.records.truncate(durable);
         medium.wanted = durable;
@@ -166,6 +220,9 @@ impl Disks {
         let mut more = Vec::new();
         for (name, medium) in &self.media {
             let mut medium = lock(medium);
+            if medium.failed {
+                continue;
+            }
             let before = medium.durable;
             while let Some((count, _)) = medium.flushes.pop_front_if(|(_, end)| *end <= now) {
                 medium.durable = count;
@@ -174,7 +231,7 @@ impl Disks {
                 more.push(name.clone());
             }
             let begun = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
-            if begun < medium.wanted && medium.flushes.len() < FLUSHES_MAX {
+            if begun < medium.wanted && medium.flushes.len() < FLUSHES_MAX && !medium.full {
                 let usual = medium.slowness * self.rng.between(10, 400);
                 let takes = if self.rng.one_in(24) { 20 * usual } else { usual };
                 let stall_ms =
@@ -192,7 +249,9 @@ impl Disks {
         let ends = self
             .media
             .values()
-            .filter_map(|medium| lock(medium).flushes.front().map(|(_, end)| *end));
+            .map(|medium| lock(medium))
+            .filter(|medium| !medium.failed)
+            .filter_map(|medium| medium.flushes.front().map(|(_, end)| *end));
         ends.min()
     }
 }

@@ -68,6 +68,38 @@ pub enum Kind {
         /// Time until it is started again.
         back_after: Duration,
     },
+    /// The middle of a replica's log on its node's disk is damaged. The replica begins anew when its node is started
+    /// again.
+    Rot {
+        group: u16,
+        /// Slot of the replica.
+        slot: u8,
+    },
+    /// A flush of a node's disk fails. The node ends soon, and is started again later.
+    FlushFails {
+        node: Target,
+        /// Time until it ends.
+        ends_after: Duration,
+        /// Time until it is started again.
+        back_after: Duration,
+    },
+    /// The disk of a node is full: no flush begins.
+    DiskFull {
+        node: Target,
+        /// Time until it has room again.
+        lasts: Duration,
+    },
+    /// A node dies, and an old copy of its disk is put back, with which it fails to start. Then it is started with its
+    /// own disk, or with an empty one.
+    OldDisk {
+        node: Target,
+        /// Number of failed starts.
+        times: u32,
+        /// Its disk is empty.
+        empty: bool,
+        /// Time until it runs.
+        back_after: Duration,
+    },
     /// So many replicas of a group die together, on its leader's node first, and are started again later, in
     /// their next incarnations: more than the group tolerates. An operator has to recreate it.
     Loss {
@@ -246,6 +278,9 @@ impl Kind {
         match *self {
             Self::Crash { node, .. }
             | Self::DiskLoss { node, .. }
+            | Self::FlushFails { node, .. }
+            | Self::DiskFull { node, .. }
+            | Self::OldDisk { node, .. }
             | Self::FailedStarts { node, .. }
             | Self::WrongLife { node, .. }
             | Self::StopInside { node, .. }
@@ -262,6 +297,7 @@ impl Kind {
         match *self {
             Self::Crash { node, .. }
             | Self::DiskLoss { node, .. }
+            | Self::OldDisk { node, .. }
             | Self::FailedStarts { node, .. }
             | Self::WrongLife { node, .. } => Some(node),
             _ => None,
@@ -272,7 +308,7 @@ impl Kind {
 impl Kind {
     /// Whether what the fault kills has lost its memory when it is back.
     pub(super) const fn loses_memory(&self, durable: bool) -> bool {
-        !durable || matches!(self, Self::DiskLoss { .. })
+        !durable || matches!(self, Self::DiskLoss { .. } | Self::OldDisk { empty: true, .. })
     }
 }
 
@@ -455,6 +491,26 @@ impl fmt::Display for Fault {
             }
             Kind::DiskLoss { node, back_after } => {
                 write!(f, "{node} dies, and restarts with an empty disk {back_after:?} later")
+            }
+            Kind::Rot { group, slot } => {
+                write!(f, "the log of g{group}.{slot} on its disk is damaged")
+            }
+            Kind::FlushFails { node, ends_after, back_after } => {
+                write!(
+                    f,
+                    "a flush of {node} fails, which ends {ends_after:?} later, and restarts {back_after:?} after that"
+                )
+            }
+            Kind::DiskFull { node, lasts } => {
+                write!(f, "the disk of {node} is full for {lasts:?}")
+            }
+            Kind::OldDisk { node, times, empty, back_after } => {
+                let disk = if *empty { "an empty disk" } else { "its own disk" };
+                write!(
+                    f,
+                    "{node} dies, fails to start {times} times with an old disk, and runs with {disk} {back_after:?} \
+                    later"
+                )
             }
             Kind::Loss { group, replicas, back_after } => {
                 write!(

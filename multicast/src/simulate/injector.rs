@@ -27,6 +27,16 @@ skein_protocol::paths! {
     power_failures_at_joins,
     /// A node lost its disk.
     disk_losses,
+    /// A replica's log on disk was damaged.
+    damaged_logs,
+    /// The damage of a log was put off until its group could tolerate it.
+    damages_put_off,
+    /// A flush failed.
+    failed_flushes,
+    /// A disk was full.
+    full_disks,
+    /// An old copy of a disk was put back.
+    old_disks,
     /// The crash of a node was put off until its groups could tolerate it.
     crashes_put_off,
     /// A node was suspended.
@@ -96,6 +106,9 @@ enum Undo {
     Fast(u16),
     Plenty(u16),
     Clock(u16),
+    /// The node ends because its disk has failed, and is started again after that time.
+    End(u16, Duration),
+    Room(u16),
     Heal(Vec<(String, String)>),
 }
 
@@ -285,6 +298,11 @@ impl Injector {
             {
                 // Not before the group serves again.
                 self.due.push((now + Duration::from_millis(1), kind));
+            } else if let Kind::Rot { group, slot } = kind
+                && !nodes.may_lose(ReplicaId::new(GroupId(group), slot), stage)
+            {
+                self.counts.damages_put_off += 1;
+                self.due.push((now + Duration::from_millis(1), kind));
             } else if let Some(node) = kind.kills()
                 && kind.loses_memory(stage.scenario.durable)
                 && !nodes.may_crash(nodes.node(node), stage)
@@ -327,6 +345,40 @@ impl Injector {
             }
             Kind::PowerFailure { back_within } => {
                 self.lose_power(back_within, nodes, stage);
+            }
+            Kind::Rot { group, slot } => {
+                let group = GroupId(group);
+                for name in nodes.names_of(nodes.node_of(ReplicaId::new(group, slot))) {
+                    stage.disks.rot(&name, group);
+                }
+                self.counts.damaged_logs += 1;
+            }
+            Kind::FlushFails { node, ends_after, back_after } => {
+                let node = nodes.node(node);
+                for name in nodes.names_of(node) {
+                    stage.disks.fail(&name);
+                }
+                self.counts.failed_flushes += 1;
+                self.ends.push((now + ends_after, Undo::End(node, back_after)));
+            }
+            Kind::DiskFull { node, lasts } => {
+                let node = nodes.node(node);
+                for name in nodes.names_of(node) {
+                    stage.disks.fill(&name, true);
+                }
+                self.counts.full_disks += 1;
+                self.ends.push((now + lasts, Undo::Room(node)));
+            }
+            Kind::OldDisk { node, times, empty, back_after } => {
+                let node = nodes.node(node);
+                self.counts.old_disks += 1;
+                if empty {
+                    self.lose_disk(node, back_after, nodes, stage);
+                } else {
+                    nodes.crash(node, stage);
+                    self.ends.push((now + back_after, Undo::Restart(node)));
+                }
+                nodes.start_in_vain(node, times);
             }
             Kind::Loss { group, replicas, back_after } => {
                 for node in nodes.nodes_of(group, replicas) {
@@ -561,6 +613,18 @@ impl Injector {
                     stage.world.scarce(&name, false);
                 }
             }
+            Undo::End(node, back_after) => {
+                stage.note(|| format!("fault: n{node} ends, since its disk has failed"));
+                nodes.crash(node, stage);
+                self.counts.node_crashes += 1;
+                self.ends.push((stage.world.now() + back_after, Undo::Restart(node)));
+            }
+            Undo::Room(node) => {
+                stage.note(|| format!("fault: the disk of n{node} has room again"));
+                for name in nodes.names_of(node) {
+                    stage.disks.fill(&name, false);
+                }
+            }
             Undo::Clock(node) => {
                 stage.note(|| format!("fault: the clock of n{node} resumes"));
                 for name in nodes.names_of(node) {
@@ -585,8 +649,10 @@ impl Injector {
     ) -> Result<(), Violation> {
         self.coming.clear();
         self.due.clear();
-        for (_, undo) in std::mem::take(&mut self.ends) {
-            self.undo(undo, nodes, stage)?;
+        while !self.ends.is_empty() {
+            for (_, undo) in std::mem::take(&mut self.ends) {
+                self.undo(undo, nodes, stage)?;
+            }
         }
         stage.world.heal_all();
         if stage.scenario.held_up {

@@ -151,15 +151,17 @@ impl<O: Driven> Nodes<O> {
             if process.engine.is_some() {
                 continue;
             }
-            let resumes = stage.disks.has_records(&process.name);
             let mut engine = process.run(layout, incarnation, &roster, stage);
+            let resumes =
+                |it: &Replica<Machine, O>| stage.disks.has_records(&process.name, it.id.group);
+            let resumes: Vec<_> = engine.inside().0.iter().map(resumes).collect();
             if let Err((id, why)) = engine.replay() {
                 let evidence = format!("{id}: {why}");
                 let property = "a node begins with what its disk holds";
                 return Err(Violation { property, evidence });
             }
             engine.look_on();
-            for replica in engine.inside().0 {
+            for (replica, resumes) in engine.inside().0.iter().zip(resumes) {
                 if resumes {
                     stage.onlooker.resumes(replica)?;
                 } else {
@@ -246,16 +248,20 @@ impl<O: Driven> Nodes<O> {
     /// Returns whether each group tolerates the loss of this node's memory, besides what is lost now: a
     /// replica's memory is lost until its group has admitted its next incarnation.
     pub(super) fn may_crash(&self, node: u16, stage: &Stage<O>) -> bool {
+        let here = self.groups().flat_map(|group| self.members(group));
+        here.filter(|id| self.layout.node_of(*id) == node).all(|id| self.may_lose(id, stage))
+    }
+
+    /// Returns whether a group tolerates the loss of what this replica's node holds of it, besides what is lost now.
+    pub(super) fn may_lose(&self, id: ReplicaId, stage: &Stage<O>) -> bool {
+        let node = self.node_of(id);
         let counts = |id: ReplicaId| {
             self.counts(id, Some(node))
                 && (!stage.scenario.durable || self.counts_on_disk(id, node, &stage.disks))
         };
         let tolerated = usize::from(self.layout.topology().replicas) / 2;
-        self.layout.topology().all_groups().iter().all(|group| {
-            let members = || self.layout.topology().replicas_of(group);
-            let lost = members().filter(|id| !counts(*id) || self.layout.node_of(*id) == node);
-            members().all(|id| self.layout.node_of(id) != node) || lost.count() <= tolerated
-        })
+        let members = self.members(id.group);
+        members.filter(|id| !counts(*id) || self.node_of(*id) == node).count() <= tolerated
     }
 
     /// Suspends the processes of a node.
@@ -346,7 +352,9 @@ impl<O: Driven> Nodes<O> {
         let of_group = self.engines().flat_map(|engine| {
             let (replicas, endpoint) = engine.inside();
             let of_group = replicas.iter().filter(|replica| replica.id.group == id.group);
-            of_group.map(move |it| (it, disks.log_end(&endpoint.fabric.name(), id.group).commit))
+            let name = endpoint.fabric.name();
+            let whole = of_group.filter(move |_| !disks.is_rotten(&name, id.group));
+            whole.map(move |it| (it, disks.log_end(&endpoint.fabric.name(), id.group).commit))
         });
         let of_group: Vec<_> = of_group.collect();
         let Some((it, _)) = of_group.iter().find(|(it, _)| it.id == id) else { return false };

@@ -260,6 +260,12 @@ impl Scenario {
             // session would take it from its twin.
             (scenario.large_one_in, scenario.reopen_at) = (2, None);
         }
+        // Drawn from a generator of its own.
+        let mut rng = Rng::new(seed ^ 0x00d1_5c1e);
+        if profile.disks_fail && rng.one_in(2) {
+            scenario.faults.extend(schedules::disks_go_wrong(&scenario, &mut rng));
+            scenario.faults.sort_by_key(|fault| fault.after);
+        }
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
             let more = surroundings::draw(what, &mut scenario, &mut rng);

@@ -312,6 +312,36 @@ pub(super) fn disks_are_lost(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// Disks go wrong while there is load: logs are damaged, flushes fail, disks are full, and old copies are put back.
+pub(super) fn disks_go_wrong(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology();
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 6) {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        let some = Target::Node(rng.below(u64::from(topology.nodes)) as u16);
+        let node = if rng.one_in(2) { Target::Leader(group) } else { some };
+        let back_after = some_of(rng, 2 * silence);
+        let kind = match rng.below(4) {
+            0 => Kind::Rot { group, slot },
+            1 => Kind::FlushFails { node, ends_after: some_of(rng, silence / 2), back_after },
+            2 => Kind::DiskFull { node, lasts: some_of(rng, 8 * silence) },
+            _ => {
+                let times = 1 << rng.below(4);
+                Kind::OldDisk { node, times, empty: rng.one_in(2), back_after }
+            }
+        };
+        faults.push(Fault {
+            after: rng.below(scenario.messages),
+            delay: Duration::from_micros(rng.below(2000)),
+            kind,
+        });
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
 /// A replica loses its disk. When it counts again, another one loses its own, and all lose their power.
 pub(super) fn power_fails_at_a_join(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
