@@ -147,9 +147,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) -> Result<Result<(), String>, A::Failure> {
         match record {
-            DiskRecord::Began { incarnation } => self.begin_as(incarnation),
+            DiskRecord::Began { incarnation } => self.begin_as(incarnation, links),
             DiskRecord::Snapshot { incarnation, promised } => {
-                self.begin_as(incarnation);
+                self.begin_as(incarnation, links);
                 self.replay_group(Replay::Promised(promised));
                 self.transfer.received = Some(Received::new(fresh(self.id)));
             }
@@ -235,10 +235,12 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Begins as this incarnation, without a state.
-    fn begin_as(&mut self, incarnation: u32) {
+    fn begin_as<F: Fabric>(&mut self, incarnation: u32, links: &ReplicaLinks<F, O>) {
         self.incarnation = incarnation;
         self.config.group.incarnation = incarnation;
         self.core = O::new(self.config, View::first(self.topology.replicas));
+        let now_ms = links.endpoint.fabric.now().as_millis() as u64;
+        self.replay_group(Replay::Begins { now_ms });
     }
 
     fn replay_group(&mut self, replay: Replay) {

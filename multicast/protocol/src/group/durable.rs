@@ -28,6 +28,8 @@ pub struct OnDisk {
 /// What a replica finds on its disk when it begins, besides the log: that it reads as a follower does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {
+    /// It begins at this time. Whatever waits for something has waited since then.
+    Begins { now_ms: u64 },
     /// It had promised this ballot.
     Promised(Ballot),
     /// It knew the log up to `commit` to be committed, and had delivered everything up to `delivered` by what stands

@@ -286,6 +286,11 @@ impl<R: LogRecord> GroupLog<R> {
         self.members.recovery_barrier = if waited_for { 0 } else { u64::MAX };
     }
 
+    /// Sets the clock of a replica that begins with what its disk holds.
+    pub(crate) const fn begin_time(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
     /// Continues the clock of the former instance of this replica, and the lease that the former instance may have
     /// promised.
     pub(crate) fn resume_time(&mut self, now_ms: u64) {

@@ -174,6 +174,7 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// Takes what the disk held, in the order in which it was written.
     fn replay(&mut self, replay: Replay) {
         match replay {
+            Replay::Begins { now_ms } => self.log_mut().begin_time(now_ms),
             Replay::Promised(ballot) => self.log_mut().promised_before(ballot),
             Replay::Delivered { commit, delivered } => {
                 if commit > self.log().commit_index() {

@@ -3,7 +3,7 @@
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::group::{Cause, GroupConfig, GroupEvent, GroupRecord, OnDisk, Replay};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::ordering::{Config, EffectOf, OrderingProtocol as _};
+use skein_protocol::ordering::{Config, EffectOf, Inspect as _, OrderingProtocol as _};
 use skein_protocol::ramcast::log::Remote;
 use skein_protocol::ramcast::{Ramcast, Record};
 use skein_protocol::rank::Rank;
@@ -206,6 +206,19 @@ fn what_was_delivered_is_delivered_again_and_no_group_is_asked() {
         core.step(acknowledged(replica(1, 0), 5), &mut Vec::new());
         assert_eq!(core.deliver().is_some(), !known, "it was delivered once");
     }
+}
+
+#[test]
+fn what_waits_on_disk_waits_from_the_beginning_of_the_process_on() {
+    let mut core = new::<Ramcast>(1, true);
+    core.happens(GroupEvent::Replay(Replay::Begins { now_ms: 40_000 }));
+    core.happens(GroupEvent::Replay(Replay::Promised(LED)));
+    core.begin_to_follow(LED, 0, 1);
+    let record = Ramcast::record(message(1), 1, GroupSet::first(2), true);
+    logged(&mut core, 1, record, &mut Vec::new());
+    core.happens(GroupEvent::Replay(Replay::Delivered { commit: 1, delivered: Rank::NOTHING }));
+    core.happens(GroupEvent::Replay(Replay::Over { now_ms: 40_007 }));
+    assert_eq!(core.inspect().oldest_pending(), Some((40_000, message(1))));
 }
 
 #[test]
