@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::durable::{kill_all, on_disk};
-use crate::support::Sandbox;
+use crate::durable::on_disk;
+use crate::support::{Sandbox, until};
 
 /// Above what a start takes that waits for nothing, on a busy machine, and below what it waits for nodes to be ready.
 const SOON: Duration = Duration::from_mins(1);
@@ -43,10 +42,9 @@ fn a_group_whose_data_is_gone_is_named_and_the_other_one_serves() {
     // g0 is on nodes 0, 1 and 2, and g1 on nodes 1, 2 and 3.
     sandbox.expect(0, &["up", "--detach", "--durability", "sync", "--nodes", "4"]);
     let [served, lost] = keys_of_two_groups(&sandbox);
-    // Each client's session ends in both groups. g0 would deliver the last end again, and wait for g1's proposal, if its disks did
-    // not say yet that it was delivered.
-    thread::sleep(Duration::from_millis(200));
-    kill_all(&sandbox);
+    // Sessions begin and end in all groups. One that is about to would hold g0 up until g1 is back.
+    until("all sessions are closed", || sandbox.sum("sessions") + sandbox.sum("pending") == 0);
+    sandbox.expect(0, &["down"]);
     for node in [2, 3] {
         set_aside(&sandbox.dir, node);
     }
