@@ -323,6 +323,10 @@ mutants! {
     EarlierLogNotOnDisk,
     /// A disk does not say which results of other groups a machine had when it had applied so much.
     GivenNotOnDisk,
+    /// A payload that stands in no entry is not written to disk.
+    PayloadNotOnDisk,
+    /// What is in front of a snapshot is dropped before the disk holds the end of the snapshot.
+    FrontDroppedEarly,
 }
 
 /// Whether the guard is disabled.

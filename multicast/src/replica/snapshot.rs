@@ -10,6 +10,8 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::group::Role;
+use skein_protocol::guard;
+use skein_protocol::mutants::Mutant;
 
 use super::Replica;
 use super::on_disk::{DiskRecord, SNAPSHOT_DUE};
@@ -69,7 +71,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) -> Result<bool, A::Failure> {
         let (durable, Some(disk)) = (links.durable, &mut links.disk) else { return Ok(false) };
-        if let Some((head, _)) = self.snapshot.written.take_if(|(_, last)| *last <= durable) {
+        let is_whole =
+            |(_, last): &mut (u64, u64)| guard!(Mutant::FrontDroppedEarly, *last <= durable);
+        if let Some((head, _)) = self.snapshot.written.take_if(is_whole) {
             disk.keep_from(self.id.group, head);
             self.paths.snapshots += 1;
         }

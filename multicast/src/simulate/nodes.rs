@@ -221,7 +221,8 @@ impl<O: Driven> Nodes<O> {
                 stage.onlooker.ends(&engine, &stage.disks);
                 cover(&engine, &mut self.past);
                 process.stands_still = false;
-                if stage.scenario.memory_outlives > Duration::ZERO {
+                // What a disk does not hold is lost, whatever stands in the memory of the dead.
+                if stage.scenario.memory_outlives > Duration::ZERO && !stage.scenario.durable {
                     stage.onlooker.keeps_remains(&process.name, engine);
                 }
             }

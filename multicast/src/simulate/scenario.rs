@@ -5,7 +5,7 @@ use std::time::Duration;
 use skein_fabric::sim::{Rng, SimConfig};
 
 use super::Reduction;
-use super::faults::{self, Fault};
+use super::faults::{self, Fault, Kind};
 use super::ordering::Ordering;
 use super::profile::Profile;
 use super::{schedules, surroundings};
@@ -261,7 +261,12 @@ impl Scenario {
             (scenario.large_one_in, scenario.reopen_at) = (2, None);
         }
         // Drawn from a generator of its own.
-        let mut rng = Rng::new(seed ^ 0x00d1_5c1e);
+        let mut rng = Rng::new(seed ^ 0x00de_adf0);
+        if profile.power_fails && !profile.disks_fail && rng.one_in(2) {
+            scenario.reads_while_processes_die(&mut rng);
+        }
+        // Drawn from a generator of its own.
+        let mut rng = Rng::new(seed ^ 0x00d1_5c1f);
         if profile.disks_fail && rng.one_in(2) {
             scenario.faults.extend(schedules::disks_go_wrong(&scenario, &mut rng));
             scenario.faults.sort_by_key(|fault| fault.after);
@@ -273,6 +278,28 @@ impl Scenario {
             scenario.faults.sort_by_key(|fault| fault.after);
         }
         scenario
+    }
+
+    /// Sessions read what is not ordered. Whoever does not know yet that a process has died counts on its memory, while its
+    /// successor, in which replicas are the same incarnations, lets another replica lead.
+    fn reads_while_processes_die(&mut self, rng: &mut Rng) {
+        let silence = self.suspected_after();
+        self.memory_outlives = 4 * silence + faults::some_of(rng, 16 * silence);
+        self.reads = Some(if rng.one_in(3) { Of::LeaseHolder } else { Of::Leader });
+        self.tuning.lease_ms = silence.as_millis() as u64;
+        self.tuning.clock_skew_percent = SKEW_PERCENT;
+        self.tuning.window = 1;
+        self.clients = (self.clients.0 + 1, self.clients.1 + 2);
+        self.shared_percent = if rng.one_in(2) { 0 } else { self.shared_percent / 2 };
+        for fault in &mut self.faults {
+            // Its successor would give its questions the numbers of those that it had asked.
+            if let Kind::ClientCrash { again, .. } = &mut fault.kind {
+                *again = false;
+            }
+        }
+        self.faults.extend(schedules::leaders_are_cut_off(self, rng));
+        self.faults.extend(schedules::leader_is_left_with_the_dead(self, rng));
+        self.faults.sort_by_key(|fault| fault.after);
     }
 
     /// The sizes of the cluster.

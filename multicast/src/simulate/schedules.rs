@@ -121,6 +121,36 @@ pub(super) fn leaders_are_cut_off(scenario: &Scenario, rng: &mut Rng) -> Vec<Fau
     faults
 }
 
+/// A follower dies while its leader and the third replica are cut off from each other, and its successor, which does not
+/// reach the leader, lets the third one lead. The leader is left with the memory of the dead.
+pub(super) fn leader_is_left_with_the_dead(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let (layout, topology) = (&scenario.layout, scenario.topology());
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 4) {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let first = rng.below(u64::from(topology.replicas)) as u8;
+        let member = |step: u8| {
+            let slot = (first + step) % topology.replicas;
+            Target::Node(layout.node_of(ReplicaId::new(GroupId(group), slot)))
+        };
+        let (leader, follower) = (member(0), member(1));
+        let after = rng.below(scenario.messages);
+        let lasts = 4 * silence + some_of(rng, 8 * silence);
+        let mut fault = |delay, kind| faults.push(Fault { after, delay, kind });
+        fault(Duration::ZERO, Kind::Transfer { group, slot: first });
+        let cut = 2 * silence;
+        for other in (2..topology.replicas).map(member) {
+            fault(cut, Kind::Cut { from: other, to: leader, both_ways: true, lasts });
+            fault(cut, Kind::Flap { one: leader, other });
+        }
+        let back_after = some_of(rng, silence);
+        fault(cut, Kind::Cut { from: follower, to: leader, both_ways: false, lasts });
+        fault(cut, Kind::Crash { node: follower, back_after });
+    }
+    faults
+}
+
 /// As many nodes as every group tolerates die or are cut off, and do not come back while there is load.
 pub(super) fn minority_is_away(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let topology = scenario.topology();

@@ -56,10 +56,9 @@ pub struct SimConfig {
     /// Longest time from a crash, or from the break of a connection, until a process may observe it.
     pub gone_lag: Duration,
     /// Each process observes a crash independently, up to another `gone_lag` later than the first may. Until then its
-    /// writes into the memory of the dead process succeed, as in memory that both have mapped.
+    /// writes into the memory of the dead process succeed, as in memory that both have mapped, unless another process has
+    /// joined under the dead one's name.
     pub memory_outlives: bool,
-    /// The memory of a dead process is out of everybody's reach once a process has joined under its name.
-    pub successors_close: bool,
     /// Read the source span of a write when the write lands, and not when it is posted.
     pub late_spans: bool,
     /// Land steps during a revocation, so that a look immediately before it may miss some writes.
@@ -111,7 +110,6 @@ impl Default for SimConfig {
             tear_one_in: 2,
             gone_lag: Duration::from_micros(100),
             memory_outlives: false,
-            successors_close: true,
             late_spans: true,
             racing_revocations: false,
             stirred_looks_one_in: 0,

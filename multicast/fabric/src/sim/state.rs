@@ -609,7 +609,7 @@ impl State {
     /// Whether `by` can still read and write the memory of a process: of a dead one only while it has no successor.
     fn is_within_reach(&self, process: usize, by: usize) -> bool {
         let Process { alive, ref name, .. } = self.processes[process];
-        let is_last = self.names.get(name) == Some(&process) || !self.config.successors_close;
+        let is_last = self.names.get(name) == Some(&process);
         alive || self.config.memory_outlives && is_last && !self.is_gone(process, by)
     }
 
