@@ -212,6 +212,9 @@ pub enum DirectoryError {
         /// Error of the parser.
         why: String,
     },
+    /// The manifest of a durable cluster and its copy name different clusters.
+    #[error("{} is of cluster {cluster}, and {} beside it of cluster {copied}: one of the two was put there from another cluster; put the right one back", file.display(), copy.display())]
+    Mixed { file: PathBuf, cluster: String, copy: PathBuf, copied: String },
     #[error("{} says {entry} = {now}, and the cluster was made with {made}: its data would not be read as it was written; correct the file, which was changed or is damaged", file.display())]
     Reconfigured {
         /// The configuration of the cluster.

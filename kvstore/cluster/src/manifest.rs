@@ -71,14 +71,24 @@ fn checksum(manifest: &Value) -> String {
 }
 
 impl Directory {
-    /// The manifest of the cluster in this directory. That of a durable one may be read from its copy.
+    /// The manifest of the cluster in this directory. That of a durable one may be read from its copy, and is compared with it.
     pub fn manifest(&self) -> Result<Manifest, DirectoryError> {
-        self.manifest_in(MANIFEST).or_else(|error| match error {
-            DirectoryError::Damaged { .. } | DirectoryError::NoCluster { .. } => {
-                self.manifest_in(MANIFEST_COPY).map_err(|_| error)
+        let copy = || self.manifest_in(MANIFEST_COPY);
+        match self.manifest_in(MANIFEST) {
+            Err(error @ (DirectoryError::Damaged { .. } | DirectoryError::NoCluster { .. })) => {
+                copy().map_err(|_| error)
             }
-            error => Err(error),
-        })
+            Ok(manifest) if manifest.durable => match copy() {
+                Ok(copied) if copied.cluster != manifest.cluster => Err(DirectoryError::Mixed {
+                    file: self.path().join(MANIFEST),
+                    cluster: manifest.cluster,
+                    copy: self.path().join(MANIFEST_COPY),
+                    copied: copied.cluster,
+                }),
+                _ => Ok(manifest),
+            },
+            read => read,
+        }
     }
 
     /// The manifest in the file of this name.
@@ -154,6 +164,23 @@ mod tests {
         assert!(error.contains("cluster.json") && error.contains("its checksum"), "{error}");
         std::fs::write(&file, &text).unwrap();
         assert_eq!(directory.manifest().unwrap(), manifest(true));
+    }
+
+    #[test]
+    fn a_manifest_of_another_cluster_than_its_copy_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::at(dir.path()).unwrap();
+        let (file, copy) = (dir.path().join(MANIFEST), dir.path().join(MANIFEST_COPY));
+        let other = Manifest { cluster: "1f5bd791".to_owned(), ..manifest(true) };
+        std::fs::write(&file, other.to_text().unwrap()).unwrap();
+        std::fs::write(&copy, manifest(true).to_text().unwrap()).unwrap();
+        let error = directory.manifest().unwrap_err().to_string();
+        for expected in [
+            "cluster.json is of cluster 1f5bd791",
+            "cluster.json.copy beside it of cluster 31d9c0de",
+        ] {
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
