@@ -92,6 +92,11 @@ impl<S: Store> Machine<S> {
         Ok(true)
     }
 
+    /// Whether it makes a copy for a backup.
+    pub fn makes_backup(&self) -> bool {
+        self.backup.is_some()
+    }
+
     /// Drops the copy of this session, which has ended.
     pub(super) fn end_backup_of(&mut self, session: SessionId) {
         if self.backup.take_if(|copy| copy.session == session).is_some() {

@@ -327,7 +327,8 @@ impl Cluster {
         }
         self.check_replicas();
         if self.copy.is_none() && self.takers.is_empty() {
-            self.machines.values().for_each(tested::rests);
+            let resting = self.machines.values().filter(|machine| !machine.makes_backup());
+            resting.for_each(tested::rests);
         }
     }
 
