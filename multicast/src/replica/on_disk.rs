@@ -288,7 +288,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         message: MessageId,
         links: &mut ReplicaLinks<F, O>,
     ) {
-        if links.disk.is_none() {
+        if links.disk.is_none() || planted(Mutant::PayloadNotOnDisk) {
             return;
         }
         let Some(Held { low_water, destinations, bytes, .. }) = self.payloads.get(message) else {
