@@ -6,7 +6,7 @@ use std::path::Path;
 use rocksdb::{Error, ErrorKind};
 use skein_kvstore::store::StoreError;
 
-/// What RocksDB writes when the system says `ENOSPC`.
+/// Text of RocksDB's error after `ENOSPC`.
 const NO_SPACE: &str = "No space left on device";
 
 /// Turns an error of the store in `path` into one that says what to do. RocksDB's text names the file, if it is one.

@@ -1,4 +1,4 @@
-//! What a store holds in all, as it stands in each batch.
+//! Sums over all pairs of a store, and their position: an entry of each batch.
 
 use skein_kvstore::command::Version;
 use skein_kvstore::store::sum::Sum;
@@ -9,7 +9,7 @@ use crate::tiered::Change;
 const FORMAT: u16 = 1;
 const LEN: usize = 2 + 16 + 4 * 8;
 
-/// Whose state it is: a name of a replica that no other replica has, in any cluster.
+/// Name of the replica whose state it is. No other replica has it, in any cluster.
 pub type Owner = [u8; 16];
 
 /// The position of a state, and the sums over its pairs.

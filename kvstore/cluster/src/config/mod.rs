@@ -194,7 +194,7 @@ impl ClusterConfig {
     pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
         let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
-        // What of it is in memory.
+        // The part of the data that is in memory.
         let (entry, held) = match self.store {
             StoreKind::Memory => ("limits.memory_bytes_max", self.limits.memory_bytes_max),
             StoreKind::Rocksdb => ("node.hot_bytes", self.hot_bytes),

@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-/// What is known of a key.
+/// Knowledge of a key's value.
 enum Place {
     /// It is being fetched.
     Coming,
@@ -225,7 +225,7 @@ impl Hot {
     }
 }
 
-/// What a pair adds to the sums of a store.
+/// Difference that a pair makes to the sums of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) keys: i64,

@@ -30,7 +30,7 @@ use crate::state::{Owner, State};
 
 /// Bytes that may wait to be written to RocksDB.
 const WAITING_MAX: usize = 32 << 20;
-/// How often it is looked whether the threads are done, where that is waited for.
+/// Time between two looks whether the threads are done, where a caller waits for them.
 const POLL: Duration = Duration::from_micros(100);
 
 /// How much memory a store takes, and how many threads.
@@ -66,7 +66,7 @@ pub struct TieredStore {
     waiting_bytes: usize,
     /// Nothing is fetched before all writes up to this number are in RocksDB: they were not in memory.
     barrier: u64,
-    /// What is to be fetched then.
+    /// Fetches that wait for the barrier.
     held: Vec<Wish>,
     /// Keys that are being fetched.
     coming: usize,
