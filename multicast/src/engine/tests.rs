@@ -1,5 +1,7 @@
 //! Tests of engines, one turn at a time.
 
+mod disks;
+
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
