@@ -506,8 +506,9 @@ fn a_record_that_nobody_waits_for_is_written_with_the_next_one() {
     let (disk, mut handles) = start(&files, 2, vec![bell.wake(), bell.wake()]);
     write(&mut handles[0], Group(0), 1, &[b"waited for"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
-    // The log is idle, and sealed.
+    let deadline = Instant::now() + Duration::from_secs(30);
     while disk.status().flushes.count < 2 {
+        assert!(Instant::now() < deadline, "the log is idle, and sealed");
         thread::sleep(Duration::from_millis(1));
     }
     handles[0].append(Group(0), 1, &[b"not waited for"]).unwrap();
