@@ -22,6 +22,8 @@ pub struct Cluster {
     pub topology: Topology,
     /// The name of its durability.
     pub durability: String,
+    /// The name of its store.
+    pub store: String,
     /// Group of each key.
     pub slots: SlotMap,
     /// Most operations in flight per session.
@@ -302,8 +304,8 @@ pub fn retwis(
 
 fn about(workload: String, records: u64, clients: usize, terms: Terms, cluster: &Cluster) -> About {
     let Cluster { topology, cross_core_ns, .. } = *cluster;
-    let (skein, durability) = (cluster.skein.clone(), cluster.durability.clone());
-    About { workload, records, clients, terms, skein, topology, durability, cross_core_ns }
+    let Cluster { skein, durability, store, .. } = cluster.clone();
+    About { workload, records, clients, terms, skein, topology, durability, store, cross_core_ns }
 }
 
 fn measure(

@@ -51,6 +51,8 @@ pub struct Report {
     pub read_mode: String,
     /// What survives when all nodes lose their power: `memory` (nothing) or `sync`.
     pub durability: String,
+    /// Where replicas hold keys and values: `memory` or `rocksdb`.
+    pub store: String,
     /// Measured time.
     pub duration_s: f64,
     /// Warm-up before it.
@@ -247,6 +249,8 @@ pub struct About {
     pub topology: Topology,
     /// The name of the cluster's durability.
     pub durability: String,
+    /// The name of the cluster's store.
+    pub store: String,
     /// Nanoseconds from one core of the machine to another and back, just before.
     pub cross_core_ns: Option<f64>,
 }
@@ -280,6 +284,7 @@ impl Report {
             sessions: about.terms.sessions_of(about.clients),
             read_mode: about.terms.read_mode.to_string(),
             durability: about.durability,
+            store: about.store,
             duration_s: millis(measured.measured_for),
             warmup_s: millis(about.terms.warm_up),
             rate: about.terms.rate,
@@ -358,13 +363,14 @@ impl Report {
         };
         let _ = writeln!(
             text,
-            "{}   {} records, {} clients{shared}, {} reads, {} s   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}",
+            "{}   {} records, {} clients{shared}, {} reads, {} s   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}, store {}",
             paint.strong(&self.workload),
             chart::grouped(self.records),
             self.clients,
             self.read_mode,
             self.duration_s,
             self.durability,
+            self.store,
         );
         let rate = paint.strong(&chart::grouped(chart::whole(self.ops_per_s)));
         let due = self.rate.map_or_else(String::new, |due| {

@@ -38,6 +38,7 @@ fn cluster() -> (Cluster, bench::Cluster) {
     let facts = bench::Cluster {
         topology: Topology { nodes: 3, groups: GROUPS, replicas: 3, engines: 1 },
         durability: "memory".to_owned(),
+        store: "memory".to_owned(),
         slots: SlotMap::even(GROUPS),
         window: 64,
         skein: "test".to_owned(),

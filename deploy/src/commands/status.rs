@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use skein_cluster::Build;
-use skein_cluster::config::ClusterConfig;
+use skein_cluster::config::{ClusterConfig, Durability, StoreKind};
 use skein_cluster::directory::{Directory, DirectoryError, Supervisor};
 use skein_cluster::network::elsewhere;
 use skein_multicast::operate::{
@@ -60,6 +60,9 @@ pub(super) struct Snapshot {
     pub(super) regions_bytes: u64,
     /// Keys in all groups whose nodes answer.
     pub(super) keys: u64,
+    pub(super) durability: Durability,
+    /// Where replicas hold keys and values.
+    pub(super) store: StoreKind,
     /// Why no file can be created in the directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
@@ -287,6 +290,8 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         directory_problem: directory.unwritable().map(|error| error.to_string()),
         regions: running.manifest.regions,
         keys,
+        durability: running.config.durability,
+        store: running.config.store,
         groups,
     })
 }

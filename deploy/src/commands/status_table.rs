@@ -29,6 +29,8 @@ pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     );
     let (version, commit) = (&snapshot.build.version, &snapshot.build.commit);
     let _ = writeln!(text, "skein {version} ({commit}), {}", supervised(snapshot));
+    let (durability, store) = (snapshot.durability.name(), snapshot.store.name());
+    let _ = writeln!(text, "durability {durability}, store {store}");
     let _ = writeln!(text, "in {}\n", snapshot.dir.display());
     let width = if wide { usize::MAX } else { WIDTH };
     let mut hidden = nodes(snapshot).print(&mut text, width);

@@ -81,7 +81,9 @@ fn a_node_begins_again_with_its_disk_and_no_other_state() {
     assert!(durable >= 2, "a group that serves is on two disks: {status}");
     let disk = &status["nodes"][0]["status"]["disk"];
     assert!(disk["free_bytes"].is_u64() && disk["log_bytes_expected"].is_u64(), "{disk}");
+    assert_eq!((&status["durability"], &status["store"]), (&"sync".into(), &"memory".into()));
     let wide = sandbox.expect(0, &["status", "--wide"]).out;
+    assert!(wide.contains("durability sync, store memory"), "{wide}");
     assert!(wide.contains("on disk  since snapshot  snapshot"), "{wide}");
     let pid = sandbox.pid(1).expect("it runs");
     kill(pid, Signal::KILL);

@@ -30,6 +30,7 @@ fn cluster() -> Cluster {
     Cluster {
         topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
         durability: "memory".to_owned(),
+        store: "memory".to_owned(),
         slots: SlotMap::even(2),
         window: 64,
         skein: "test".to_owned(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use skein_checker::chart::{self, Paint, grouped};
 use skein_checker::check::OrderReport;
 use skein_checker::verify::Judgement;
-use skein_cluster::config::Durability;
+use skein_cluster::config::{Durability, StoreKind};
 use skein_multicast::config::Topology;
 
 use super::load::{Loaded, Probe, Sample};
@@ -40,6 +40,7 @@ pub struct About {
     pub skein: String,
     pub topology: Topology,
     pub durability: Durability,
+    pub store: StoreKind,
     /// Sessions with one operation in flight each.
     pub clients: usize,
     /// Operations per second of all sessions, if limited.
@@ -70,6 +71,8 @@ pub struct Report {
     pub topology: Topology,
     /// The durability of the cluster.
     pub durability: Durability,
+    /// Where its replicas hold keys and values.
+    pub store: StoreKind,
     /// Time during which faults were injected.
     pub duration_s: f64,
     /// Sessions with one operation in flight each.
@@ -175,8 +178,8 @@ impl Report {
         verdict: Judgement,
         order: OrderReport,
     ) -> Self {
-        let About { seed, skein, topology, durability, clients, rate, state, ran: [from, to] } =
-            about;
+        let About { seed, skein, topology, durability, store, clients, rate, state, ran } = about;
+        let [from, to] = ran;
         let within = loaded.samples.iter().filter(|sample| sample.returned < to).count();
         let duration_s = seconds(to.saturating_sub(from));
         let mut counts = BTreeMap::new();
@@ -209,6 +212,7 @@ impl Report {
             machine: Machine::here(),
             topology,
             durability,
+            store,
             duration_s,
             clients,
             rate,
@@ -260,12 +264,13 @@ impl Report {
         });
         let _ = writeln!(
             text,
-            "{}   {} s, {} clients{pace}, seed {}   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}",
+            "{}   {} s, {} clients{pace}, seed {}   {nodes} nodes, {groups} groups × {replicas} replicas, durability {}, store {}",
             paint.strong(self.workload),
             self.duration_s,
             self.clients,
             self.seed,
             self.durability.name(),
+            self.store.name(),
         );
         if self.state.records > 0 {
             let State { records, value_bytes, load_s } = self.state;
@@ -522,6 +527,7 @@ mod tests {
             skein: "test".into(),
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
             durability: Durability::Sync,
+            store: StoreKind::Memory,
             clients: 4,
             rate: Some(1_000.0),
             state: State::default(),

@@ -323,6 +323,7 @@ impl<'a> Run<'a> {
             skein: BUILD.text().to_owned(),
             topology,
             durability: self.running.config.durability,
+            store: self.running.config.store,
             clients: self.plan.clients,
             rate: self.plan.rate,
             state,

@@ -37,6 +37,7 @@ fn report(measured: &Measured) -> Report {
         skein: "0.1.0 (abc)".into(),
         topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
         durability: "memory".into(),
+        store: "memory".into(),
         cross_core_ns: Some(120.0),
     };
     Report::new(about, &["transfer", "sum"], measured)
@@ -96,6 +97,7 @@ fn the_names_that_scripts_read_do_not_change() {
         "sessions": "number",
         "read_mode": "text",
         "durability": "text",
+        "store": "text",
         "duration_s": "number",
         "warmup_s": "number",
         "rate": null,

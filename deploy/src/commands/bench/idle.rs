@@ -69,6 +69,7 @@ struct Report {
     cross_core_ns: Option<f64>,
     topology: Topology,
     durability: &'static str,
+    store: &'static str,
 }
 
 /// The result of one process.
@@ -155,6 +156,7 @@ impl Args {
             cross_core_ns,
             topology: config.topology,
             durability: config.durability.name(),
+            store: config.store.name(),
         })
     }
 }
@@ -207,11 +209,11 @@ impl Member {
 impl Report {
     /// The report for people.
     fn table(&self, colour: bool) -> String {
-        let Self { sessions, duration_s, warmup_s, durability, .. } = self;
+        let Self { sessions, duration_s, warmup_s, durability, store, .. } = self;
         let plural = if *sessions == 1 { "" } else { "s" };
         let mut text = format!(
             "idle: {sessions} session{plural}, {duration_s:.1} s, from {warmup_s} s after a load, durability \
-             {durability}\n\n"
+             {durability}, store {store}\n\n"
         );
         for Process { role, pid, ran_ms, percent_of_a_core } in &self.processes {
             let line = format!("{role:<12}{pid:>9}{ran_ms:>10.1} ms{percent_of_a_core:>8.3} %");

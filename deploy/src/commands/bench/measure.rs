@@ -170,6 +170,7 @@ fn connect(
     let cluster = Cluster {
         topology: config.topology,
         durability: config.durability.name().to_owned(),
+        store: config.store.name().to_owned(),
         slots: driver.shape().slots.clone(),
         window: config.tuning.window,
         skein: BUILD.text().to_owned(),
