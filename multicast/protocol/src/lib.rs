@@ -41,4 +41,5 @@ pub mod ring;
 pub mod single;
 pub mod step;
 pub mod timestamp;
+pub mod tram;
 pub mod view;

@@ -32,6 +32,26 @@ macro_rules! mutants {
                 Self::VersionsNotRaised,
             ];
 
+            /// Mutants of the ordering along a tree. `multicast/protocol/tests/tram` tries them.
+            pub const OF_TRAM: &'static [Self] = &[
+                Self::NotGatedAlongTree,
+                Self::UpIgnored,
+                Self::DownIgnored,
+                Self::DownIgnoresParent,
+                Self::StableWithoutSubtree,
+                Self::UpWithoutOwnMessages,
+                Self::WordsWithoutEarlierEntries,
+                Self::PassageExempt,
+                Self::SubtreeExempt,
+                Self::CommonDestinationExempt,
+                Self::ReadsUngated,
+                Self::EdgeGapTaken,
+                Self::EdgeCountNotInState,
+                Self::AckOfFormerSelf,
+                Self::PlacesIgnored,
+                Self::RecreatedOrdersBeforeMarker,
+            ];
+
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
             pub const ON_DEMAND: &'static [Self] = &[Self::StoreDiverges];
 
@@ -327,6 +347,38 @@ mutants! {
     PayloadNotOnDisk,
     /// What is in front of a snapshot is dropped before the disk holds the end of the snapshot.
     FrontDroppedEarly,
+    /// Along a tree: answers wait for nothing.
+    NotGatedAlongTree,
+    /// Along a tree: an entry is stable in a subtree whatever its children have told.
+    UpIgnored,
+    /// Along a tree: an entry is stable everywhere whatever the parent has told.
+    DownIgnored,
+    /// Along a tree: a group tells its children that an entry is stable when it is so in the group's subtree alone.
+    DownIgnoresParent,
+    /// Along a tree: a group tells its parent what is committed in its own log, whatever its children have.
+    StableWithoutSubtree,
+    /// Along a tree: a group tells its parent of edges that children hold, whatever stands before them in its log.
+    UpWithoutOwnMessages,
+    /// Along a tree: no entry waits for earlier ones that share a destination.
+    WordsWithoutEarlierEntries,
+    /// Along a tree: an answer does not wait for messages whose destinations are on its own message's path.
+    PassageExempt,
+    /// Along a tree: an answer does not wait for messages below its own message's lowest common ancestor.
+    SubtreeExempt,
+    /// Along a tree: an answer does not wait for messages that share another destination with its own.
+    CommonDestinationExempt,
+    /// Along a tree: reads wait for nothing.
+    ReadsUngated,
+    /// Along a tree: a child takes an edge although one before it is missing.
+    EdgeGapTaken,
+    /// Along a tree: a state lacks the number of the last edge that was taken.
+    EdgeCountNotInState,
+    /// Along a tree: an acknowledgement of a child's former self is taken for the child's.
+    AckOfFormerSelf,
+    /// Along a tree: what was taken once is taken again if a recreated parent sends it.
+    PlacesIgnored,
+    /// Along a tree: a recreated group orders messages to several groups before its subtree knows.
+    RecreatedOrdersBeforeMarker,
 }
 
 /// Whether the guard is disabled.

@@ -227,7 +227,7 @@ fn main() -> ExitCode {
     if let Some(mutant) = only {
         return try_one(mutant, seeds, hunt);
     }
-    let others = [Mutant::OF_THE_STORE, Mutant::ON_DEMAND];
+    let others = [Mutant::OF_THE_STORE, Mutant::OF_TRAM, Mutant::ON_DEMAND];
     let ours = Mutant::ALL.iter().filter(|it| !others.iter().any(|those| those.contains(it)));
     let chosen: Vec<_> = ours.copied().skip(k % n).step_by(n).collect();
     let takes_long = |it: &Mutant| hunt.fresh.is_some() && known_killer(*it).is_some();

@@ -1,0 +1,315 @@
+//! Edges of the tree: what a group passes on to a child, and what it has taken from its parent.
+//!
+//! A group numbers what it passes on to a child when the entry is *committed*, so every later leader numbers the same.
+//! A child takes number n only behind n - 1, and logs it. So a deposed leader of the parent repeats what its successor
+//! says, and a child need not know the parent's ballot.
+//!
+//! Numbers belong to a *generation* of the parent: a group that was recreated numbers anew, from what the child had not
+//! acknowledged. An edge also names the generation of the child to which it is addressed. It carries its message's
+//! *place*, the rank in the log of the lowest common ancestor: a child takes nothing twice, whatever it is numbered.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::content::Content;
+use super::tree::Tree;
+use crate::guard;
+use crate::ids::{GroupId, GroupSet};
+use crate::mutants::{Mutant, planted};
+use crate::rank::Rank;
+
+/// Unacknowledged edges to a child at which a group stops ordering messages that would add to them.
+pub const ROOM: usize = 1024;
+
+/// A number of an edge, in a generation of the parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EdgeNumber {
+    pub generation: u32,
+    /// From 1; 0 is in front of all edges.
+    pub number: u64,
+}
+
+/// One thing that a parent passes on to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// Its number.
+    pub number: EdgeNumber,
+    /// The oldest number that the parent keeps.
+    pub first: u64,
+    /// Generation of the child for which it is meant.
+    pub child_generation: u32,
+    /// Rank in the log of the lowest common ancestor.
+    pub place: Rank,
+    pub content: Content,
+}
+
+/// The parent's side: the table of what one child has not acknowledged.
+///
+/// **Invariants.** `kept` holds the edges with the numbers up to `numbered`, without a gap. `first - 1 <= sent <=
+/// numbered`, where `first` is the number of the oldest that is kept. Two replicas that have committed the same entries
+/// have the same `numbered`; they may keep different suffixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Generation of the child, by the last marker that is committed here.
+    pub(super) child_generation: u32,
+    pub(super) numbered: u64,
+    /// With places.
+    pub(super) kept: VecDeque<(Rank, Content)>,
+    /// As leader: the highest number that was sent to the child's leader.
+    sent: u64,
+    /// Closed for want of room, until it is reopened.
+    closed: bool,
+    /// Destinations that the child says are closed.
+    reported: GroupSet,
+}
+
+impl Outgoing {
+    /// Numbers what was committed for this child.
+    pub fn push(&mut self, place: Rank, content: Content) -> u64 {
+        self.numbered += 1;
+        self.kept.push_back((place, content));
+        self.numbered
+    }
+
+    /// The highest number.
+    pub const fn numbered(&self) -> u64 {
+        self.numbered
+    }
+
+    /// The oldest number that is kept, or the next one if there is none.
+    pub fn first(&self) -> u64 {
+        self.numbered - self.kept.len() as u64 + 1
+    }
+
+    /// Number of edges that the child has not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether the child was sent edges that it has not acknowledged.
+    pub fn is_awaited(&self) -> bool {
+        self.sent >= self.first()
+    }
+
+    /// The generation of the child, by the last marker that is committed here.
+    pub const fn child_generation(&self) -> u32 {
+        self.child_generation
+    }
+
+    /// The child holds all edges up to `taken`, by an acknowledgement of these generations. Returns whether that is
+    /// news.
+    pub fn acknowledge(&mut self, ours: u32, taken: EdgeNumber, child_generation: u32) -> bool {
+        let addressed = taken.generation == ours
+            && guard!(Mutant::AckOfFormerSelf, child_generation == self.child_generation);
+        if !addressed || taken.number > self.numbered || taken.number < self.first() {
+            return false;
+        }
+        let count = (taken.number + 1 - self.first()) as usize;
+        self.kept.drain(..count);
+        self.sent = self.sent.max(taken.number);
+        self.reopen();
+        true
+    }
+
+    /// The child has a new generation: what it had acknowledged before is kept no more, and everything else is sent
+    /// again.
+    pub fn recreated(&mut self, generation: u32) {
+        self.child_generation = generation;
+        self.rewind();
+    }
+
+    /// Our group has a new generation: what is not acknowledged is numbered anew, from 1. Returns how many numbers the
+    /// acknowledged ones had.
+    pub fn renumber(&mut self) -> u64 {
+        let gone = self.first() - 1;
+        self.numbered = self.kept.len() as u64;
+        self.rewind();
+        gone
+    }
+
+    /// Everything that is not acknowledged is to be sent again.
+    pub fn rewind(&mut self) {
+        self.sent = self.first() - 1;
+    }
+
+    /// The next edges to send, at most so many. `ours` is our generation.
+    pub fn send(&mut self, ours: u32, most: usize) -> impl Iterator<Item = Edge> + '_ {
+        let first = self.first();
+        let from = (self.sent + 1 - first) as usize;
+        let until = self.kept.len().min(from + most);
+        self.sent += (until - from) as u64;
+        let child_generation = self.child_generation;
+        (from..until).map(move |at| {
+            let (place, content) = self.kept[at];
+            let number = EdgeNumber { generation: ours, number: first + at as u64 };
+            Edge { number, first, child_generation, place, content }
+        })
+    }
+
+    /// The child says which destinations behind it are closed.
+    pub fn report_closed(&mut self, closed: GroupSet) {
+        self.reported = closed;
+    }
+
+    /// The destinations at or below `child`, this table's child, to which we order no messages of our own.
+    pub fn closed(&mut self, below: GroupSet) -> GroupSet {
+        if self.kept.len() >= ROOM / 2 {
+            self.closed = true;
+        }
+        if self.closed { below } else { self.reported.intersection(below) }
+    }
+
+    fn reopen(&mut self) {
+        if self.kept.len() < ROOM / 4 {
+            self.closed = false;
+        }
+    }
+
+    /// The state that goes into a snapshot.
+    pub fn restore(child_generation: u32, numbered: u64, kept: VecDeque<(Rank, Content)>) -> Self {
+        let mut restored = Self { child_generation, numbered, kept, ..Self::default() };
+        restored.rewind();
+        restored
+    }
+}
+
+/// What a child does with an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is the next one: log it.
+    Next,
+    /// It is in the log already: acknowledge again.
+    Known,
+    /// One before it is missing: ask for that.
+    Early,
+    /// It is of a former generation of the parent, or meant for our former self: ignore it.
+    Former,
+}
+
+/// The child's side: what it has taken from its parent.
+///
+/// **Invariant.** `committed <= logged`. Every replica that has folded the same entries has the same `committed`,
+/// `marked` and `places`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// The last edge in committed entries.
+    pub(super) committed: EdgeNumber,
+    /// The last edge in the log.
+    logged: EdgeNumber,
+    /// The highest generation of ours whose marker is committed here.
+    pub(super) marked: u32,
+    /// By lowest common ancestor: the place of the last message that was taken.
+    pub(super) places: Vec<Rank>,
+}
+
+impl Incoming {
+    /// Nothing is taken, in a cluster of so many groups.
+    pub fn new(groups: u16) -> Self {
+        let places = vec![Rank::NOTHING; usize::from(groups)];
+        Self { committed: EdgeNumber::default(), logged: EdgeNumber::default(), marked: 0, places }
+    }
+
+    /// The state that was saved.
+    pub fn restore(committed: EdgeNumber, marked: u32, places: Vec<Rank>) -> Self {
+        let committed =
+            if planted(Mutant::EdgeCountNotInState) { EdgeNumber::default() } else { committed };
+        Self { committed, logged: committed, marked, places }
+    }
+
+    /// The last edge in committed entries.
+    pub const fn committed(&self) -> EdgeNumber {
+        self.committed
+    }
+
+    /// The last edge in the log.
+    pub const fn logged(&self) -> EdgeNumber {
+        self.logged
+    }
+
+    /// Whether our group, in this generation, may order messages to several groups: it never lost its state, or has
+    /// taken the marker that tells its subtree so.
+    pub fn may_order(&self, generation: u32) -> bool {
+        guard!(Mutant::RecreatedOrdersBeforeMarker, self.marked >= generation)
+    }
+
+    /// As leader, in this generation: what is to be done with an edge.
+    pub fn judge(&self, edge: &Edge, generation: u32) -> Judgement {
+        let Edge { number, first, child_generation, .. } = *edge;
+        if child_generation != generation || number.generation < self.logged.generation {
+            return Judgement::Former;
+        }
+        let mut taken = self.logged.number;
+        let anew = number.generation > self.logged.generation;
+        // A recreated group cannot get what its former self has acknowledged.
+        if anew || self.marked < generation && first > taken + 1 {
+            taken = first - 1;
+        }
+        match number.number {
+            number if number <= taken => Judgement::Known,
+            number if guard!(Mutant::EdgeGapTaken, number == taken + 1) => Judgement::Next,
+            _ => Judgement::Early,
+        }
+    }
+
+    /// An edge was logged.
+    pub fn log(&mut self, number: EdgeNumber) {
+        self.logged = number;
+    }
+
+    /// The end of the log was cut off. `last` is the last edge in the uncommitted entries that remain.
+    pub fn truncate(&mut self, last: Option<EdgeNumber>) {
+        self.logged = last.unwrap_or(self.committed);
+    }
+
+    /// An edge is committed. Returns whether it brings something new: its place is above all that was taken from its
+    /// lowest common ancestor.
+    pub fn fold(&mut self, number: EdgeNumber, place: Rank, lca: GroupId) -> bool {
+        self.committed = number;
+        self.logged = self.logged.max(number);
+        let last = &mut self.places[lca.index()];
+        let new = place > *last;
+        *last = place.max(*last);
+        guard!(Mutant::PlacesIgnored, new)
+    }
+
+    /// A marker of our own group is committed.
+    pub fn mark(&mut self, generation: u32) {
+        self.marked = self.marked.max(generation);
+    }
+}
+
+/// The tables of all children of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Children(Vec<(GroupId, Outgoing)>);
+
+impl Children {
+    /// Empty tables for the children of `group`.
+    pub fn of(tree: &Tree, group: GroupId) -> Self {
+        Self(tree.children(group).iter().map(|child| (child, Outgoing::default())).collect())
+    }
+
+    /// The table of a child.
+    pub fn get_mut(&mut self, child: GroupId) -> Option<&mut Outgoing> {
+        self.0.iter_mut().find(|(it, _)| *it == child).map(|(_, table)| table)
+    }
+
+    /// The tables, by child in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Outgoing)> {
+        self.0.iter().map(|(child, table)| (*child, table))
+    }
+
+    /// The tables, by child in rising order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (GroupId, &mut Outgoing)> {
+        self.0.iter_mut().map(|(child, table)| (*child, table))
+    }
+
+    /// The destinations behind our children to which we order no messages of our own.
+    pub fn closed(&mut self, tree: &Tree) -> GroupSet {
+        self.iter_mut()
+            .fold(GroupSet::EMPTY, |all, (child, table)| all.union(table.closed(tree.below(child))))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! The tree of groups along which messages are ordered.
+//!
+//! Each group but the root has a parent. A message is ordered first by the *lowest common ancestor* (LCA) of its
+//! destinations, the lowest group below which all of them are, itself included. It takes the *path* from there: every
+//! group of the LCA's subtree below which there is a destination.
+//!
+//! **Invariants.** `below[g]` contains `g` and everything below its children, and the sets of two children of one group
+//! are disjoint. `parents[g]` is `None` for the root and for no other group.
+
+use core::fmt;
+
+use crate::ids::{GroupId, GroupSet};
+
+const CAPACITY: usize = GroupSet::CAPACITY as usize;
+
+/// A tree of all groups of a cluster. It never changes while the cluster exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Tree {
+    groups: u16,
+    parents: [Option<u8>; CAPACITY],
+    below: [GroupSet; CAPACITY],
+}
+
+/// Why a list of parents is no tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeError {
+    /// No group at all.
+    Empty,
+    /// More groups than a set can have.
+    TooMany { groups: usize },
+    /// A parent that is not among the groups.
+    Missing { group: GroupId, parent: u16, groups: u16 },
+    /// A group that is its own parent.
+    OwnParent { group: GroupId },
+    /// Two groups without a parent.
+    Roots { first: GroupId, second: GroupId },
+    /// Groups that are each other's ancestors.
+    Cycle { groups: GroupSet },
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => {
+                f.write_str("a tree needs a group: name the parent of each, -1 for the root")
+            }
+            Self::TooMany { groups } => {
+                write!(f, "{groups} groups are more than the {CAPACITY} that a tree can have")
+            }
+            Self::Missing { group, parent, groups } => write!(
+                f,
+                "group {parent}, the parent of {group}, does not exist: groups are 0 to {}",
+                groups - 1
+            ),
+            Self::OwnParent { group } => {
+                write!(f, "{group} is its own parent: name another group, or -1 if it is the root")
+            }
+            Self::Roots { first, second } => {
+                write!(
+                    f,
+                    "both {first} and {second} have no parent: only one group can be the root"
+                )
+            }
+            Self::Cycle { groups } => {
+                write!(
+                    f,
+                    "the groups {groups} are each other's ancestors: one needs another parent"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for TreeError {}
+
+impl Tree {
+    /// The tree with these parents, by group. The root has none.
+    ///
+    /// # Errors
+    /// The first reason why that is no tree.
+    pub fn of(parents: &[Option<u16>]) -> Result<Self, TreeError> {
+        if parents.is_empty() {
+            return Err(TreeError::Empty);
+        }
+        if parents.len() > CAPACITY {
+            return Err(TreeError::TooMany { groups: parents.len() });
+        }
+        let groups = parents.len() as u16;
+        let (mut own, mut root) = ([None; CAPACITY], None);
+        for (group, parent) in (0..groups).map(GroupId).zip(parents) {
+            let Some(parent) = *parent else {
+                if let Some(first) = root.replace(group) {
+                    return Err(TreeError::Roots { first, second: group });
+                }
+                continue;
+            };
+            if parent >= groups {
+                return Err(TreeError::Missing { group, parent, groups });
+            }
+            if parent == group.0 {
+                return Err(TreeError::OwnParent { group });
+            }
+            own[group.index()] = Some(parent as u8);
+        }
+        let mut tree = Self { groups, parents: own, below: [GroupSet::EMPTY; CAPACITY] };
+        for group in (0..groups).map(GroupId) {
+            let (mut at, mut seen) = (Some(group), GroupSet::EMPTY);
+            while let Some(ancestor) = at {
+                if !seen.insert(ancestor) {
+                    return Err(TreeError::Cycle { groups: tree.cycle_from(ancestor) });
+                }
+                tree.below[ancestor.index()].insert(group);
+                at = tree.parent(ancestor);
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Every other group is a child of group 0.
+    ///
+    /// # Panics
+    /// If there are no groups, or more than a set can have.
+    pub fn breadth(groups: u16) -> Self {
+        Self::with(groups, |_| 0)
+    }
+
+    /// A chain: the parent of each group is the one before it.
+    ///
+    /// # Panics
+    /// As [`breadth`](Self::breadth).
+    pub fn depth(groups: u16) -> Self {
+        Self::with(groups, |group| group - 1)
+    }
+
+    /// The paper's third tree: two children a group below group 1, the only child of group 0.
+    ///
+    /// # Panics
+    /// As [`breadth`](Self::breadth).
+    pub fn base(groups: u16) -> Self {
+        Self::with(groups, |group| group / 2)
+    }
+
+    fn with(groups: u16, parent: impl Fn(u16) -> u16) -> Self {
+        let mut parents = [None; CAPACITY];
+        for group in 1..groups {
+            parents[usize::from(group)] = Some(parent(group));
+        }
+        Self::of(&parents[..usize::from(groups)]).expect("a tree by construction")
+    }
+
+    /// The groups of the cycle that contains `group`.
+    fn cycle_from(&self, group: GroupId) -> GroupSet {
+        let (mut at, mut cycle) = (group, GroupSet::EMPTY);
+        while cycle.insert(at) {
+            at = self.parent(at).expect("a cycle has no root");
+        }
+        cycle
+    }
+
+    /// Number of groups.
+    pub const fn groups(&self) -> u16 {
+        self.groups
+    }
+
+    /// The parent of a group. `None` for the root.
+    pub fn parent(&self, group: GroupId) -> Option<GroupId> {
+        self.parents[group.index()].map(|parent| GroupId(parent.into()))
+    }
+
+    /// The group and all its descendants.
+    pub const fn below(&self, group: GroupId) -> GroupSet {
+        self.below[group.index()]
+    }
+
+    /// The children of a group.
+    pub fn children(&self, group: GroupId) -> GroupSet {
+        let is_child = |other: &GroupId| self.parent(*other) == Some(group);
+        self.below(group).iter().filter(is_child).collect()
+    }
+
+    /// The lowest group below which all these groups are, itself included.
+    ///
+    /// # Panics
+    /// If there is no group in the set, or one that is not in the tree.
+    pub fn lca(&self, groups: GroupSet) -> GroupId {
+        let mut at = groups.iter().next().expect("a set of at least one group");
+        while !self.below(at).contains_all(groups) {
+            at = self.parent(at).expect("all groups are below the root");
+        }
+        at
+    }
+
+    /// The groups that take part in ordering a message to these groups.
+    ///
+    /// # Panics
+    /// As [`lca`](Self::lca).
+    pub fn path(&self, destinations: GroupSet) -> GroupSet {
+        let takes_part = |it: &GroupId| !self.below(*it).intersection(destinations).is_empty();
+        self.below(self.lca(destinations)).iter().filter(takes_part).collect()
+    }
+
+    /// The child of `group` at or above `destination`. `None` if `destination` is not below a child.
+    pub fn child_towards(&self, group: GroupId, destination: GroupId) -> Option<GroupId> {
+        let mut at = destination;
+        loop {
+            let parent = self.parent(at)?;
+            if parent == group {
+                return Some(at);
+            }
+            at = parent;
+        }
+    }
+
+    /// The children of `group` to which it forwards a message to these groups.
+    pub fn next_hops(&self, group: GroupId, destinations: GroupSet) -> GroupSet {
+        let ahead = self.below(group).without(group).intersection(destinations);
+        if ahead.is_empty() {
+            return GroupSet::EMPTY;
+        }
+        let leads_there = |it: &GroupId| !self.below(*it).intersection(ahead).is_empty();
+        self.children(group).iter().filter(leads_there).collect()
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.parents[..usize::from(self.groups)]).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
