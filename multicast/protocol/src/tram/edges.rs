@@ -137,7 +137,7 @@ impl Outgoing {
     pub fn send(&mut self, ours: u32, most: usize) -> impl Iterator<Item = Edge> + '_ {
         let first = self.first();
         let from = (self.sent + 1 - first) as usize;
-        let until = self.kept.len().min(from + most);
+        let until = self.kept.len().min(from.saturating_add(most));
         self.sent += (until - from) as u64;
         let child_generation = self.child_generation;
         (from..until).map(move |at| {

@@ -291,12 +291,12 @@ impl Gate {
             || planted(Mutant::CommonDestinationExempt) && !common.is_empty()
     }
 
-    /// What an unordered read rests on.
-    pub fn read_dependency(&self) -> Rank {
+    /// What an unordered read rests on that saw what was delivered here below a rank.
+    pub fn read_dependency(&self, below: Rank) -> Rank {
         if planted(Mutant::ReadsUngated) {
             return Rank::NOTHING;
         }
-        self.reply_dependency(GroupSet::single(self.own), Rank::new(u64::MAX))
+        self.reply_dependency(GroupSet::single(self.own), below)
     }
 
     /// Whether everything that our group delivers up to this rank is stable.

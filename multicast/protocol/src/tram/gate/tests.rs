@@ -39,9 +39,9 @@ fn an_entry_is_stable_when_the_words_of_all_its_destinations_cover_it() {
     for (up, of, word, told, passed, because) in words {
         let of = GroupId(of);
         if up {
-            gate.hear_up(of, word)
+            gate.hear_up(of, word);
         } else {
-            gate.hear_down(of, word)
+            gate.hear_down(of, word);
         }
         gate.settle();
         assert_eq!(
@@ -103,7 +103,7 @@ fn an_answer_rests_on_messages_with_destinations_outside_its_own() {
     for (destinations, below, rank, because) in cases {
         assert_eq!(gate.reply_dependency(destinations, below), Rank::new(rank), "{because}");
     }
-    assert_eq!(gate.read_dependency(), Rank::new(3));
+    assert_eq!(gate.read_dependency(end), Rank::new(3));
     assert_eq!(gate.passed(Rank::new(3)), Rank::new(1));
 }
 
