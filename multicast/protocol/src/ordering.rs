@@ -18,6 +18,7 @@ use crate::group::{Backlog, Control, GroupConfig, GroupLog, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::rank::Rank;
 use crate::step::{Deliver, Effect, Event};
+use crate::tram::tree::Parents;
 use crate::view::View;
 
 /// Configuration of one replica's ordering. It never changes.
@@ -28,6 +29,8 @@ pub struct Config {
     pub groups: u16,
     /// Time for which a payload may be missing before it is fetched.
     pub fetch_after_ms: u64,
+    /// The tree of groups, for an ordering that orders along it.
+    pub tree: Parents,
 }
 
 /// How far a message has come at a replica.

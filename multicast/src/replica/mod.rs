@@ -39,6 +39,7 @@ use skein_protocol::ordering::{AnswerTo, Config, EffectOf, EventOf};
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::{Effect, Event};
+use skein_protocol::tram::tree::Tree;
 use skein_protocol::view::View;
 
 use self::campaign::Campaign;
@@ -202,7 +203,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             durable: links.disk.is_some(),
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
-        let config = Config { group, groups, fetch_after_ms };
+        let tree = Tree::breadth(groups).parents();
+        let config = Config { group, groups, fetch_after_ms, tree };
         Ok(Self {
             id,
             core: O::new(config, View::first(topology.replicas)),

@@ -3,9 +3,10 @@
 use super::Config;
 use crate::group::testing;
 use crate::ids::ReplicaId;
+use crate::tram::tree::Tree;
 
 /// Configuration of a replica's first incarnation, in a cluster of `groups` groups.
-pub(super) const fn config(me: ReplicaId, groups: u16, replicas: u8) -> Config {
+pub(super) fn config(me: ReplicaId, groups: u16, replicas: u8) -> Config {
     let group = testing::config(me, 0, replicas);
-    Config { group, groups, fetch_after_ms: 20 }
+    Config { group, groups, fetch_after_ms: 20, tree: Tree::breadth(groups).parents() }
 }

@@ -9,12 +9,14 @@ use crate::group::{Cause, Closing, Control, GroupEvent, testing};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::ordering::{Config, OrderingProtocol as _};
 use crate::rank::Rank;
+use crate::tram::tree::Tree;
 use crate::view::View;
 
 /// Configuration of an incarnation of a replica, in a group of three.
-pub(super) const fn config(slot: u8, incarnation: u32) -> Config {
+pub(super) fn config(slot: u8, incarnation: u32) -> Config {
     let me = ReplicaId::new(GroupId(0), slot);
-    Config { group: testing::config(me, incarnation, 3), groups: 1, fetch_after_ms: 20 }
+    let group = testing::config(me, incarnation, 3);
+    Config { group, groups: 1, fetch_after_ms: 20, tree: Tree::breadth(1).parents() }
 }
 
 /// The first incarnation of a slot, with an empty log.

@@ -1,6 +1,7 @@
 //! What is ordered along the tree.
 
 use super::tree::Tree;
+use crate::bytes::{Reader, Writer, groups_len};
 use crate::ids::{GroupId, GroupSet, MessageId};
 
 /// What an entry orders, at its lowest common ancestor and at every group on its path.
@@ -43,5 +44,53 @@ impl Content {
             Self::Message { message, .. } => Some(*message),
             Self::Marker { .. } => None,
         }
+    }
+
+    /// Appends it.
+    pub(super) fn encode(&self, out: &mut Writer<'_>) {
+        match *self {
+            Self::Message { message, low_water, destinations, inline } => {
+                out.u8(u8::from(inline));
+                out.message(message);
+                out.u64(low_water);
+                out.groups(destinations);
+            }
+            Self::Marker { group, generation } => {
+                out.u8(2);
+                out.u16(group.0);
+                out.u32(generation);
+            }
+        }
+    }
+
+    /// Length in bytes of the encoding.
+    pub(super) const fn encoded_len(&self) -> usize {
+        match self {
+            Self::Message { destinations, .. } => Self::message_len(*destinations),
+            Self::Marker { .. } => 1 + 2 + 4,
+        }
+    }
+
+    /// Length in bytes of the encoding of a message to these groups.
+    pub(super) const fn message_len(destinations: GroupSet) -> usize {
+        1 + 16 + 8 + groups_len(destinations)
+    }
+
+    /// Decodes what [`encode`](Self::encode) wrote.
+    pub(super) fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        Some(match from.u8()? {
+            inline @ (0 | 1) => Self::Message {
+                message: from.message()?,
+                low_water: from.u64()?,
+                destinations: from.groups()?,
+                inline: inline == 1,
+            },
+            2 => {
+                let group = GroupId(from.u16()?);
+                let is_one = group.0 < GroupSet::CAPACITY;
+                Self::Marker { group: is_one.then_some(group)?, generation: from.u32()? }
+            }
+            _ => return None,
+        })
     }
 }

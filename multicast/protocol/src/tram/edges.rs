@@ -30,6 +30,13 @@ pub struct EdgeNumber {
     pub number: u64,
 }
 
+impl EdgeNumber {
+    /// Whether `next` is the next number.
+    pub fn follows(self, next: Self) -> bool {
+        next.generation == self.generation && next.number == self.number + 1
+    }
+}
+
 /// One thing that a parent passes on to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
@@ -147,6 +154,16 @@ impl Outgoing {
         })
     }
 
+    /// The oldest edges that were sent and not acknowledged, at most so many.
+    pub fn again(&self, ours: u32, most: usize) -> impl Iterator<Item = Edge> + '_ {
+        let (first, child_generation) = (self.first(), self.child_generation);
+        let sent = (self.sent + 1 - first) as usize;
+        self.kept.iter().take(sent.min(most)).enumerate().map(move |(at, (place, content))| {
+            let number = EdgeNumber { generation: ours, number: first + at as u64 };
+            Edge { number, first, child_generation, place: *place, content: *content }
+        })
+    }
+
     /// The child says which destinations behind it are closed.
     pub fn report_closed(&mut self, closed: GroupSet) {
         self.reported = closed;
@@ -157,6 +174,11 @@ impl Outgoing {
         if self.kept.len() >= ROOM / 2 {
             self.closed = true;
         }
+        self.closed_now(below)
+    }
+
+    /// As [`closed`](Self::closed) found it last.
+    fn closed_now(&self, below: GroupSet) -> GroupSet {
         if self.closed { below } else { self.reported.intersection(below) }
     }
 
@@ -308,6 +330,12 @@ impl Children {
     pub fn closed(&mut self, tree: &Tree) -> GroupSet {
         self.iter_mut()
             .fold(GroupSet::EMPTY, |all, (child, table)| all.union(table.closed(tree.below(child))))
+    }
+
+    /// As [`closed`](Self::closed) found them last.
+    pub fn closed_now(&self, tree: &Tree) -> GroupSet {
+        let closed = |(child, table): (GroupId, &Outgoing)| table.closed_now(tree.below(child));
+        self.iter().map(closed).fold(GroupSet::EMPTY, GroupSet::union)
     }
 }
 

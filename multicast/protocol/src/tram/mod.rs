@@ -1,8 +1,338 @@
 //! Ordering along a tree of groups: TRAM (Middleware '22), on the group log.
 //!
-//! `docs/protocols/tram.md` says what of it is built.
+//! The lowest common ancestor (LCA) of a message's destinations gives it a place in its log and passes it on to the
+//! children on its path, each of which logs it behind what came before and passes it on in turn. A group delivers what
+//! is committed in its log and addressed to it, in log order.
+//!
+//! **Invariant (order).** What a group takes from its parent is a subsequence of the parent's log, in the same order, and
+//! a group's own messages stand in no log above it. So the orders of all groups together have no cycle.
+//!
+//! **Invariant (leader change).** Only committed entries are passed on and told, so another leader passes on and tells
+//! the same. All state but that of a leader follows from the committed log and from what other groups have told.
+//!
+//! `docs/protocols/tram.md` says what of the protocol is built, and how it departs from the paper.
 
+mod boundary;
 pub mod content;
 pub mod edges;
+mod entries;
 pub mod gate;
+mod hooks;
+mod inspect;
+mod neighbours;
+mod saved;
 pub mod tree;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use self::content::Content;
+use self::edges::{Children, Edge, Incoming, Judgement};
+pub use self::entries::{Body, Draft, Record, Taken};
+use self::gate::Gate;
+pub use self::inspect::Inspection;
+use self::neighbours::Retries;
+use self::tree::Tree;
+use crate::ballot::Ballot;
+use crate::group::GroupLog;
+use crate::group::on_log::OnLog as _;
+use crate::group::uncommitted::Uncommitted;
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::logged_set::LoggedSet;
+use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
+use crate::rank::Rank;
+use crate::step::Deliver;
+
+/// An event of this ordering.
+pub type Event = crate::step::Event<Record, PeerEvent>;
+/// An effect of this ordering.
+pub type Effect = crate::step::Effect<Record, PeerEffect>;
+
+/// Most edges from our parent that wait for a payload, or for one before them that does.
+const WAITING_MAX: usize = edges::ROOM;
+
+/// Bits of a rank below the generation. An acceptance word has as many for an index.
+const INDEX_BITS: u32 = 48;
+
+/// Events from replicas of other groups.
+#[derive(Clone, Copy, Debug)]
+pub enum PeerEvent {
+    /// Our parent passes on an entry.
+    Passed {
+        /// The sender, and the ballot in which it leads.
+        from: ReplicaId,
+        ballot: Ballot,
+        edge: Edge,
+        /// Whether we hold the payload, if there is one and we are a destination.
+        held: bool,
+    },
+}
+
+/// Effects for replicas of other groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerEffect {
+    /// Pass on an entry to a replica of a child, with our ballot.
+    Pass { to: ReplicaId, edge: Edge },
+    /// Send a replica of our parent or of a child what we [report](Tram::report).
+    Report {
+        to: ReplicaId,
+        /// Whether the receiver is to report, too.
+        asks: bool,
+    },
+    /// Tell a session that its message is not ordered: these groups cannot take it now.
+    Refuse { message: MessageId, closed: GroupSet },
+}
+
+/// A message that is committed, addressed to us, and not delivered.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    message: MessageId,
+    low_water: u64,
+    destinations: GroupSet,
+    index: u64,
+    rank: Rank,
+    time_ms: u64,
+    /// Our time at which it was committed here.
+    since_ms: u64,
+    inline: bool,
+}
+
+/// One replica of one group.
+pub struct Tram {
+    config: Config,
+    tree: Tree,
+    log: GroupLog<Record>,
+    /// Generation of our group in which edges to children are numbered.
+    generation: u32,
+    /// The highest ballot seen of each other group's leaders.
+    ballots: Vec<Ballot>,
+    logged: LoggedSet,
+    incoming: Incoming,
+    children: Children,
+    gate: Gate,
+    /// As leader: edges from our parent behind those in the log, in order: the first one waits for its payload.
+    waiting: VecDeque<Edge>,
+    pending: VecDeque<Pending>,
+    delivered: u64,
+    /// The last delivery: its message, destinations and rank.
+    newest: Option<(MessageId, GroupSet, Rank)>,
+    /// As leader: index of the last entry that a replica other than this one may have answered, or may answer.
+    last_shared: u64,
+    retries: Retries,
+}
+
+impl Tram {
+    const fn own(&self) -> GroupId {
+        self.config.group.me.group
+    }
+
+    /// The rank of an entry: the generation in which it was born, and its index.
+    fn rank(birth: Ballot, index: u64) -> Rank {
+        Rank::new(u64::from(birth.generation()) << INDEX_BITS | index)
+    }
+
+    fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
+        self.log.tick(now_ms);
+        let after_ms = self.config.fetch_after_ms;
+        if let Some(message) = self.log.payloads.ask_for_stalled(self.log.now_ms(), after_ms) {
+            let from = self.leader_of(self.own());
+            effects.push(Effect::Fetch { message, from });
+        }
+        if self.log.leads() {
+            self.log_due_changes(effects);
+            self.retry(effects);
+        }
+    }
+
+    /// As leader: a message has arrived from its session. The LCA logs it unless that was done. For a destination below
+    /// that, it is a payload that an edge may wait for.
+    fn receive(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        inline: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.tree.lca(destinations) != self.own() {
+            return self.take_waiting(Some(message), effects);
+        }
+        let held = destinations.contains(self.own());
+        if self.logged.contains(message) {
+            if held && self.stage_of(message) == MessageStage::Delivered {
+                effects.push(Effect::Repeat { message });
+            }
+            return;
+        }
+        let closed = self.refuses(destinations);
+        if !closed.is_empty() {
+            effects.push(Effect::Tell(PeerEffect::Refuse { message, closed }));
+            return;
+        }
+        self.logged.insert(message, low_water);
+        let content = Content::Message { message, low_water, destinations, inline };
+        self.order(content, None, effects);
+    }
+
+    /// The destinations because of which a message is not ordered now.
+    fn refuses(&mut self, destinations: GroupSet) -> GroupSet {
+        if !destinations.has_several() {
+            return GroupSet::EMPTY;
+        }
+        if !self.incoming.may_order(self.log.ballot().generation()) {
+            return GroupSet::single(self.own());
+        }
+        self.children.closed(&self.tree).intersection(destinations)
+    }
+
+    /// As leader: logs what is ordered, here first or by our parent.
+    fn order(&mut self, content: Content, taken: Option<Taken>, effects: &mut Vec<Effect>) {
+        let index = self.append(Record::Ordered { content, taken }, effects);
+        if let Content::Message { message, inline: false, .. } = content
+            && self.needs_payload(&content)
+        {
+            self.log.payloads.keep(index, message);
+        }
+        if taken.is_some() || content.destinations(&self.tree).has_several() {
+            self.last_shared = index;
+        }
+    }
+
+    /// Whether each replica must hold the payload of a message that is not in the log: we deliver it, or its session
+    /// has sent it to us alone.
+    fn needs_payload(&self, content: &Content) -> bool {
+        match content {
+            Content::Message { destinations, .. } => {
+                destinations.contains(self.own()) || content.lca(&self.tree) == self.own()
+            }
+            Content::Marker { .. } => false,
+        }
+    }
+
+    /// As leader: our parent has passed on an entry.
+    fn hear_edge(&mut self, from: ReplicaId, edge: &Edge, held: bool, effects: &mut Vec<Effect>) {
+        if self.tree.parent(self.own()) != Some(from.group) {
+            return;
+        }
+        let next = self.waiting.back().map(|last| last.number);
+        match self.incoming.judge(edge, self.log.ballot().generation()) {
+            Judgement::Next if self.waiting.is_empty() => {
+                if held || !self.waits_for_payload(edge) {
+                    self.take(edge, effects);
+                } else {
+                    effects.extend(
+                        edge.content.message().map(|message| Effect::Fetch { message, from }),
+                    );
+                    self.waiting.push_back(*edge);
+                }
+            }
+            Judgement::Early if next.is_some_and(|last| last.follows(edge.number)) => {
+                if self.waiting.len() < WAITING_MAX {
+                    self.waiting.push_back(*edge);
+                }
+            }
+            Judgement::Early => self.ask_parent(effects),
+            Judgement::Known => self.retries.owes_parent = true,
+            Judgement::Next | Judgement::Former => {}
+        }
+    }
+
+    fn waits_for_payload(&self, edge: &Edge) -> bool {
+        matches!(edge.content, Content::Message { inline: false, .. })
+            && self.needs_payload(&edge.content)
+    }
+
+    /// As leader: the payload of a message has arrived. Logs the edge that waits for it and those behind it, up to the
+    /// next one that waits.
+    fn take_waiting(&mut self, arrived: Option<MessageId>, effects: &mut Vec<Effect>) {
+        while let Some(edge) = self.waiting.front().copied() {
+            if self.waits_for_payload(&edge) && edge.content.message() != arrived {
+                return;
+            }
+            self.waiting.pop_front();
+            if self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next {
+                self.take(&edge, effects);
+            }
+        }
+    }
+
+    fn take(&mut self, edge: &Edge, effects: &mut Vec<Effect>) {
+        self.incoming.log(edge.number);
+        self.note_logged(&edge.content);
+        let taken = Taken { number: edge.number, place: edge.place };
+        self.order(edge.content, Some(taken), effects);
+    }
+
+    /// A message is in our log, whoever ordered it first.
+    fn note_logged(&mut self, content: &Content) {
+        if let Content::Message { message, low_water, .. } = *content {
+            self.logged.insert(message, low_water);
+        }
+    }
+
+    /// As follower: accepts the next record of the log.
+    fn accept_record(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
+        let Uncommitted { index, time_ms, record, .. } = entry;
+        if let Record::Ordered { content, taken } = record {
+            if let Content::Message { message, inline: false, .. } = content
+                && !held
+                && self.needs_payload(&content)
+            {
+                let now_ms = self.log.now_ms();
+                return self.log.payloads.stall(message, now_ms, entry, last);
+            }
+            self.note_logged(&content);
+            if let Some(taken) = taken {
+                self.incoming.log(taken.number);
+            }
+        }
+        self.log.push(entry);
+        self.log.note_accepted(index, time_ms, last);
+        self.owe(index);
+    }
+
+    /// Our group is owed an acceptance word that covers the entry at `index`.
+    fn owe(&mut self, index: u64) {
+        self.log.owe(index, GroupSet::single(self.own()));
+    }
+
+    /// As follower: the payload of a message has arrived. The log may be stalled on it.
+    fn unstall(&mut self, message: MessageId) {
+        if let Some((entry, last)) = self.log.payloads.unstall(message) {
+            self.accept_record(entry, true, last);
+        }
+    }
+
+    fn end_turn(&mut self, effects: &mut Vec<Effect>) {
+        if self.log.leads() {
+            self.log.release(|message| effects.push(Effect::Forget { message }));
+        } else {
+            self.forget_kept(effects);
+        }
+        if let Some((groups, acceptance)) = self.log.take_word() {
+            effects.push(Effect::Acknowledge { groups, acceptance });
+        }
+        self.advance_commit();
+        let news = self.gate.settle();
+        if self.log.leads() {
+            self.pass_on(effects);
+            self.tell(news, effects);
+        }
+    }
+
+    /// Drops the delivered payloads that this replica kept while it led.
+    fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
+        effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
+    }
+
+    fn next(&mut self) -> Option<Deliver> {
+        let Pending { message, low_water, destinations, rank, time_ms, .. } =
+            self.pending.pop_front()?;
+        self.delivered += 1;
+        self.newest = Some((message, destinations, rank));
+        let (position, clock) = (self.delivered, rank.number());
+        let next = Deliver { message, low_water, destinations, rank, position, clock, time_ms };
+        self.log.delivers(&next);
+        Some(next)
+    }
+}

@@ -21,6 +21,27 @@ pub struct Tree {
     below: [GroupSet; CAPACITY],
 }
 
+/// The parent of each group, of a [`Tree`]. A configuration carries it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Parents {
+    groups: u16,
+    of: [Option<u8>; CAPACITY],
+}
+
+impl fmt::Debug for Parents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.of[..usize::from(self.groups)]).finish()
+    }
+}
+
+impl From<&Parents> for Tree {
+    fn from(parents: &Parents) -> Self {
+        let groups = usize::from(parents.groups);
+        let of = parents.of.map(|parent| parent.map(u16::from));
+        Self::of(&of[..groups]).expect("they are of a tree")
+    }
+}
+
 /// Why a list of parents is no tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeError {
@@ -157,6 +178,11 @@ impl Tree {
         cycle
     }
 
+    /// The parents alone.
+    pub const fn parents(&self) -> Parents {
+        Parents { groups: self.groups, of: self.parents }
+    }
+
     /// Number of groups.
     pub const fn groups(&self) -> u16 {
         self.groups
@@ -224,7 +250,7 @@ impl Tree {
 
 impl fmt::Debug for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.parents[..usize::from(self.groups)]).finish()
+        self.parents().fmt(f)
     }
 }
 

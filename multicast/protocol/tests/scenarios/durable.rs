@@ -29,9 +29,9 @@ both!(
 const LED: Ballot = Ballot::new(1, 0, 0);
 
 fn new<O: Played>(slot: u8, durable: bool) -> O {
-    let Config { group, groups, fetch_after_ms } = config(replica(0, slot), 0, O::GROUPS, 3);
-    let group = GroupConfig { durable, ..group };
-    O::new(Config { group, groups, fetch_after_ms }, View::first(3))
+    let config = config(replica(0, slot), 0, O::GROUPS, 3);
+    let group = GroupConfig { durable, ..config.group };
+    O::new(Config { group, ..config }, View::first(3))
 }
 
 /// Slot 0, which leads, and has logged a message to these groups behind the first entry of its ballot.

@@ -19,3 +19,4 @@ mod spread;
 mod stage;
 mod states;
 mod timeouts;
+mod tram;

@@ -4,11 +4,14 @@
 //! A scenario of one group is generic in the ordering, and [`both`] makes a test of it for each.
 
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::ramcast::announcement::Announcement;
 use skein_protocol::ramcast::{self, PeerEffect, PeerEvent, Ramcast};
 use skein_protocol::rank::Rank;
 use skein_protocol::single::{self, Never, Single};
 use skein_protocol::timestamp::Timestamp;
+use skein_protocol::tram::content::Content;
+use skein_protocol::tram::{self, Tram};
 
 use crate::by_hand::ByHand;
 use crate::stage::Stage;
@@ -28,6 +31,12 @@ macro_rules! both {
             $(#[$attribute])*
             fn single() {
                 super::$name::<skein_protocol::single::Single>();
+            }
+
+            #[test]
+            $(#[$attribute])*
+            fn tram() {
+                super::$name::<skein_protocol::tram::Tram>();
             }
         }
     )+};
@@ -132,6 +141,58 @@ impl Played for Single {
         match record {
             single::Record::Message { message, .. } => format!("Local m{}", message.sequence),
             single::Record::Group(record) => unreachable!("{record:?} is the group's"),
+        }
+    }
+
+    /// Followed by the group's name, like a timestamp.
+    fn show(rank: Rank) -> String {
+        format!("{rank}@g0")
+    }
+}
+
+impl Played for Tram {
+    const GROUPS: u16 = 1;
+
+    fn tell(stage: &mut Stage<Self>, by: ReplicaId, told: tram::PeerEffect) {
+        match told {
+            tram::PeerEffect::Pass { to, edge } => {
+                let ballot = stage.core(by).log().ballot();
+                stage.send(to, tram::PeerEvent::Passed { from: by, ballot, edge, held: true });
+            }
+            tram::PeerEffect::Report { to, asks } => {
+                let (mut report, mut effects) = (Vec::new(), Vec::new());
+                stage.core(by).report(to, asks, &mut report);
+                stage.core(to).hear_report(by, &report, &mut effects);
+                stage.carry_out(to, effects);
+            }
+            tram::PeerEffect::Refuse { message, closed } => {
+                stage.say(format_args!("{by} refuses m{}: {closed} are closed", message.sequence));
+            }
+        }
+    }
+
+    fn record(
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        inline: bool,
+    ) -> tram::Record {
+        let content = Content::Message { message, low_water, destinations, inline };
+        tram::Record::Ordered { content, taken: None }
+    }
+
+    fn describe(record: &tram::Record) -> String {
+        match record {
+            tram::Record::Ordered { content, taken } => {
+                let what =
+                    content.message().map_or("marker".to_owned(), |it| format!("m{}", it.sequence));
+                match taken {
+                    Some(taken) => format!("Edge {} {what}", taken.number.number),
+                    None => format!("Local {what}"),
+                }
+            }
+            tram::Record::Exchange => "Exchange".to_owned(),
+            tram::Record::Group(record) => unreachable!("{record:?} is the group's"),
         }
     }
 

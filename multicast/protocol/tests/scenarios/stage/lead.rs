@@ -144,8 +144,9 @@ impl<O: Played> Stage<O> {
 
     pub(super) fn write_followers(&mut self, leader: ReplicaId) {
         let node = &self.nodes[&leader];
-        let (ballot, last, log) =
-            (node.core.log().ballot(), node.core.log().last_index(), node.log.clone());
+        let (ballot, log) = (node.core.log().ballot(), node.log.clone());
+        // Effects of the core may still append more.
+        let last = log.last().map_or(node.core.log().last_index(), |entry| entry.index);
         for (slot, sent) in node.feeding.clone() {
             let id = ReplicaId::new(leader.group, slot);
             self.node(leader).feeding.insert(slot, last);

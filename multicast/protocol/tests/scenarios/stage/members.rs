@@ -12,8 +12,8 @@ impl<O: Played> Stage<O> {
     /// A replica's process is started again, without its memory.
     pub(crate) fn restart(&mut self, id: ReplicaId) {
         let incarnation = self.node(id).incarnation + 1;
-        let (groups, count) = (self.groups, self.count);
-        *self.node(id) = Node::new(id, incarnation, groups, count);
+        let (tree, count) = (self.tree, self.count);
+        *self.node(id) = Node::new(id, incarnation, &tree, count);
         for member in self.members(id.group) {
             self.node(member).feeding.remove(&id.slot);
         }

@@ -20,6 +20,7 @@ use skein_protocol::ordering::{Config, EffectOf};
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
+use skein_protocol::tram::tree::Tree;
 
 use self::node::{Header, Node};
 use crate::by_hand::Answer;
@@ -28,7 +29,7 @@ use crate::played::Played;
 /// The whole cluster.
 pub(crate) struct Stage<O: Played = Ramcast> {
     pub(crate) nodes: BTreeMap<ReplicaId, Node<O>>,
-    groups: u16,
+    tree: Tree,
     count: u8,
     now_ms: u64,
     /// The last acceptance word by sender and receiver. They are sent again to a replica that comes back.
@@ -63,6 +64,11 @@ pub(crate) fn sends_state<O: Played>(
 }
 
 pub(crate) fn config(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8) -> Config {
+    config_along(me, incarnation, &Tree::breadth(groups), replicas)
+}
+
+fn config_along(me: ReplicaId, incarnation: u32, tree: &Tree, replicas: u8) -> Config {
+    let groups = tree.groups();
     let group = GroupConfig {
         me,
         incarnation,
@@ -78,7 +84,7 @@ pub(crate) fn config(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8)
         lag_max: 64,
         durable: false,
     };
-    Config { group, groups, fetch_after_ms: 20 }
+    Config { group, groups, fetch_after_ms: 20, tree: tree.parents() }
 }
 
 /// The cursor behind an entry. All entries have the same length.
@@ -89,7 +95,12 @@ fn place(index: u64) -> Cursor {
 impl<O: Played> Stage<O> {
     /// A cluster in which slot 0 of each group leads, and all replicas follow it.
     pub(crate) fn new(groups: u16, count: u8) -> Self {
-        let mut stage = Self::unled(groups, count);
+        Self::along(&Tree::breadth(groups), count)
+    }
+
+    /// The same, with a tree for an ordering that has one.
+    pub(crate) fn along(tree: &Tree, count: u8) -> Self {
+        let (mut stage, groups) = (Self::unled_along(tree, count), tree.groups());
         for group in 0..groups {
             let leader = replica(group, 0);
             stage.campaign(leader, Cause::Start);
@@ -107,10 +118,15 @@ impl<O: Played> Stage<O> {
 
     /// A cluster in which no replica has set out to lead.
     pub(crate) fn unled(groups: u16, count: u8) -> Self {
+        Self::unled_along(&Tree::breadth(groups), count)
+    }
+
+    fn unled_along(tree: &Tree, count: u8) -> Self {
+        let groups = tree.groups();
         let ids = (0..groups).flat_map(|group| (0..count).map(move |slot| replica(group, slot)));
         Self {
-            nodes: ids.map(|id| (id, Node::new(id, 0, groups, count))).collect(),
-            groups,
+            nodes: ids.map(|id| (id, Node::new(id, 0, tree, count))).collect(),
+            tree: *tree,
             count,
             now_ms: 0,
             told: BTreeMap::new(),
@@ -154,6 +170,11 @@ impl<O: Played> Stage<O> {
     /// One replica's writes into another's log do not arrive.
     pub(crate) fn lose_writes(&mut self, from: ReplicaId, to: ReplicaId) {
         self.lost_writes.insert((from, to));
+    }
+
+    /// What other groups sent to a replica is lost.
+    pub(crate) fn lose_mail(&mut self, to: ReplicaId) {
+        self.node(to).mail.clear();
     }
 
     /// Words and writes arrive again, and words are sent again.

@@ -10,9 +10,10 @@ use skein_protocol::ordering::EffectOf;
 use skein_protocol::ramcast::Ramcast;
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
+use skein_protocol::tram::tree::Tree;
 use skein_protocol::view::View;
 
-use super::config;
+use super::config_along;
 use crate::played::Played;
 
 /// An entry of a log: its index, its birth, and its records.
@@ -57,9 +58,9 @@ pub(crate) struct Node<O: Played = Ramcast> {
 }
 
 impl<O: Played> Node<O> {
-    pub(super) fn new(me: ReplicaId, incarnation: u32, groups: u16, replicas: u8) -> Self {
+    pub(super) fn new(me: ReplicaId, incarnation: u32, tree: &Tree, replicas: u8) -> Self {
         Self {
-            core: O::new(config(me, incarnation, groups, replicas), View::first(replicas)),
+            core: O::new(config_along(me, incarnation, tree, replicas), View::first(replicas)),
             incarnation,
             log: Vec::new(),
             runs: Runs::EMPTY,

@@ -1,0 +1,79 @@
+//! Entries as bytes.
+
+use alloc::vec;
+
+use super::*;
+use crate::ballot::Ballot;
+use crate::group::body::{Body as _, Draft as _};
+use crate::ids::{MessageId, SessionId};
+
+const BALLOT: Ballot = Ballot::new(3, 1, 0);
+const STAMP: Stamp = Stamp { ballot: BALLOT, time_ms: 77, epoch: 9 };
+const CURSOR: Cursor = Cursor { index: 12, position: 4096 };
+
+fn message(inline: bool, taken: bool) -> Record {
+    let (message, destinations) = (MessageId::new(SessionId(5), 6), GroupSet::first(9));
+    let content = Content::Message { message, low_water: 2, destinations, inline };
+    Record::Ordered { content, taken: taken.then(edge) }
+}
+
+fn edge() -> Taken {
+    let number = EdgeNumber { generation: 3, number: 1 << 40 };
+    Taken { number, place: Rank::new(1 << 50) }
+}
+
+fn entries() -> Vec<(Record, Contents<'static>)> {
+    let (group, generation) = (GroupId(63), 7);
+    let marker = Content::Marker { group, generation };
+    let inline = Contents::Payload(Payload::Inline(b"thirteen char"));
+    let held = Contents::Payload(Payload::Held { check: u64::MAX - 6 });
+    let results = Contents::Results { from: GroupId(2), results: Results(b"yes") };
+    vec![
+        (GroupRecord::NewBallot.into(), Contents::None),
+        (GroupRecord::Join { slot: 4, incarnation: 9 }.into(), Contents::None),
+        (message(true, false), inline),
+        (message(true, true), inline),
+        (message(false, false), held),
+        (message(false, true), held),
+        (Record::Ordered { content: marker, taken: None }, Contents::None),
+        (Record::Ordered { content: marker, taken: Some(edge()) }, Contents::None),
+        (Record::Exchange, results),
+    ]
+}
+
+#[test]
+fn an_entry_is_read_as_it_was_written_and_no_part_of_it() {
+    for (record, contents) in entries() {
+        let (draft, mut bytes) = (Draft::of(&record, contents), Vec::new());
+        draft.encode(STAMP, CURSOR, &mut bytes);
+        assert_eq!(bytes.len(), draft.entry_len(), "{record:?}");
+        let (longest, results) = (Body::longest(GroupSet::first(9), 13, 3), 3);
+        assert!(bytes.len() <= longest, "{record:?} is longer than {longest} with {results}");
+        let frame = Frame::decode(&bytes, CURSOR, BALLOT).expect("it is whole");
+        let body = Body::read(&frame).expect("it makes sense");
+        assert_eq!(body, draft.0);
+        let mut records = vec![];
+        body.for_each_record(|record| records.push(record));
+        assert_eq!(records, [record]);
+        let (message, read) = (record.message(), body.message());
+        assert_eq!(message.map(|it| it.message), read.map(|it| it.message));
+        assert_eq!(message.map(|it| it.destinations), read.map(|it| it.destinations));
+        assert_eq!(body.results().is_some(), record.is_results());
+        if matches!(record, Record::Ordered { .. }) {
+            // What is left of a held payload's check is too short, and of an inline payload nothing is missed.
+            for cut in 0..frame.body.len().min(Content::message_len(GroupSet::first(9))) {
+                let torn = Frame { body: &frame.body[..cut], ..frame };
+                let whole = Body::read(&torn).filter(|body| *body == draft.0);
+                assert_eq!(whole, None, "{record:?}, cut off at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_awaited_entry_is_one_whose_payload_a_follower_may_lack() {
+    for (record, contents) in entries() {
+        let inline = matches!(contents, Contents::Payload(Payload::Inline(_)));
+        assert_eq!(Draft::of(&record, contents).is_awaited(), !inline);
+    }
+}

@@ -1,0 +1,181 @@
+//! The hooks of the [group log](crate::group) for this ordering.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::content::Content;
+use super::entries::{Record, Taken};
+use super::gate::Unstable;
+use super::{Effect, Pending, Tram};
+use crate::ballot::Ballot;
+use crate::group::on_log::OnLog;
+use crate::group::ordering::{Next, NoOthers};
+use crate::group::payloads::Large;
+use crate::group::uncommitted::Uncommitted;
+use crate::group::{GroupLog, GroupRecord};
+use crate::ids::GroupId;
+use crate::rank::Rank;
+
+impl OnLog for Tram {
+    /// What is committed is delivered whatever other groups do.
+    type Deliveries<'a> = NoOthers;
+
+    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, NoOthers) {
+        (&mut self.log, NoOthers)
+    }
+
+    fn waits_first(&mut self) -> Option<Next> {
+        let Pending { rank, since_ms, .. } = *self.pending.front()?;
+        Some(Next { least: rank, since_ms })
+    }
+
+    fn append(&mut self, record: Record, effects: &mut Vec<Effect>) -> u64 {
+        let (index, birth, time_ms) = self.log.next_entry();
+        self.log.push(Uncommitted { index, birth, time_ms, record });
+        effects.push(Effect::Append { index, time_ms, record });
+        if self.log.is_durable() {
+            self.owe(index);
+        }
+        index
+    }
+
+    fn fold(&mut self, index: u64) {
+        self.log.commit_to(index);
+        while let Some(Uncommitted { index, birth, time_ms, record }) = self.log.next_committed() {
+            match record {
+                Record::Ordered { content, taken } => {
+                    self.fold_ordered((index, birth, time_ms), content, taken);
+                }
+                Record::Exchange => {}
+                Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
+                Record::Group(GroupRecord::Evict { slot }) => self.log.commits_evict(slot),
+                Record::Group(GroupRecord::Join { slot, incarnation }) => {
+                    self.log.commits_join(slot, incarnation, index);
+                }
+            }
+        }
+    }
+
+    fn truncate(&mut self, index: u64) {
+        let known = &mut self.logged;
+        self.log.truncate(index, |record| {
+            if let Record::Ordered { content, .. } = record {
+                content.message().into_iter().for_each(|message| known.remove(message));
+            }
+        });
+        let last = self.log.uncommitted().rev().find_map(|entry| match entry.record {
+            Record::Ordered { taken, .. } => taken,
+            Record::Group(_) | Record::Exchange => None,
+        });
+        self.incoming.truncate(last.map(|taken| taken.number));
+    }
+
+    fn follow(&mut self, ballot: Ballot, base: u64, first: u64) {
+        let granted = ballot == self.log.promised() && !self.log.leads();
+        assert!(granted, "only the leader whose ballot we granted writes our log");
+        self.truncate(base);
+        self.log.follow(ballot, first);
+        self.owe(self.log.last_index());
+    }
+
+    /// Also asks all neighbours for what they have told before, and repeats every reply that a session may have missed.
+    fn lead(&mut self, effects: &mut Vec<Effect>) {
+        self.log.begin_to_lead();
+        self.forget_kept(effects);
+        let kept = |index, message| Large { index, message, delivered: false };
+        let pending = self.pending.iter().filter(|it| !it.inline);
+        let mut large: Vec<_> = pending.map(|it| kept(it.index, it.message)).collect();
+        let mut undelivered: BTreeSet<_> = self.pending.iter().map(|it| it.message).collect();
+        for Uncommitted { index, record, .. } in self.log.uncommitted() {
+            let Record::Ordered { content, .. } = record else { continue };
+            if let Content::Message { message, inline, .. } = *content {
+                undelivered.insert(message);
+                if !inline && self.needs_payload(content) {
+                    large.push(kept(*index, message));
+                }
+            }
+        }
+        self.log.payloads.rebuild(large);
+        self.last_shared = self.append(Record::Group(GroupRecord::NewBallot), effects);
+        self.log.led_from(self.last_shared);
+        self.mark_root(effects);
+        self.meet_neighbours(effects);
+        let missed = self.logged.recent().into_iter().filter(|it| !undelivered.contains(it));
+        effects.extend(missed.map(|message| Effect::Repeat { message }));
+    }
+
+    fn owe_all(&mut self) {
+        self.owe(self.log.last_index());
+    }
+
+    /// What is committed is delivered without more.
+    fn has_delivered(&mut self, _: Rank) {}
+
+    fn step_down(&mut self) {
+        if self.log.leads() {
+            self.waiting.clear();
+            self.log.step_down();
+        }
+    }
+}
+
+impl Tram {
+    /// Something that is ordered is committed: it is numbered for the children, and waits for delivery if it is for us.
+    fn fold_ordered(
+        &mut self,
+        (index, birth, time_ms): (u64, Ballot, u64),
+        content: Content,
+        taken: Option<Taken>,
+    ) {
+        let rank = Self::rank(birth, index);
+        let lca = content.lca(&self.tree);
+        let from_parent = taken.map(|taken| taken.number.number);
+        let place = taken.map_or(rank, |taken| taken.place);
+        if let Some(Taken { number, place }) = taken {
+            if number.generation > self.incoming.committed().generation {
+                self.gate.parent_recreated();
+            }
+            if !self.incoming.fold(number, place, lca) {
+                return self.gate.note_edges(from_parent, &[]);
+            }
+        }
+        if let Content::Marker { group, generation } = content {
+            self.fold_marker(group, generation, lca);
+        }
+        let destinations = content.destinations(&self.tree);
+        let hops = self.tree.next_hops(self.own(), destinations).iter().map(|child| {
+            let table = self.children.get_mut(child).expect("a next hop is a child");
+            (child, table.push(place, content))
+        });
+        let hops = hops.collect();
+        let here = destinations.contains(self.own());
+        let delivered = content.message().filter(|_| here);
+        self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
+        if let Content::Message { message, low_water, inline, .. } = content
+            && here
+        {
+            let since_ms = self.log.now_ms();
+            self.pending.push_back(Pending {
+                message,
+                low_water,
+                destinations,
+                index,
+                rank,
+                time_ms,
+                since_ms,
+                inline,
+            });
+        }
+    }
+
+    fn fold_marker(&mut self, group: GroupId, generation: u32, lca: GroupId) {
+        if group == self.own() {
+            self.incoming.mark(generation);
+        } else if lca == self.own()
+            && let Some(table) = self.children.get_mut(group)
+        {
+            table.recreated(generation);
+            self.gate.child_recreated(group);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! A read-only view of a replica's order, for operators, the simulator and tests.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{Record, Tram};
+use crate::group::Role;
+use crate::group::ordering::NoOthers;
+use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::ordering::Inspect;
+use crate::rank::Rank;
+
+/// A replica's part of the order.
+#[derive(Clone, Copy)]
+pub struct Inspection<'a>(pub(super) &'a Tram);
+
+impl Inspection<'_> {
+    fn uncommitted(&self) -> impl Iterator<Item = MessageId> {
+        self.0.log.uncommitted().filter_map(|entry| match entry.record {
+            Record::Ordered { content, .. } => content.message(),
+            Record::Group(_) | Record::Exchange => None,
+        })
+    }
+}
+
+impl Inspect for Inspection<'_> {
+    fn highest_clock(&self) -> u64 {
+        Tram::rank(self.0.log.ballot(), self.0.log.last_index()).number()
+    }
+
+    fn counter_known_of(&self, group: GroupId) -> u32 {
+        if group == self.0.own() {
+            return self.0.log.ballot_counter();
+        }
+        self.0.ballots[group.index()].counter()
+    }
+
+    fn settled_clock_of(&self, _: GroupId) -> u64 {
+        0
+    }
+
+    fn can_be_revived(&self, _: u64) -> bool {
+        self.0.log.role() != Role::Blank && self.0.log.is_whole(&NoOthers)
+    }
+
+    fn pending(&self) -> usize {
+        self.0.pending.len() + self.uncommitted().count()
+    }
+
+    fn oldest_pending(&self) -> Option<(u64, MessageId)> {
+        self.0.pending.front().map(|it| (it.since_ms, it.message))
+    }
+
+    fn blocked(&self) -> Option<(u64, MessageId, GroupSet)> {
+        None
+    }
+
+    fn describe_blocked(&self) -> String {
+        String::new()
+    }
+
+    fn retained(&self) -> usize {
+        self.0.gate.unstable()
+    }
+
+    fn passed(&self) -> Rank {
+        self.0.gate.passed(self.0.newest.map_or(Rank::NOTHING, |(_, _, rank)| rank))
+    }
+
+    fn undelivered(&self) -> Vec<MessageId> {
+        self.0.pending.iter().map(|it| it.message).chain(self.uncommitted()).collect()
+    }
+}

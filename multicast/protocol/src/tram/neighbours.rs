@@ -1,0 +1,257 @@
+//! What a group passes on and reports to its parent and to its children, and what it hears of them.
+//!
+//! A *report* holds facts that stay true: how far its group has taken its parent's edges, which destinations are closed,
+//! and the words of the [gate](super::gate). A leader sends a report when it has news, and to all replicas of the other
+//! group while it waits for an answer: their leader may have changed. Every replica learns from the reports that reach
+//! it, so that it need not ask when it leads.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::edges::EdgeNumber;
+use super::{Effect, PeerEffect, Record, Tram};
+use crate::backoff::longer;
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::group::on_log::OnLog as _;
+use crate::ids::{GroupId, GroupSet, ReplicaId};
+use crate::ordering::OrderingProtocol as _;
+use crate::tram::content::Content;
+
+/// Time after which a leader sends again what was not answered.
+const RETRY_MS: u64 = 2;
+
+/// Most edges that are sent again at once.
+const AGAIN_MAX: usize = 64;
+
+/// Most edges to a child in one turn.
+const TURN_MAX: usize = 256;
+
+/// As leader: what other groups were told last, and when what they owe is asked for again.
+#[derive(Default)]
+pub(super) struct Retries {
+    /// Time of the last attempt for each group, and number of attempts since something has come from it.
+    attempts: Vec<(u64, u32)>,
+    /// Our last report to each group.
+    told: Vec<Vec<u8>>,
+    /// Our parent is to be told again what we have taken.
+    pub(super) owes_parent: bool,
+    /// We have asked our parent since the last tick.
+    asked_parent: bool,
+}
+
+impl Retries {
+    /// Nothing was told to any of so many groups.
+    pub(super) fn new(groups: u16) -> Self {
+        let groups = usize::from(groups);
+        Self { attempts: vec![(0, 0); groups], told: vec![Vec::new(); groups], ..Self::default() }
+    }
+}
+
+impl Tram {
+    /// As leader, at the end of a turn: passes on what is committed and was not sent.
+    pub(super) fn pass_on(&mut self, effects: &mut Vec<Effect>) {
+        let (ours, ballots) = (self.generation, &self.ballots);
+        for (child, table) in self.children.iter_mut() {
+            let to = ReplicaId::new(child, ballots[child.index()].slot());
+            let edges = table.send(ours, TURN_MAX);
+            effects.extend(edges.map(|edge| Effect::Tell(PeerEffect::Pass { to, edge })));
+        }
+    }
+
+    /// As leader, at the end of a turn: reports to the leaders of our neighbours what they were not told.
+    pub(super) fn tell(&mut self, news: bool, effects: &mut Vec<Effect>) {
+        let owes = core::mem::take(&mut self.retries.owes_parent);
+        if !news && !owes {
+            return;
+        }
+        for group in self.neighbours() {
+            let mut report = Vec::new();
+            let to = self.leader_of(group);
+            self.report(to, false, &mut report);
+            let is_parent = self.tree.parent(self.own()) == Some(group);
+            if report != self.retries.told[group.index()] || owes && is_parent {
+                self.retries.told[group.index()] = report;
+                effects.push(Effect::Tell(PeerEffect::Report { to, asks: false }));
+            }
+        }
+    }
+
+    fn neighbours(&self) -> Vec<GroupId> {
+        let children = self.tree.children(self.own());
+        children.iter().chain(self.tree.parent(self.own())).collect()
+    }
+
+    /// As leader: an edge from our parent is missing. Asks once until the next tick.
+    pub(super) fn ask_parent(&mut self, effects: &mut Vec<Effect>) {
+        let Some(parent) = self.tree.parent(self.own()) else { return };
+        if !core::mem::replace(&mut self.retries.asked_parent, true) {
+            let to = self.leader_of(parent);
+            effects.push(Effect::Tell(PeerEffect::Report { to, asks: true }));
+        }
+    }
+
+    /// We begin to lead: all neighbours are asked, and told everything again.
+    pub(super) fn meet_neighbours(&mut self, effects: &mut Vec<Effect>) {
+        self.retries = Retries::new(self.config.groups);
+        self.waiting.clear();
+        for (_, table) in self.children.iter_mut() {
+            table.rewind();
+        }
+        for group in self.neighbours() {
+            self.ask_all(group, effects);
+        }
+    }
+
+    fn ask_all(&self, group: GroupId, effects: &mut Vec<Effect>) {
+        for slot in 0..self.config.group.replicas {
+            let to = ReplicaId::new(group, slot);
+            effects.push(Effect::Tell(PeerEffect::Report { to, asks: true }));
+        }
+    }
+
+    /// As leader, once a tick: sends again, to all replicas of a neighbour, what that has not answered.
+    pub(super) fn retry(&mut self, effects: &mut Vec<Effect>) {
+        self.retries.asked_parent = false;
+        let now_ms = self.log.now_ms();
+        for group in self.neighbours() {
+            let is_parent = self.tree.parent(self.own()) == Some(group);
+            let awaited = self.children.get_mut(group).is_some_and(|table| table.is_awaited());
+            let blocked = is_parent && !self.incoming.may_order(self.log.ballot().generation());
+            let waits = awaited || blocked || self.gate.waits_for(group);
+            let attempts = &mut self.retries.attempts[group.index()];
+            if !waits {
+                *attempts = (now_ms, 0);
+                continue;
+            }
+            if now_ms < attempts.0 + longer(RETRY_MS, attempts.1) {
+                continue;
+            }
+            *attempts = (now_ms, attempts.1.saturating_add(1));
+            if awaited {
+                self.pass_again(group, effects);
+            }
+            self.ask_all(group, effects);
+        }
+    }
+
+    /// Passes on the oldest unacknowledged edges again, to all replicas of a child.
+    fn pass_again(&mut self, child: GroupId, effects: &mut Vec<Effect>) {
+        let (ours, replicas) = (self.generation, self.config.group.replicas);
+        let Some(table) = self.children.get_mut(child) else { return };
+        for edge in table.again(ours, AGAIN_MAX) {
+            let all = (0..replicas).map(|slot| ReplicaId::new(child, slot));
+            effects.extend(all.map(|to| Effect::Tell(PeerEffect::Pass { to, edge })));
+        }
+    }
+
+    /// Appends our report to a replica of our parent or of a child.
+    pub fn report(&self, to: ReplicaId, asks: bool, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.u8(u8::from(asks));
+        out.u64(self.log.ballot().to_word());
+        if self.tree.parent(self.own()) == Some(to.group) {
+            let EdgeNumber { generation, number } = self.incoming.committed();
+            out.u32(generation);
+            out.u64(number);
+            out.u64(self.children.closed_now(&self.tree).to_bits());
+            for group in self.tree.below(self.own()).iter() {
+                out.u64(self.gate.tells_up(group));
+            }
+        } else {
+            let table = self.children.iter().find(|(child, _)| *child == to.group);
+            out.u32(table.map_or(0, |(_, table)| table.child_generation()));
+            out.u32(self.generation);
+            for group in self.tree.below(to.group).iter() {
+                out.u64(self.gate.tells_down(group));
+            }
+        }
+    }
+
+    /// Handles a report of another replica. A malformed one, or one of a group that is not our neighbour, is ignored.
+    pub fn hear_report(&mut self, from: ReplicaId, report: &[u8], effects: &mut Vec<Effect>) {
+        let mut reader = Reader(report);
+        let head = (|| Some((reader.u8()? != 0, Ballot::from_word(reader.u64()?))))();
+        let Some((asks, ballot)) = head else { return };
+        let heard = if self.tree.parent(self.own()) == Some(from.group) {
+            self.hear_parent(&mut reader)
+        } else {
+            self.hear_child(from.group, ballot, &mut reader, effects)
+        };
+        if heard.is_none() {
+            return;
+        }
+        self.hears_ballot(from.group, ballot);
+        if self.log.leads() && asks {
+            if let Some(table) = self.children.get_mut(from.group) {
+                table.rewind();
+            }
+            effects.push(Effect::Tell(PeerEffect::Report { to: from, asks: false }));
+        }
+    }
+
+    /// Raises the ballot that is known of another group's leaders.
+    pub(super) fn hears_ballot(&mut self, group: GroupId, ballot: Ballot) {
+        let known = &mut self.ballots[group.index()];
+        *known = ballot.max(*known);
+    }
+
+    fn hear_parent(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        let (ours, generation) = (from.u32()?, from.u32()?);
+        let below = self.tree.below(self.own());
+        let words = below.iter().map(|group| Some((group, from.u64()?)));
+        let words: Vec<_> = words.collect::<Option<_>>()?;
+        // Words count in one pair of generations.
+        let counts = ours == self.log.ballot().generation()
+            && generation == self.incoming.committed().generation;
+        for (group, word) in words.into_iter().filter(|_| counts) {
+            self.gate.hear_down(group, word);
+        }
+        Some(())
+    }
+
+    fn hear_child(
+        &mut self,
+        child: GroupId,
+        ballot: Ballot,
+        from: &mut Reader<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<()> {
+        let taken = EdgeNumber { generation: from.u32()?, number: from.u64()? };
+        let closed = GroupSet::from_bits(from.u64()?);
+        let below = self.tree.below(child);
+        let words = below.iter().map(|group| Some((group, from.u64()?)));
+        let words: Vec<_> = words.collect::<Option<_>>()?;
+        let (ours, generation) = (self.generation, ballot.generation());
+        let table = self.children.get_mut(child)?;
+        if table.acknowledge(ours, taken, generation) {
+            self.retries.attempts[child.index()].1 = 0;
+        }
+        if generation == table.child_generation() {
+            table.report_closed(closed);
+            for (group, word) in words.into_iter().filter(|_| taken.generation == ours) {
+                self.gate.hear_up(group, word);
+            }
+        } else if generation > table.child_generation() && self.log.leads() {
+            let content = Content::Marker { group: child, generation };
+            let record = Record::Ordered { content, taken: None };
+            if !self.log.uncommitted().any(|entry| entry.record == record) {
+                self.order(content, None, effects);
+            }
+        }
+        Some(())
+    }
+
+    /// As leader of a root that was recreated: nobody else can order its marker.
+    pub(super) fn mark_root(&mut self, effects: &mut Vec<Effect>) {
+        let (group, generation) = (self.own(), self.log.ballot().generation());
+        let is_root = self.tree.parent(group).is_none();
+        if is_root && !self.incoming.may_order(generation) {
+            let index = self.append(
+                Record::Ordered { content: Content::Marker { group, generation }, taken: None },
+                effects,
+            );
+            self.last_shared = index;
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The state at the commit index, as sent to a replica that has none.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::content::Content;
+use super::edges::{Children, EdgeNumber, Incoming, Outgoing};
+use super::gate::{Gate, Unstable};
+use super::tree::Tree;
+use super::{Pending, Record, Tram};
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::group::uncommitted::Uncommitted;
+use crate::ids::{GroupId, MessageId};
+use crate::logged_set::LoggedSet;
+use crate::ordering::{NotRestored, OrderingProtocol as _};
+use crate::rank::Rank;
+use crate::view::View;
+
+const VERSION: u8 = 1;
+
+impl Tram {
+    /// Appends what a replica needs to go on from our commit index.
+    pub(super) fn save_state(&mut self, into: &mut Vec<u8>) {
+        let mut out = Writer(into);
+        out.u8(VERSION);
+        // The ballot comes first: it decides whether the state is of use.
+        out.u64(self.log.ballot().to_word());
+        let (commit, birth) = (self.log.commit_index(), self.log.commit_birth().to_word());
+        out.words([commit, birth, self.log.last_time_ms(), self.delivered]);
+        for member in self.log.view().members() {
+            out.u32(member.incarnation);
+            out.u8(u8::from(member.evicted));
+        }
+        out.u32(self.generation);
+        self.incoming.save(&mut out);
+        self.children.save(&mut out);
+        self.gate.save(&mut out);
+        out.u64(self.pending.len() as u64);
+        for it in &self.pending {
+            out.message(it.message);
+            out.groups(it.destinations);
+            out.words([it.low_water, it.index, it.rank.number(), it.time_ms]);
+            out.u8(u8::from(it.inline));
+        }
+        // Entries above the commit index may be lost, so the saved logged set must not contain their messages.
+        let uncommitted = self.log.uncommitted().filter_map(|entry: &Uncommitted<Record>| {
+            let Record::Ordered { content, .. } = entry.record else { return None };
+            let Content::Message { message, low_water, .. } = content else { return None };
+            Some((message, low_water))
+        });
+        let uncommitted: Vec<(MessageId, u64)> = uncommitted.collect();
+        for (message, _) in &uncommitted {
+            self.logged.remove(*message);
+        }
+        self.logged.save(&mut out);
+        for (message, low_water) in uncommitted {
+            self.logged.insert(message, low_water);
+        }
+    }
+
+    /// A replica of our incarnation that continues from a saved state.
+    pub(super) fn with_state(&self, saved: &[u8]) -> Result<Self, NotRestored> {
+        let mut from = Reader(saved);
+        let ballot = (|| (from.u8()? == VERSION).then(|| from.u64())?.map(Ballot::from_word))();
+        let ballot = ballot.ok_or(NotRestored::Malformed)?;
+        if ballot.generation() < self.log.promised().generation() {
+            return Err(NotRestored::Outdated);
+        }
+        self.read(ballot, &mut from).ok_or(NotRestored::Malformed)
+    }
+
+    fn read(&self, ballot: Ballot, from: &mut Reader<'_>) -> Option<Self> {
+        let [commit, birth, time_ms, delivered] = from.words()?;
+        let replicas = self.config.group.replicas;
+        let mut view = View::first(replicas);
+        for slot in 0..replicas {
+            view.join(slot, from.u32()?);
+            if from.u8()? != 0 {
+                view.evict(slot);
+            }
+        }
+        let generation = from.u32()?;
+        let incoming = Incoming::read(self.config.groups, from)?;
+        let children = Children::read(&self.tree, self.own(), from)?;
+        let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
+        let mut pending = VecDeque::new();
+        for _ in 0..from.u64()? {
+            let (message, destinations) = (from.message()?, from.groups()?);
+            let [low_water, index, rank, time_ms] = from.words()?;
+            let (rank, since_ms) = (Rank::new(rank), self.log.now_ms());
+            let inline = from.u8()? != 0;
+            pending.push_back(Pending {
+                message,
+                low_water,
+                destinations,
+                index,
+                rank,
+                time_ms,
+                since_ms,
+                inline,
+            });
+        }
+        let logged = LoggedSet::restore(from)?;
+        if !from.0.is_empty() {
+            return None;
+        }
+        let mut log = self.log.blank();
+        log.restore(commit, Ballot::from_word(birth), time_ms, view.clone(), ballot);
+        let ballots = self.ballots.clone();
+        let anew = Self::new(self.config, view);
+        Some(Self {
+            log,
+            generation,
+            ballots,
+            logged,
+            incoming,
+            children,
+            gate,
+            pending,
+            delivered,
+            ..anew
+        })
+    }
+}
+
+impl Incoming {
+    fn save(&self, out: &mut Writer<'_>) {
+        out.u32(self.committed.generation);
+        out.u64(self.committed.number);
+        out.u32(self.marked);
+        self.places.iter().for_each(|place| out.u64(place.number()));
+    }
+
+    fn read(groups: u16, from: &mut Reader<'_>) -> Option<Self> {
+        let committed = EdgeNumber { generation: from.u32()?, number: from.u64()? };
+        let marked = from.u32()?;
+        let places = (0..groups).map(|_| from.u64().map(Rank::new)).collect::<Option<_>>()?;
+        Some(Self::restore(committed, marked, places))
+    }
+}
+
+impl Children {
+    fn save(&self, out: &mut Writer<'_>) {
+        for (_, table) in self.iter() {
+            out.u32(table.child_generation);
+            out.u64(table.numbered);
+            out.u64(table.kept.len() as u64);
+            for (place, content) in &table.kept {
+                out.u64(place.number());
+                content.encode(out);
+            }
+        }
+    }
+
+    fn read(tree: &Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
+        let mut children = Self::of(tree, own);
+        for (_, table) in children.iter_mut() {
+            let (generation, numbered, count) = (from.u32()?, from.u64()?, from.u64()?);
+            let mut kept = VecDeque::new();
+            for _ in 0..count {
+                kept.push_back((Rank::new(from.u64()?), Content::decode(from)?));
+            }
+            *table = (count <= numbered).then(|| Outgoing::restore(generation, numbered, kept))?;
+        }
+        Some(children)
+    }
+}
+
+impl Gate {
+    fn save(&self, out: &mut Writer<'_>) {
+        out.u64(self.entries.len() as u64);
+        for entry in &self.entries {
+            out.u64(entry.rank.number());
+            out.groups(entry.destinations);
+            out.u64(entry.from_parent.map_or(u64::MAX, |number| number));
+            out.u8(u8::from(entry.in_subtree));
+            match entry.delivered {
+                Some(message) => {
+                    out.u8(1);
+                    out.message(message);
+                }
+                None => out.u8(0),
+            }
+            out.u16(entry.to_children.len() as u16);
+            for (child, number) in &entry.to_children {
+                out.u16(child.0);
+                out.u64(*number);
+            }
+        }
+    }
+
+    fn read(
+        tree: &Tree,
+        own: GroupId,
+        incoming: &Incoming,
+        children: &Children,
+        from: &mut Reader<'_>,
+    ) -> Option<Self> {
+        let mut gate = Self::new(*tree, own);
+        for _ in 0..from.u64()? {
+            let (rank, destinations) = (Rank::new(from.u64()?), from.groups()?);
+            let number = Some(from.u64()?).filter(|number| *number != u64::MAX);
+            let in_subtree = from.u8()? != 0;
+            let delivered = if from.u8()? != 0 { Some(from.message()?) } else { None };
+            let mut hops = Vec::new();
+            for _ in 0..from.u16()? {
+                let child = GroupId(from.u16()?);
+                hops.push((tree.children(own).contains(child).then_some(child)?, from.u64()?));
+            }
+            let entry = Unstable::new(rank, delivered, destinations, number, hops);
+            gate.entries.push_back(Unstable { in_subtree, ..entry });
+        }
+        let numbers: Vec<_> = children.iter().map(|(child, it)| (child, it.numbered)).collect();
+        gate.note_edges(Some(incoming.committed().number), &numbers);
+        Some(gate)
+    }
+}

@@ -1,0 +1,257 @@
+//! Ordering along a tree: three groups of three replicas, whose leaders change while messages are on their way.
+
+use std::collections::BTreeMap;
+
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
+use skein_protocol::ordering::{AnswerTo, Inspect as _, OrderingProtocol as _};
+use skein_protocol::tram::Tram;
+use skein_protocol::tram::tree::Tree;
+
+use crate::stage::{Stage, message, replica};
+
+fn set(groups: &[u16]) -> GroupSet {
+    groups.iter().copied().map(GroupId).collect()
+}
+
+/// Three groups, and the messages that sessions have sent.
+struct Cluster {
+    stage: Stage<Tram>,
+    tree: Tree,
+    sent: BTreeMap<u64, GroupSet>,
+    /// Replicas that have no turns and get no writes.
+    down: Vec<ReplicaId>,
+    leaders: [u8; 3],
+}
+
+impl Cluster {
+    fn new(tree: &Tree) -> Self {
+        let stage = Stage::along(tree, 3);
+        Self { stage, tree: *tree, sent: BTreeMap::new(), down: Vec::new(), leaders: [0; 3] }
+    }
+
+    /// A session sends a message to all replicas of the lowest common ancestor.
+    fn send(&mut self, destinations: GroupSet) -> u64 {
+        let number = self.sent.len() as u64 + 1;
+        self.sent.insert(number, destinations);
+        for to in self.stage.members(self.tree.lca(destinations)) {
+            self.stage.land(to, message(number), destinations);
+        }
+        number
+    }
+
+    fn up(&self) -> Vec<ReplicaId> {
+        let all = (0..9).map(|it| replica(it / 3, (it % 3) as u8));
+        all.filter(|it| !self.down.contains(it)).collect()
+    }
+
+    fn leader(&self, group: u16) -> ReplicaId {
+        replica(group, self.leaders[usize::from(group)])
+    }
+
+    /// Another replica of the group leads, and the old leader has no part in that.
+    fn change_leader(&mut self, group: u16) {
+        let old = self.leader(group);
+        let next = replica(group, (old.slot + 1) % 3);
+        self.leaders[usize::from(group)] = next.slot;
+        let other = replica(group, (old.slot + 2) % 3);
+        self.stage.run(next, &[other]);
+    }
+
+    /// Time passes, and all replicas that are up take turns.
+    fn settle(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.stage.pass(5, &self.down.clone());
+            for id in self.up() {
+                self.stage.turn(id);
+                self.stage.complete(id);
+            }
+        }
+    }
+
+    /// What the leader of each group has delivered.
+    fn orders(&self) -> Vec<Vec<u64>> {
+        (0..3).map(|group| self.stage.delivered(self.leader(group))).collect()
+    }
+
+    /// Everything that was sent is delivered by its destinations and by nobody else, once, in orders without a cycle.
+    fn check(&mut self) {
+        let orders = self.orders();
+        for (group, order) in orders.iter().enumerate() {
+            let group = GroupId(group as u16);
+            let mut expected: Vec<u64> = self
+                .sent
+                .iter()
+                .filter(|(_, to)| to.contains(group))
+                .map(|(number, _)| *number)
+                .collect();
+            let mut delivered = order.clone();
+            delivered.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(delivered, expected, "{group}: validity, agreement and integrity");
+        }
+        for id in self.up() {
+            let (order, whole) = (self.stage.delivered(id), &orders[id.group.index()]);
+            assert!(whole.starts_with(&order), "{id} delivered {order:?}, and its group {whole:?}");
+        }
+        check_acyclic(&orders);
+    }
+}
+
+fn check_acyclic(orders: &[Vec<u64>]) {
+    let mut rest: Vec<_> = orders.to_vec();
+    while let Some(first) = rest.iter().filter_map(|order| order.first().copied()).find(|name| {
+        rest.iter().all(|order| order.iter().position(|it| it == name).is_none_or(|at| at == 0))
+    }) {
+        for order in &mut rest {
+            order.retain(|it| *it != first);
+        }
+    }
+    assert!(rest.iter().all(Vec::is_empty), "a cycle among {rest:?}");
+}
+
+const TREES: [fn(u16) -> Tree; 3] = [Tree::base, Tree::breadth, Tree::depth];
+
+#[test]
+fn messages_to_all_sets_of_groups_are_delivered_by_their_destinations_in_one_order() {
+    for tree in TREES {
+        let mut cluster = Cluster::new(&tree(3));
+        for _ in 0..3 {
+            for groups in [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[1, 2], &[0, 1, 2]] {
+                cluster.send(set(groups));
+            }
+            cluster.settle(3);
+        }
+        cluster.settle(30);
+        cluster.check();
+    }
+}
+
+#[test]
+fn a_message_to_one_group_concerns_no_other() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    cluster.down = (0..6).map(|it| replica(it / 3, (it % 3) as u8)).collect();
+    let number = cluster.send(set(&[2]));
+    cluster.settle(5);
+    assert_eq!(cluster.stage.delivered(replica(2, 0)), [number]);
+    let reads = cluster.stage.core(replica(2, 0));
+    let rests = reads.reply_dependency(AnswerTo::Read);
+    assert!(reads.has_passed(rests), "nothing is shared");
+}
+
+#[test]
+fn a_reply_waits_until_an_earlier_message_is_stable_at_its_other_destinations() {
+    let mut cluster = Cluster::new(&Tree::breadth(3));
+    cluster.down = cluster.stage.members(GroupId(2)).collect();
+    cluster.send(set(&[0, 2]));
+    let alone = cluster.send(set(&[0]));
+    cluster.settle(20);
+    let root = replica(0, 0);
+    assert_eq!(cluster.stage.delivered(root), [1, alone], "what is committed is delivered");
+    let core = cluster.stage.core(root);
+    let rests = core.reply_dependency(AnswerTo::Message(message(alone)));
+    assert!(!core.has_passed(rests), "g2 may still order something in front of it");
+    assert!(!core.has_passed(core.reply_dependency(AnswerTo::Read)));
+    cluster.down.clear();
+    cluster.settle(40);
+    let core = cluster.stage.core(root);
+    assert!(core.has_passed(rests));
+    assert_eq!(core.inspect().retained(), 0);
+    cluster.check();
+}
+
+/// The leader of an inner group ends after it has logged what it took, and before it has passed that on, or after that,
+/// or halfway: in each turn of the way.
+#[test]
+fn a_leader_that_ends_in_the_middle_of_forwarding_loses_and_repeats_nothing() {
+    for tree in TREES {
+        for group in 0..3 {
+            for turns in 0..14 {
+                let mut cluster = Cluster::new(&tree(3));
+                for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[0, 1], &[2], &[0, 1, 2]] {
+                    cluster.send(set(groups));
+                }
+                for id in cluster.up().into_iter().cycle().take(turns) {
+                    cluster.stage.turn(id);
+                }
+                let old = cluster.leader(group);
+                cluster.down.push(old);
+                cluster.change_leader(group);
+                for groups in [&[0, 1, 2][..], &[1, 2], &[0]] {
+                    cluster.send(set(groups));
+                }
+                cluster.settle(60);
+                cluster.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_inner_group_that_stands_still_holds_up_its_subtree_and_nothing_else() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    cluster.down = cluster.stage.members(GroupId(1)).collect();
+    cluster.send(set(&[0, 2]));
+    cluster.send(set(&[0]));
+    cluster.send(set(&[2]));
+    cluster.settle(20);
+    assert_eq!(cluster.orders(), [vec![1, 2], vec![], vec![3]]);
+    cluster.down.clear();
+    cluster.settle(60);
+    cluster.check();
+    assert_eq!(cluster.orders(), [vec![1, 2], vec![], vec![3, 1]]);
+}
+
+#[test]
+fn messages_to_others_go_on_without_a_dead_leaf() {
+    let mut cluster = Cluster::new(&Tree::breadth(3));
+    cluster.down = cluster.stage.members(GroupId(2)).collect();
+    let mut expected = Vec::new();
+    cluster.send(set(&[0, 2]));
+    expected.push(1);
+    for _ in 0..20 {
+        expected.push(cluster.send(set(&[0, 1])));
+        cluster.settle(2);
+    }
+    cluster.settle(20);
+    assert_eq!(cluster.stage.delivered(replica(1, 0)), expected[1..]);
+    cluster.down.clear();
+    cluster.settle(60);
+    cluster.check();
+}
+
+/// Leaders of random groups change at random moments and edges are lost, under load to random sets of groups.
+#[test]
+fn random_schedules_with_changes_of_leaders_keep_the_properties() {
+    for seed in 0..120_u64 {
+        let mut state = seed;
+        let mut random = move |bound: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let mut cluster = Cluster::new(&TREES[(seed % 3) as usize](3));
+        for _ in 0..200 {
+            match random(21) {
+                0..4 => {
+                    let bits = 1 + random(7);
+                    let groups = (0..3).filter(|group| bits >> group & 1 == 1).map(GroupId);
+                    cluster.send(groups.collect());
+                }
+                4 => cluster.change_leader(random(3) as u16),
+                5 => {
+                    let down = cluster.down.clone();
+                    cluster.stage.pass(1 + random(5), &down);
+                }
+                20 => cluster.stage.lose_mail(replica(random(3) as u16, random(3) as u8)),
+                it => {
+                    let id = replica(random(3) as u16, random(3) as u8);
+                    if it < 15 { cluster.stage.turn(id) } else { cluster.stage.complete(id) }
+                }
+            }
+        }
+        cluster.settle(80);
+        println!("seed {seed}");
+        cluster.check();
+    }
+}
