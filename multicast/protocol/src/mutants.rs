@@ -50,6 +50,10 @@ macro_rules! mutants {
                 Self::AckOfFormerSelf,
                 Self::PlacesIgnored,
                 Self::RecreatedOrdersBeforeMarker,
+                Self::UnacknowledgedForgotten,
+                Self::OrderedBelowLca,
+                Self::EdgeDeduplicatedByName,
+                Self::BystanderDelivers,
             ];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
@@ -379,6 +383,14 @@ mutants! {
     PlacesIgnored,
     /// Along a tree: a recreated group orders messages to several groups before its subtree knows.
     RecreatedOrdersBeforeMarker,
+    /// Along a tree: a leader that begins keeps nothing of what was not acknowledged to its predecessor.
+    UnacknowledgedForgotten,
+    /// Along a tree: a destination orders a message that its session has sent it, though another group does.
+    OrderedBelowLca,
+    /// Along a tree: a child does not log an edge whose message it has had, by its name.
+    EdgeDeduplicatedByName,
+    /// Along a tree: a group on the path delivers what is not addressed to it.
+    BystanderDelivers,
 }
 
 /// Whether the guard is disabled.

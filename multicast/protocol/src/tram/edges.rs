@@ -76,6 +76,7 @@ impl Outgoing {
     pub fn push(&mut self, place: Rank, content: Content) -> u64 {
         self.numbered += 1;
         self.kept.push_back((place, content));
+        self.closed |= self.kept.len() >= ROOM / 2;
         self.numbered
     }
 
@@ -137,6 +138,9 @@ impl Outgoing {
 
     /// Everything that is not acknowledged is to be sent again.
     pub fn rewind(&mut self) {
+        if planted(Mutant::UnacknowledgedForgotten) {
+            self.kept.clear();
+        }
         self.sent = self.first() - 1;
     }
 
@@ -169,16 +173,8 @@ impl Outgoing {
         self.reported = closed;
     }
 
-    /// The destinations at or below `child`, this table's child, to which we order no messages of our own.
-    pub fn closed(&mut self, below: GroupSet) -> GroupSet {
-        if self.kept.len() >= ROOM / 2 {
-            self.closed = true;
-        }
-        self.closed_now(below)
-    }
-
-    /// As [`closed`](Self::closed) found it last.
-    fn closed_now(&self, below: GroupSet) -> GroupSet {
+    /// The destinations of `below`, the child's subtree, to which we order no messages of our own.
+    pub fn closed(&self, below: GroupSet) -> GroupSet {
         if self.closed { below } else { self.reported.intersection(below) }
     }
 
@@ -327,14 +323,8 @@ impl Children {
     }
 
     /// The destinations behind our children to which we order no messages of our own.
-    pub fn closed(&mut self, tree: &Tree) -> GroupSet {
-        self.iter_mut()
-            .fold(GroupSet::EMPTY, |all, (child, table)| all.union(table.closed(tree.below(child))))
-    }
-
-    /// As [`closed`](Self::closed) found them last.
-    pub fn closed_now(&self, tree: &Tree) -> GroupSet {
-        let closed = |(child, table): (GroupId, &Outgoing)| table.closed_now(tree.below(child));
+    pub fn closed(&self, tree: &Tree) -> GroupSet {
+        let closed = |(child, table): (GroupId, &Outgoing)| table.closed(tree.below(child));
         self.iter().map(closed).fold(GroupSet::EMPTY, GroupSet::union)
     }
 }

@@ -39,6 +39,7 @@ use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::logged_set::LoggedSet;
+use crate::mutants::{Mutant, planted};
 use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::step::Deliver;
@@ -154,7 +155,7 @@ impl Tram {
         inline: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if self.tree.lca(destinations) != self.own() {
+        if self.tree.lca(destinations) != self.own() && !planted(Mutant::OrderedBelowLca) {
             return self.take_waiting(Some(message), effects);
         }
         let held = destinations.contains(self.own());
@@ -175,7 +176,7 @@ impl Tram {
     }
 
     /// The destinations because of which a message is not ordered now.
-    fn refuses(&mut self, destinations: GroupSet) -> GroupSet {
+    fn refuses(&self, destinations: GroupSet) -> GroupSet {
         if !destinations.has_several() {
             return GroupSet::EMPTY;
         }
@@ -258,6 +259,10 @@ impl Tram {
 
     fn take(&mut self, edge: &Edge, effects: &mut Vec<Effect>) {
         self.incoming.log(edge.number);
+        let known = |message| self.logged.contains(message);
+        if planted(Mutant::EdgeDeduplicatedByName) && edge.content.message().is_some_and(known) {
+            return;
+        }
         self.note_logged(&edge.content);
         let taken = Taken { number: edge.number, place: edge.place };
         self.order(edge.content, Some(taken), effects);

@@ -154,7 +154,7 @@ impl Tram {
             let EdgeNumber { generation, number } = self.incoming.committed();
             out.u32(generation);
             out.u64(number);
-            out.u64(self.children.closed_now(&self.tree).to_bits());
+            out.u64(self.children.closed(&self.tree).to_bits());
             for group in self.tree.below(self.own()).iter() {
                 out.u64(self.gate.tells_up(group));
             }
@@ -223,6 +223,7 @@ impl Tram {
         let words = below.iter().map(|group| Some((group, from.u64()?)));
         let words: Vec<_> = words.collect::<Option<_>>()?;
         let (ours, generation) = (self.generation, ballot.generation());
+        let closed_before = self.children.closed(&self.tree);
         let table = self.children.get_mut(child)?;
         if table.acknowledge(ours, taken, generation) {
             self.retries.attempts[child.index()].1 = 0;
@@ -239,6 +240,7 @@ impl Tram {
                 self.order(content, None, effects);
             }
         }
+        self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
         Some(())
     }
 

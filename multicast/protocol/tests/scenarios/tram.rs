@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
-use skein_protocol::ordering::{AnswerTo, Inspect as _, OrderingProtocol as _};
+use skein_protocol::ordering::{AnswerTo, Inspect as _, NotRestored, OrderingProtocol as _};
 use skein_protocol::tram::Tram;
+use skein_protocol::tram::edges::ROOM;
 use skein_protocol::tram::tree::Tree;
 
 use crate::stage::{Stage, message, replica};
@@ -219,39 +220,133 @@ fn messages_to_others_go_on_without_a_dead_leaf() {
     cluster.check();
 }
 
+/// A session sends to all destinations, as it does if a payload is long. Only the lowest common ancestor orders it.
+#[test]
+fn a_message_that_all_destinations_have_is_ordered_by_their_ancestor_alone() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    let number = cluster.send(set(&[0, 1, 2]));
+    for to in (1..3).flat_map(|group| cluster.stage.members(GroupId(group))).collect::<Vec<_>>() {
+        cluster.stage.land(to, message(number), set(&[0, 1, 2]));
+    }
+    cluster.settle(30);
+    cluster.check();
+}
+
+#[test]
+fn a_table_without_room_closes_its_destinations_and_no_others() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    cluster.down = cluster.stage.members(GroupId(2)).collect();
+    for _ in 0..ROOM / 2 {
+        cluster.send(set(&[0, 2]));
+    }
+    cluster.settle(20);
+    cluster.stage.told();
+    let refused = [set(&[0, 1, 2]), set(&[1, 2])].map(|groups| cluster.send(groups));
+    let taken = [set(&[0, 1]), set(&[0]), set(&[1])].map(|groups| cluster.send(groups));
+    cluster.settle(10);
+    let told = cluster.stage.told();
+    for (by, number) in ["g0.0", "g1.0"].into_iter().zip(refused) {
+        assert!(told.contains(&format!("{by} refuses m{number}: {{g2}} are closed")), "{by}");
+    }
+    let root = cluster.stage.delivered(replica(0, 0));
+    assert!(root.ends_with(&taken[..2]), "the rest goes on");
+    cluster.down.clear();
+    cluster.settle(100);
+    cluster.check();
+}
+
+/// A replica of an inner group that takes its leader's state passes on the same when it leads.
+#[test]
+fn a_learner_goes_on_where_the_state_was_saved() {
+    let (leader, learner) = (replica(1, 0), replica(1, 1));
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    cluster.down = cluster.stage.members(GroupId(2)).collect();
+    cluster.send(set(&[0, 1, 2]));
+    cluster.send(set(&[1, 2]));
+    cluster.settle(10);
+    cluster.stage.restart(learner);
+    cluster.stage.transfer_state(leader, learner);
+    let mut states = [leader, learner].map(|id| {
+        let mut state = Vec::new();
+        cluster.stage.core(id).save(&mut state);
+        state
+    });
+    let [ours, theirs] = &mut states;
+    assert_eq!(ours[9..], theirs[9..], "it could give the same one, but for the ballot");
+    for cut in 0..ours.len() {
+        let refused = cluster.stage.core(learner).restored(&ours[..cut]).err();
+        assert_eq!(refused, Some(NotRestored::Malformed), "cut off at {cut}");
+    }
+    cluster.stage.admitted(leader, learner);
+    cluster.settle(5);
+    cluster.down = vec![leader];
+    cluster.change_leader(1);
+    cluster.send(set(&[0, 2]));
+    cluster.settle(60);
+    cluster.check();
+}
+
 /// Leaders of random groups change at random moments and edges are lost, under load to random sets of groups.
 #[test]
 fn random_schedules_with_changes_of_leaders_keep_the_properties() {
-    for seed in 0..120_u64 {
-        let mut state = seed;
-        let mut random = move |bound: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % bound
-        };
-        let mut cluster = Cluster::new(&TREES[(seed % 3) as usize](3));
-        for _ in 0..200 {
-            match random(21) {
-                0..4 => {
-                    let bits = 1 + random(7);
-                    let groups = (0..3).filter(|group| bits >> group & 1 == 1).map(GroupId);
-                    cluster.send(groups.collect());
-                }
-                4 => cluster.change_leader(random(3) as u16),
-                5 => {
-                    let down = cluster.down.clone();
-                    cluster.stage.pass(1 + random(5), &down);
-                }
-                20 => cluster.stage.lose_mail(replica(random(3) as u16, random(3) as u8)),
-                it => {
-                    let id = replica(random(3) as u16, random(3) as u8);
-                    if it < 15 { cluster.stage.turn(id) } else { cluster.stage.complete(id) }
-                }
+    for seed in 0..120 {
+        println!("seed {seed}");
+        random_schedule(seed);
+    }
+}
+
+fn random_schedule(seed: u64) {
+    let mut state = seed;
+    let mut random = move |bound: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let mut cluster = Cluster::new(&TREES[(seed % 3) as usize](3));
+    for _ in 0..200 {
+        match random(21) {
+            0..4 => {
+                let bits = 1 + random(7);
+                let groups = (0..3).filter(|group| bits >> group & 1 == 1).map(GroupId);
+                cluster.send(groups.collect());
+            }
+            4 => cluster.change_leader(random(3) as u16),
+            5 => {
+                let down = cluster.down.clone();
+                cluster.stage.pass(1 + random(5), &down);
+            }
+            20 => cluster.stage.lose_mail(replica(random(3) as u16, random(3) as u8)),
+            it => {
+                let id = replica(random(3) as u16, random(3) as u8);
+                if it < 15 { cluster.stage.turn(id) } else { cluster.stage.complete(id) }
             }
         }
-        cluster.settle(80);
-        println!("seed {seed}");
-        cluster.check();
+    }
+    cluster.settle(80);
+    cluster.check();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn each_guard_that_is_taken_out_is_noticed() {
+    use skein_protocol::mutants::{Mutant, plant};
+
+    let mutants: [(Mutant, fn(u64)); 6] = [
+        (Mutant::EdgeGapTaken, random_schedule),
+        (Mutant::UnacknowledgedForgotten, random_schedule),
+        (Mutant::BystanderDelivers, random_schedule),
+        (Mutant::NotGatedAlongTree, |_| {
+            a_reply_waits_until_an_earlier_message_is_stable_at_its_other_destinations();
+        }),
+        (Mutant::OrderedBelowLca, |_| {
+            a_message_that_all_destinations_have_is_ordered_by_their_ancestor_alone();
+        }),
+        (Mutant::EdgeCountNotInState, |_| a_learner_goes_on_where_the_state_was_saved()),
+    ];
+    for (mutant, schedule) in mutants {
+        plant(Some(mutant));
+        let noticed = (0..40).any(|seed| std::panic::catch_unwind(|| schedule(seed)).is_err());
+        plant(None);
+        assert!(noticed, "{} survives", mutant.name());
     }
 }
