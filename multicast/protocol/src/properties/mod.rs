@@ -109,9 +109,16 @@ pub struct History {
     /// Messages that were multicast, before its recreation, to a group that had lost more than it tolerates. What the
     /// group decided about them may be lost, and it may decide differently now.
     lost: BTreeSet<MessageId>,
+    /// Each group has ranks of its own: only the search for cycles compares orders of groups.
+    ranks_of_groups: bool,
 }
 
 impl History {
+    /// The history of an ordering that gives a message a rank of its own in each group.
+    pub fn with_ranks_of_groups() -> Self {
+        Self { ranks_of_groups: true, ..Self::default() }
+    }
+
     /// Records that a message was multicast. The destinations of a name never change.
     pub fn multicast(&mut self, message: MessageId, destinations: GroupSet) {
         self.moments += 1;

@@ -76,7 +76,7 @@ pub struct Gate {
     taken: u64,
     passed_on: Vec<u64>,
     /// Rank of the first entry that is delivered here and not stable.
-    first: Option<Rank>,
+    pub(super) first: Option<Rank>,
     /// Something has come in since the last [`settle`](Self::settle).
     stirred: bool,
 }
@@ -106,6 +106,10 @@ impl Gate {
     pub fn commit(&mut self, entry: Unstable) {
         self.note_edges(entry.from_parent, &entry.to_children);
         if entry.destinations.has_several() {
+            if entry.delivered.is_some() && self.first.is_none() {
+                // An answer may be asked for before the next `settle`.
+                self.first = Some(entry.rank);
+            }
             self.entries.push_back(entry);
         }
         self.stirred = true;

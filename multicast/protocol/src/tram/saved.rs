@@ -211,6 +211,7 @@ impl Gate {
             let entry = Unstable::new(rank, delivered, destinations, number, hops);
             gate.entries.push_back(Unstable { in_subtree, ..entry });
         }
+        gate.first = gate.entries.iter().find(|it| it.delivered.is_some()).map(|it| it.rank);
         let numbers: Vec<_> = children.iter().map(|(child, it)| (child, it.numbered)).collect();
         gate.note_edges(Some(incoming.committed().number), &numbers);
         Some(gate)

@@ -20,3 +20,4 @@ mod stage;
 mod states;
 mod timeouts;
 mod tram;
+mod tram_realtime;

@@ -23,6 +23,7 @@ fn entry(rank: u64, to: &[u16], from: Option<u64>, edges: &[(u16, u64)]) -> Unst
 fn an_entry_is_stable_when_the_words_of_all_its_destinations_cover_it() {
     let mut gate = gate();
     gate.commit(entry(2, &[1, 4, 6], Some(1), &[(2, 1), (3, 1)]));
+    assert!(!gate.has_passed(Rank::new(2)), "it was not looked at yet");
     assert!(gate.settle() && !gate.settle());
     assert!(gate.has_passed(Rank::new(1)) && !gate.has_passed(Rank::new(2)));
     #[rustfmt::skip]
