@@ -21,3 +21,4 @@ mod states;
 mod timeouts;
 mod tram;
 mod tram_realtime;
+mod tram_recreation;

@@ -10,18 +10,18 @@ use skein_protocol::tram::tree::Tree;
 
 use crate::stage::{Stage, message, replica};
 
-fn set(groups: &[u16]) -> GroupSet {
+pub(crate) fn set(groups: &[u16]) -> GroupSet {
     groups.iter().copied().map(GroupId).collect()
 }
 
 /// Three groups, and the messages that sessions have sent.
 pub(crate) struct Cluster {
     pub(crate) stage: Stage<Tram>,
-    tree: Tree,
+    pub(crate) tree: Tree,
     pub(crate) sent: BTreeMap<u64, GroupSet>,
     /// Replicas that have no turns and get no writes.
     down: Vec<ReplicaId>,
-    leaders: [u8; 3],
+    pub(crate) leaders: [u8; 3],
 }
 
 impl Cluster {
@@ -45,7 +45,7 @@ impl Cluster {
         all.filter(|it| !self.down.contains(it)).collect()
     }
 
-    fn leader(&self, group: u16) -> ReplicaId {
+    pub(crate) fn leader(&self, group: u16) -> ReplicaId {
         replica(group, self.leaders[usize::from(group)])
     }
 
@@ -80,7 +80,7 @@ impl Cluster {
     }
 
     /// What the leader of each group has delivered.
-    fn orders(&self) -> Vec<Vec<u64>> {
+    pub(crate) fn orders(&self) -> Vec<Vec<u64>> {
         (0..3).map(|group| self.stage.delivered(self.leader(group))).collect()
     }
 
@@ -108,7 +108,7 @@ impl Cluster {
     }
 }
 
-fn check_acyclic(orders: &[Vec<u64>]) {
+pub(crate) fn check_acyclic(orders: &[Vec<u64>]) {
     let mut rest: Vec<_> = orders.to_vec();
     while let Some(first) = rest.iter().filter_map(|order| order.first().copied()).find(|name| {
         rest.iter().all(|order| order.iter().position(|it| it == name).is_none_or(|at| at == 0))

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use skein_protocol::ids::ReplicaId;
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::ordering::Inspect as _;
+use skein_protocol::view::View;
 
 use super::node::Node;
 use super::{Stage, place};
@@ -58,5 +60,19 @@ impl<O: Played> Stage<O> {
         let done = self.core(leader).evicts(slot, &mut effects);
         self.carry_out(leader, effects);
         done
+    }
+
+    /// A group that is lost begins anew, with nothing, above the ballots that its replicas had reached.
+    pub(crate) fn recreate(&mut self, group: GroupId) {
+        let members: Vec<_> = self.members(group).collect();
+        let counters =
+            members.iter().map(|id| self.nodes[id].core.inspect().counter_known_of(group));
+        let counter = counters.max().expect("no group is empty");
+        let (tree, count) = (self.tree, self.count);
+        for id in &members {
+            let core = self.core(*id).anew(View::first(count), counter, 0);
+            *self.node(*id) = Node { core, ..Node::new(*id, 0, &tree, count) };
+        }
+        self.told.retain(|(by, to), _| by.group != group && to.group != group);
     }
 }

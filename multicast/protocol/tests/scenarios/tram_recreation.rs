@@ -1,0 +1,154 @@
+//! Groups of a tree that are lost and begin anew: what others still send them, and what they may order.
+
+use skein_protocol::ids::GroupId;
+use skein_protocol::ordering::{Inspect as _, OrderingProtocol as _};
+use skein_protocol::tram::tree::Tree;
+
+use crate::stage::replica;
+use crate::tram::{Cluster, TREES, check_acyclic, set};
+
+impl Cluster {
+    /// A group loses all that it has and begins anew under slot 0.
+    fn recreate(&mut self, group: u16) {
+        self.stage.recreate(GroupId(group));
+        // They are bound by leases that they may have promised.
+        self.stage.pass(60, &[]);
+        self.leaders[usize::from(group)] = 0;
+        self.stage.run(replica(group, 0), &[replica(group, 1), replica(group, 2)]);
+    }
+
+    /// Every message from `first` on is delivered by its destinations. What groups have delivered in all has no cycle
+    /// and no message twice, and nothing waits.
+    fn check_from(&mut self, first: u64, context: &str) {
+        let orders = self.orders();
+        for (group, order) in orders.iter().enumerate() {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(
+                sorted.len(),
+                order.len(),
+                "{context}: g{group} delivers one twice: {order:?}"
+            );
+            for (number, _) in
+                self.sent.range(first..).filter(|(_, to)| to.contains(GroupId(group as u16)))
+            {
+                assert!(
+                    order.contains(number),
+                    "{context}: g{group} never delivers m{number}: {order:?}"
+                );
+            }
+        }
+        check_acyclic(&orders);
+        for group in 0..3 {
+            let leader = self.leader(group);
+            let unstable = self.stage.core(leader).inspect().retained();
+            assert_eq!(unstable, 0, "{context}: g{group} waits for words");
+        }
+    }
+}
+
+#[test]
+fn a_recreated_inner_group_orders_for_several_groups_when_its_marker_has_come() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2]] {
+        cluster.send(set(groups));
+    }
+    cluster.settle(30);
+    cluster.recreate(1);
+    let number = cluster.send(set(&[1, 2]));
+    cluster.stage.told();
+    for slot in [1, 2, 0] {
+        cluster.stage.turn(replica(1, slot));
+    }
+    let told = cluster.stage.told();
+    assert!(told.contains(&format!("g1.0 refuses m{number}: {{g1}} are closed")), "{told}");
+    let alone = cluster.send(set(&[1]));
+    for slot in [0, 1, 2, 0] {
+        cluster.stage.turn(replica(1, slot));
+    }
+    assert_eq!(cluster.stage.delivered(replica(1, 0)), [alone], "its own messages it may order");
+    cluster.settle(80);
+    cluster.check_from(number, "depth");
+}
+
+#[test]
+fn a_cluster_goes_on_whichever_group_is_lost_at_whatever_moment() {
+    for tree in TREES {
+        for lost in 0..3 {
+            for turns in 0..20 {
+                let mut cluster = Cluster::new(&tree(3));
+                for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[0, 1], &[2], &[0, 1, 2]] {
+                    cluster.send(set(groups));
+                }
+                for id in cluster.up().into_iter().cycle().take(turns) {
+                    cluster.stage.turn(id);
+                }
+                cluster.recreate(lost);
+                cluster.settle(40);
+                let first = cluster.sent.len() as u64 + 1;
+                for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[0, 1]] {
+                    cluster.send(set(groups));
+                }
+                cluster.settle(80);
+                cluster.check_from(first, &format!("{:?}, g{lost} after {turns}", cluster.tree));
+            }
+        }
+    }
+}
+
+#[test]
+fn groups_may_be_lost_one_after_the_other_while_leaders_change() {
+    for seed in 0..800 {
+        schedule(seed);
+    }
+}
+
+fn schedule(seed: u64) {
+    let mut state = seed ^ 0x10_57;
+    let mut random = move |bound: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % bound
+    };
+    let mut cluster = Cluster::new(&TREES[(seed % 3) as usize](3));
+    for _ in 0..250 {
+        let (group, slot) = (random(3) as u16, random(3) as u8);
+        match random(60) {
+            0..8 => {
+                let bits = 1 + random(7);
+                let groups = (0..3).filter(|group| bits >> group & 1 == 1).map(GroupId);
+                cluster.send(groups.collect());
+            }
+            8 => cluster.recreate(group),
+            9 => cluster.change_leader(group),
+            10..14 => cluster.stage.pass(1 + random(5), &[]),
+            14 => cluster.stage.lose_mail(replica(group, slot)),
+            15..45 => cluster.stage.turn(replica(group, slot)),
+            _ => cluster.stage.complete(replica(group, slot)),
+        }
+    }
+    cluster.heal();
+    cluster.settle(80);
+    let first = cluster.sent.len() as u64 + 1;
+    for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[0, 1]] {
+        cluster.send(set(groups));
+    }
+    cluster.settle(80);
+    cluster.check_from(first, &format!("seed {seed}"));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn each_guard_of_recreation_that_is_taken_out_is_noticed() {
+    use skein_protocol::mutants::{Mutant, plant};
+
+    // No report is late here: the tests of `edges.rs` notice `AckOfFormerSelf`.
+    for mutant in [Mutant::PlacesIgnored, Mutant::RecreatedOrdersBeforeMarker] {
+        plant(Some(mutant));
+        let noticed = (0..4000).find(|seed| std::panic::catch_unwind(|| schedule(*seed)).is_err());
+        plant(None);
+        println!("{}: {noticed:?}", mutant.name());
+        assert!(noticed.is_some(), "{} survives", mutant.name());
+    }
+}
