@@ -38,6 +38,23 @@ impl Content {
         }
     }
 
+    /// Whether `group` takes it from its parent: it is about groups of this tree, and the group is on its path and below
+    /// its lowest common ancestor.
+    pub fn passes(&self, group: GroupId, tree: &Tree) -> bool {
+        let exists = match *self {
+            Self::Message { destinations, .. } => {
+                !destinations.is_empty()
+                    && GroupSet::first(tree.groups()).contains_all(destinations)
+            }
+            Self::Marker { group, .. } => group.0 < tree.groups(),
+        };
+        exists && {
+            let (lca, below) = (self.lca(tree), tree.below(group));
+            let goes_there = !self.destinations(tree).intersection(below).is_empty();
+            goes_there && lca != group && tree.below(lca).contains(group)
+        }
+    }
+
     /// The message, if it is one.
     pub const fn message(&self) -> Option<MessageId> {
         match self {

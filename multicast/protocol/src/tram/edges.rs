@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 
 use super::content::Content;
 use super::tree::Tree;
+use crate::bytes::{Reader, Writer};
 use crate::guard;
 use crate::ids::{GroupId, GroupSet};
 use crate::mutants::{Mutant, planted};
@@ -49,6 +50,28 @@ pub struct Edge {
     /// Rank in the log of the lowest common ancestor.
     pub place: Rank,
     pub content: Content,
+}
+
+impl Edge {
+    /// Appends it, as it travels: behind it stands the payload.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.u32(self.number.generation);
+        out.u32(self.child_generation);
+        out.words([self.number.number, self.first, self.place.number()]);
+        self.content.encode(&mut out);
+    }
+
+    /// Splits an edge from what stands behind it. `None` if it is malformed.
+    pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let mut from = Reader(bytes);
+        let (generation, child_generation) = (from.u32()?, from.u32()?);
+        let [number, first, place] = from.words()?;
+        let (number, place) = (EdgeNumber { generation, number }, Rank::new(place));
+        let content = Content::decode(&mut from)?;
+        let edge = Self { number, first, child_generation, place, content };
+        (1 <= first && first <= number.number).then_some((edge, from.0))
+    }
 }
 
 /// The parent's side: the table of what one child has not acknowledged.

@@ -212,7 +212,8 @@ impl Tram {
 
     /// As leader: our parent has passed on an entry.
     fn hear_edge(&mut self, from: ReplicaId, edge: &Edge, held: bool, effects: &mut Vec<Effect>) {
-        if self.tree.parent(self.own()) != Some(from.group) {
+        let is_parent = self.tree.parent(self.own()) == Some(from.group);
+        if !is_parent || !edge.content.passes(self.own(), &self.tree) || edge.first == 0 {
             return;
         }
         let next = self.waiting.back().map(|last| last.number);

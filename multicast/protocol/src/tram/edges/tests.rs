@@ -223,3 +223,51 @@ fn the_tables_of_a_group_are_its_childrens() {
     children.get_mut(GroupId(3)).expect("a child").report_closed(GroupSet::single(GroupId(7)));
     assert_eq!(children.closed(&tree), GroupSet::single(GroupId(7)));
 }
+
+#[test]
+fn an_edge_is_read_as_it_was_written_and_not_if_it_is_cut_off() {
+    let mut parent = table(3);
+    parent.recreated(7);
+    parent.push(Rank::new(u64::MAX), Content::Marker { group: GroupId(63), generation: 9 });
+    parent.acknowledge(5, at(5, 1), 7);
+    for edge in parent.send(5, 9).collect::<Vec<_>>() {
+        let mut bytes = Vec::new();
+        edge.encode(&mut bytes);
+        for cut in 0..bytes.len() {
+            assert_eq!(Edge::decode(&bytes[..cut]), None, "{edge:?}, cut off at {cut}");
+        }
+        bytes.extend_from_slice(b"payload");
+        assert_eq!(Edge::decode(&bytes), Some((edge, &b"payload"[..])));
+        let mut refused = Vec::new();
+        Edge { first: edge.number.number + 1, ..edge }.encode(&mut refused);
+        assert_eq!(Edge::decode(&refused), None, "its number is below the oldest");
+    }
+}
+
+#[test]
+fn a_group_takes_from_its_parent_what_goes_past_it() {
+    let tree = Tree::base(8);
+    let to = |groups: &[u16]| {
+        let destinations = groups.iter().copied().map(GroupId).collect();
+        let message = MessageId::new(SessionId(1), 1);
+        Content::Message { message, low_water: 1, destinations, inline: true }
+    };
+    let marker = |group| Content::Marker { group: GroupId(group), generation: 1 };
+    #[rustfmt::skip]
+    let cases = [
+        // content        group  passes  because
+        (to(&[2, 3]),     2,     true,   "it is a destination below the ancestor g1"),
+        (to(&[4, 6]),     2,     true,   "it is a bystander"),
+        (to(&[4, 5]),     2,     false,  "it is the ancestor itself"),
+        (to(&[6, 7]),     2,     false,  "it is on another branch"),
+        (to(&[1, 3]),     2,     false,  "nobody there is a destination"),
+        (to(&[2, 9]),     2,     false,  "there is no such group"),
+        (marker(2),       2,     true,   "its own, from its parent"),
+        (marker(2),       4,     true,   "it is in the subtree"),
+        (marker(2),       3,     false,  "it is in another one"),
+        (marker(8),       2,     false,  "there is no such group"),
+    ];
+    for (content, group, passes, because) in cases {
+        assert_eq!(content.passes(GroupId(group), &tree), passes, "{because}");
+    }
+}
