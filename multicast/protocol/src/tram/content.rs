@@ -1,10 +1,10 @@
-//! What is ordered along the tree.
+//! The content of an entry that is ordered along the tree.
 
 use super::tree::Tree;
 use crate::bytes::{Reader, Writer, groups_len};
 use crate::ids::{GroupId, GroupSet, MessageId};
 
-/// What an entry orders, at its lowest common ancestor and at every group on its path.
+/// The content of an entry, at its lowest common ancestor and at every group on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A message of a session.

@@ -215,7 +215,7 @@ impl Outgoing {
     }
 }
 
-/// What a child does with an edge.
+/// A child's decision about an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// It is the next one: log it.

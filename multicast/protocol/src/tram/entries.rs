@@ -68,7 +68,7 @@ impl LogRecord for Record {
         matches!(self, Self::Exchange)
     }
 
-    /// What is committed is delivered without more.
+    /// Every committed entry is delivered at once.
     fn depends_on_others(&self) -> bool {
         false
     }

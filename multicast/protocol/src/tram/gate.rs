@@ -1,4 +1,4 @@
-//! What is stable: no group that a client asks later can still order something before it.
+//! Stability of entries: no group that a client asks later can still order something before a stable one.
 //!
 //! An order without cycles is not the order of real time. A group may deliver a message while another destination has
 //! not taken it, and orders a new message in front of it, although a client has had an answer in between. So answers
@@ -59,7 +59,7 @@ impl Unstable {
     }
 }
 
-/// What is stable at one replica.
+/// The stable entries of one replica, and the words that make them so.
 pub struct Gate {
     tree: Tree,
     own: GroupId,
@@ -295,7 +295,7 @@ impl Gate {
             || planted(Mutant::CommonDestinationExempt) && !common.is_empty()
     }
 
-    /// What an unordered read rests on that saw what was delivered here below a rank.
+    /// The last message that an unordered read rests on, if it saw all deliveries here below a rank.
     pub fn read_dependency(&self, below: Rank) -> Rank {
         if planted(Mutant::ReadsUngated) {
             return Rank::NOTHING;

@@ -109,7 +109,7 @@ impl OnLog for Tram {
         self.owe(self.log.last_index());
     }
 
-    /// What is committed is delivered without more.
+    /// Every committed entry is delivered at once.
     fn has_delivered(&mut self, _: Rank) {}
 
     fn step_down(&mut self) {

@@ -60,7 +60,7 @@ fn an_entry_is_read_as_it_was_written_and_no_part_of_it() {
         assert_eq!(message.map(|it| it.destinations), read.map(|it| it.destinations));
         assert_eq!(body.results().is_some(), record.is_results());
         if matches!(record, Record::Ordered { .. }) {
-            // What is left of a held payload's check is too short, and of an inline payload nothing is missed.
+            // The rest of a held payload's check is too short, and of an inline payload nothing is missed.
             for cut in 0..frame.body.len().min(Content::message_len(GroupSet::first(9))) {
                 let torn = Frame { body: &frame.body[..cut], ..frame };
                 let whole = Body::read(&torn).filter(|body| *body == draft.0);
