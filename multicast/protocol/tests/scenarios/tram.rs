@@ -1,4 +1,5 @@
-//! Ordering along a tree: three groups of three replicas, whose leaders change while messages are on their way.
+//! Ordering along a tree: whole groups, most of them three of three replicas, whose leaders change while messages are
+//! on their way.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +15,27 @@ pub(crate) fn set(groups: &[u16]) -> GroupSet {
     groups.iter().copied().map(GroupId).collect()
 }
 
-/// Three groups, and the messages that sessions have sent.
+/// The groups, and the messages that sessions have sent.
 pub(crate) struct Cluster {
     pub(crate) stage: Stage<Tram>,
     pub(crate) tree: Tree,
     pub(crate) sent: BTreeMap<u64, GroupSet>,
     /// Replicas that have no turns and get no writes.
     down: Vec<ReplicaId>,
-    pub(crate) leaders: [u8; 3],
+    pub(crate) leaders: Vec<u8>,
+    /// Replicas of each group.
+    count: u8,
 }
 
 impl Cluster {
     pub(crate) fn new(tree: &Tree) -> Self {
-        let stage = Stage::along(tree, 3);
-        Self { stage, tree: *tree, sent: BTreeMap::new(), down: Vec::new(), leaders: [0; 3] }
+        Self::of(tree, 3)
+    }
+
+    fn of(tree: &Tree, count: u8) -> Self {
+        let leaders = vec![0; usize::from(tree.groups())];
+        let stage = Stage::along(tree, count);
+        Self { stage, tree: *tree, sent: BTreeMap::new(), down: Vec::new(), leaders, count }
     }
 
     /// A session sends a message to all replicas of the lowest common ancestor.
@@ -41,7 +49,8 @@ impl Cluster {
     }
 
     pub(crate) fn up(&self) -> Vec<ReplicaId> {
-        let all = (0..9).map(|it| replica(it / 3, (it % 3) as u8));
+        let members = |group| (0..self.count).map(move |slot| replica(group, slot));
+        let all = (0..self.tree.groups()).flat_map(members);
         all.filter(|it| !self.down.contains(it)).collect()
     }
 
@@ -52,15 +61,15 @@ impl Cluster {
     /// Another replica of the group leads, and the old leader has no part in that.
     pub(crate) fn change_leader(&mut self, group: u16) {
         let old = self.leader(group);
-        let next = replica(group, (old.slot + 1) % 3);
+        let after = |steps| replica(group, (old.slot + steps) % self.count);
+        let (next, others) = (after(1), (2..self.count).map(after).collect::<Vec<_>>());
         self.leaders[usize::from(group)] = next.slot;
-        let other = replica(group, (old.slot + 2) % 3);
-        self.stage.run(next, &[other]);
+        self.stage.run(next, &others);
     }
 
     /// Every leader writes the logs of all others from now on.
     pub(crate) fn heal(&mut self) {
-        for group in 0..3 {
+        for group in 0..self.tree.groups() {
             let leader = self.leader(group);
             for other in self.stage.members(leader.group).filter(|other| *other != leader) {
                 self.stage.ask(leader, other);
@@ -81,7 +90,8 @@ impl Cluster {
 
     /// What the leader of each group has delivered.
     pub(crate) fn orders(&self) -> Vec<Vec<u64>> {
-        (0..3).map(|group| self.stage.delivered(self.leader(group))).collect()
+        let leaders = (0..self.tree.groups()).map(|group| self.leader(group));
+        leaders.map(|leader| self.stage.delivered(leader)).collect()
     }
 
     /// Everything that was sent is delivered by its destinations and by nobody else, once, in orders without a cycle.
@@ -134,6 +144,34 @@ fn messages_to_all_sets_of_groups_are_delivered_by_their_destinations_in_one_ord
         }
         cluster.settle(30);
         cluster.check();
+    }
+}
+
+/// All sets of some groups, in turn, while leaders of all groups change.
+fn orders_all_sets(tree: &Tree, count: u8) {
+    let (mut cluster, groups) = (Cluster::of(tree, count), tree.groups());
+    for bits in 1..1_u32 << groups {
+        cluster.send((0..groups).filter(|group| bits >> group & 1 == 1).map(GroupId).collect());
+        if bits % 5 == 0 {
+            cluster.settle(1);
+        }
+        if bits % 16 == 7 {
+            cluster.change_leader((bits / 16) as u16 % groups);
+            cluster.heal();
+        }
+    }
+    cluster.heal();
+    cluster.settle(60);
+    cluster.check();
+}
+
+#[test]
+fn groups_of_five_replicas_deliver_all_sets_of_uneven_trees_in_one_order() {
+    for parents in [&[-1, 0, 0, 1, 1][..], &[1, 2, -1, 2, 3], &[4, 4, 0, 2, -1, 4]] {
+        for count in [3, 5] {
+            let parents: Vec<_> = parents.iter().map(|it: &i8| u16::try_from(*it).ok()).collect();
+            orders_all_sets(&Tree::of(&parents).unwrap(), count);
+        }
     }
 }
 
