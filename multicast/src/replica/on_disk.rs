@@ -317,9 +317,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.disk.pass(Moment { disk: now.disk, ..self.disk.written });
         }
         if (now.commit, now.applied) != (self.disk.written.commit, self.disk.written.applied) {
-            let (commit, delivered) = (now.commit, self.exchange.last_delivered());
-            let given = if planted(Mutant::GivenNotOnDisk) { 0 } else { self.exchange.given_to() };
-            self.record(DiskRecord::Delivered { commit, delivered, given }, links);
+            self.record_delivered(links);
         }
         if now != self.disk.written {
             self.disk.pass(now);
@@ -328,6 +326,25 @@ impl<A: Application, O: Links> Replica<A, O> {
             // The leader may wait for room.
             links.unwritten = Unwritten::Now;
         }
+    }
+
+    fn record_delivered<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+        let (commit, delivered) = (self.core.log().commit_index(), self.exchange.last_delivered());
+        let given = if planted(Mutant::GivenNotOnDisk) { 0 } else { self.exchange.given_to() };
+        self.record(DiskRecord::Delivered { commit, delivered, given }, links);
+    }
+
+    /// Drops the log's results from `base` on, which is about to be cut off. If our machine has received some of them, the
+    /// disk learns that first: the machine is not given them again, and may deliver by them.
+    pub(super) fn cut_results<F: Fabric>(
+        &mut self,
+        base: Cursor,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        if self.exchange.given_to() >= base.index && !planted(Mutant::CutBeforeGivenOnDisk) {
+            self.record_delivered(links);
+        }
+        self.exchange.truncate(base.index);
     }
 
     fn moment(&mut self) -> Moment {

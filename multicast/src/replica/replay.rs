@@ -191,7 +191,9 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.replay_group(Replay::Delivered { commit, delivered });
                 self.memory.pass_committed(commit);
                 self.exchange.had_given_to(given);
-                while self.exchange.last_delivered() < delivered || self.application.under_way() > 0
+                while self.exchange.last_delivered() < delivered
+                    || self.application.under_way() > 0
+                    || !self.exchange.is_drained_to(given)
                 {
                     if !self.deliver(links)? && !self.application.await_news() {
                         break;

@@ -1,5 +1,6 @@
 //! Results that state machines of different groups exchange, and the deliveries that wait for them.
 
+mod early;
 mod outgoing;
 mod parts;
 mod saved;
@@ -18,11 +19,12 @@ use skein_protocol::rank::Rank;
 use skein_protocol::results::Results;
 use skein_protocol::step::Event;
 
+use self::early::EarlyResults;
 use self::outgoing::Outgoing;
 use self::parts::ReceivedResult;
 pub(super) use self::parts::{Exchanged, InFlightDelivery};
-pub(super) use self::saved::Saved;
 use self::saved::sorted;
+pub(super) use self::saved::{Saved, are_groups};
 use self::waited::Waited;
 use super::{Replica, ReplicaPaths};
 use crate::application::{Application, EXCHANGE_MAX};
@@ -53,6 +55,7 @@ pub(super) struct ResultExchange {
     /// Our machine has received, or may receive, the results up to this entry of the log as it is, which may not be
     /// committed.
     given_to: u64,
+    early: EarlyResults,
     /// For each message that is not over, the groups whose results our machine has received.
     heard: HashMap<MessageId, GroupSet>,
     /// Deliveries in flight, in the order of delivery.
@@ -69,6 +72,7 @@ impl ResultExchange {
             outgoing: Outgoing::new(by, groups),
             exchanged: VecDeque::new(),
             given_to: 0,
+            early: EarlyResults::default(),
             heard: HashMap::new(),
             given: VecDeque::new(),
             waited: Waited::default(),
@@ -99,11 +103,11 @@ impl ResultExchange {
         new > 0
     }
 
-    /// Returns whether our machine has received a group's result about a message, or the result waits for it,
-    /// or is no longer needed.
+    /// Returns whether a group's result about a message is in our log, or is no longer needed.
     fn has_result<O: OrderingProtocol>(&self, message: MessageId, from: GroupId, core: &O) -> bool {
         let waits = |next: &Exchanged| next.message == message && next.from == from;
-        self.exchanged.iter().any(waits) || self.is_received(message, from, core)
+        let is_cut = || self.early.is_cut(message, from);
+        self.exchanged.iter().any(waits) || self.is_received(message, from, core) && !is_cut()
     }
 
     /// Returns whether our machine has received a group's result about a message, or needs it no longer.
@@ -140,12 +144,14 @@ impl ResultExchange {
     /// Drops the results of the log's entries from `index` on, which are cut off.
     pub(super) fn truncate(&mut self, index: u64) {
         while self.exchanged.pop_back_if(|next| next.index >= index).is_some() {}
+        self.early.truncate(index);
         self.given_to = self.given_to.min(index.saturating_sub(1));
     }
 
     /// Drops the results of a log that was replaced.
     pub(super) fn forget_logged(&mut self) {
         self.exchanged.clear();
+        self.early = EarlyResults::default();
         self.given_to = 0;
     }
 
@@ -170,6 +176,7 @@ impl ResultExchange {
         let index = index.max(self.given_to);
         while let Some(next) = self.exchanged.pop_front_if(|next| next.index <= index) {
             self.given_to = self.given_to.max(next.index);
+            self.early.note(next.index, next.message, next.from, core.log().commit_index());
             if self.is_received(next.message, next.from, core) && !planted(Mutant::ResultGivenTwice)
             {
                 paths.result_again += 1;

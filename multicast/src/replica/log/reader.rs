@@ -126,12 +126,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         base: Cursor,
         links: &mut ReplicaLinks<F, O>,
     ) {
+        self.cut_results(base, links);
         self.record(DiskRecord::Cut { base }, links);
         let event = GroupEvent::CutOff { last: base.index - 1 };
         self.core.step(Event::Group(event), &mut self.effects);
         self.memory.cut(base);
         self.reader.cursor = base;
-        self.exchange.truncate(base.index);
     }
 
     /// As follower: takes the header of a new leader. Returns whether it is there.
@@ -149,6 +149,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let Leadership { ballot, base, first, .. } = header;
         let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
         self.core.step(Event::Group(event), &mut self.effects);
+        self.cut_results(base, links);
         self.record(DiskRecord::Ballot { ballot, base, first }, links);
         self.cut_log(base, links);
         self.reader.is_filled =

@@ -6,7 +6,7 @@ use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::rank::Rank;
 
-use super::{InFlightDelivery, ResultExchange};
+use super::{EarlyResults, InFlightDelivery, ResultExchange};
 
 /// The part of the exchange that follows from the deliveries up to a commit index. Replicas send its encoding
 /// to each other: the order of the fields is part of the format.
@@ -27,8 +27,13 @@ impl Saved {
     pub(in crate::replica) fn is_sound(&self) -> bool {
         let heard = self.heard.iter().map(|(.., from)| from);
         let told = self.results.iter().flat_map(|(_, _, to, _)| to);
-        heard.chain(told).all(|group| *group < GroupSet::CAPACITY)
+        are_groups(heard.chain(told))
     }
+}
+
+/// Whether all of these are groups that a cluster may have.
+pub(in crate::replica) fn are_groups<'a>(mut groups: impl Iterator<Item = &'a u16>) -> bool {
+    groups.all(|group| *group < GroupSet::CAPACITY)
 }
 
 /// The entries in the order of their messages, so that equal maps are saved as equal bytes.
@@ -57,8 +62,19 @@ impl ResultExchange {
         }
     }
 
-    /// Resumes from a saved exchange, which must be [sound](Saved::is_sound).
-    pub(in crate::replica) fn restore(&mut self, saved: Saved, now_ms: u64) {
+    /// Results that the machine has received, and that the log up to its commit index may lack: name, group.
+    pub(in crate::replica) fn save_early(&self) -> Vec<(u64, u64, u16)> {
+        self.early.save()
+    }
+
+    /// Resumes from a saved exchange, which must be [sound](Saved::is_sound), with results that the log may lack.
+    pub(in crate::replica) fn restore(
+        &mut self,
+        saved: Saved,
+        early: Vec<(u64, u64, u16)>,
+        now_ms: u64,
+    ) {
+        self.early = EarlyResults::restored(early);
         self.heard.clear();
         for (session, sequence, from) in saved.heard {
             let message = MessageId::new(SessionId(session), sequence);

@@ -1,4 +1,5 @@
-//! What a replica writes to its disk besides its log: what is in front of a state, and snapshots.
+//! What a replica writes to its disk besides its log: what is in front of a state, snapshots, and which results of other
+//! groups its machine has.
 
 use std::sync::{Arc, Mutex};
 
@@ -39,8 +40,8 @@ impl Disk for Records {
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_DUE
     }
-    fn replay(&mut self, _: GroupId, _: &mut Reader<'_>) -> Result<(), String> {
-        Ok(())
+    fn replay(&mut self, _: GroupId, read: &mut Reader<'_>) -> Result<(), String> {
+        self.all().into_iter().try_for_each(|(kind, record)| read(kind, &record))
     }
 }
 
@@ -171,4 +172,44 @@ fn a_snapshot_ends_when_the_log_is_written_in_the_ballot_that_was_granted_last()
     links.endpoint.fabric.copy_in(replica.memory.region, 0, &header);
     replica.read_log(links, usize::MAX);
     assert!(writes_snapshot(&mut scene, &records), "whether or not there is anything to deliver");
+}
+
+/// A replica that begins with what the disk holds, and writes to it.
+fn begun_with(records: &Records) -> Scene {
+    let mut scene = Scene::new();
+    let Scene { replica, links, .. } = &mut scene;
+    links.disk = Some(Box::new(records.clone()));
+    replica.replay(links, &mut |_| Nothing::default()).expect("it is what a replica wrote");
+    scene
+}
+
+/// A leader's machine has received the result of an entry that is not committed, about a message that is not delivered.
+/// Whoever leads next cuts the entry off.
+#[test]
+fn results_that_a_machine_has_are_on_disk_before_their_entries_are_cut_off() {
+    let records = Records::default();
+    let mut scene = begun_with(&records);
+    scene.replica.set_out(Cause::Start, &mut scene.links);
+    scene.replica.record_moment(&mut scene.links);
+    scene.grant(1, 0, true);
+    let kept = scene.replica.core.log().last_index();
+    scene.exchange(&told(1..2, 1));
+    scene.replica.exchange.had_given_to(kept + 1);
+    scene.replica.deliver(&mut scene.links).expect("it goes on");
+    let again = begun_with(&Records(Arc::new(Mutex::new(records.all()))));
+    assert_eq!(again.replica.exchange.save().heard, [], "nothing says that it had it");
+    let ballot = scene.let_lead(1);
+    let Scene { replica, links, .. } = &mut scene;
+    let (base, grant) = (replica.memory.end_of(kept), replica.reader.grants);
+    let header = Leadership { ballot, base, grant, first: base.index, held_from: 0 }.encode();
+    links.endpoint.fabric.copy_in(replica.memory.region, 0, &header);
+    replica.record_moment(links);
+    replica.read_log(links, usize::MAX);
+    assert_eq!(replica.core.log().last_index(), kept);
+    let again = begun_with(&records);
+    let (before, after) = (&scene.replica.exchange, &again.replica.exchange);
+    assert_eq!(before.save().heard, [(1, 1, 1)]);
+    assert_eq!(after.save(), before.save());
+    assert_eq!(after.save_early(), before.save_early());
+    assert_eq!(again.replica.application.results, 1);
 }

@@ -37,7 +37,7 @@ fn a_group_that_begins_with_nothing_knows_nothing_of_its_former_self() {
         last_delivered: 8,
         given: vec![(session, sequence, 8, 0)],
     };
-    replica.exchange.restore(former, 0);
+    replica.exchange.restore(former, Vec::new(), 0);
     replica.payloads.insert(FORMER, 1, both, b"1");
     replica.applied_told = Some(Rank::new(7));
     recreate(&mut scene);

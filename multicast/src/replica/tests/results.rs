@@ -119,3 +119,55 @@ fn what_is_cut_off_leaves_neither_its_end_nor_its_results() {
     assert!(left.eq([(kept, 1)]), "another entry may stand there");
     assert_eq!(scene.replica.memory.ends.back(), Some(&(kept, base.position)));
 }
+
+/// A leader whose machine has received a result early, and that leads again after its entry was cut off.
+fn with_a_result_cut_off() -> Scene {
+    let mut scene = Scene::new();
+    scene.grant(1, 0, true);
+    let kept = scene.replica.core.log().last_index();
+    scene.exchange(&told(1..2, 1));
+    scene.replica.exchange.had_given_to(kept + 1);
+    scene.replica.deliver(&mut scene.links).unwrap();
+    assert_eq!(scene.replica.application.results, 1, "its entry is not committed");
+    scene.let_lead(1);
+    scene.replica.cut_log(scene.replica.memory.end_of(kept), &mut scene.links);
+    scene.replica.set_out(Cause::Start, &mut scene.links);
+    scene.grant(1, 0, true);
+    assert!(scene.replica.core.log().leads());
+    scene
+}
+
+fn logged(scene: &Scene) -> Vec<u64> {
+    scene.replica.exchange.waiting().map(|it| it.message.sequence).collect()
+}
+
+#[test]
+fn a_result_whose_entry_was_cut_off_is_logged_once_more_and_received_once() {
+    let mut scene = with_a_result_cut_off();
+    assert_eq!(logged(&scene), []);
+    scene.exchange(&told(1..2, 1));
+    assert_eq!(logged(&scene), [1], "the other replicas' machines wait for it");
+    scene.exchange(&told(1..2, 1));
+    assert_eq!(logged(&scene), [1]);
+    scene.commit();
+    scene.replica.deliver(&mut scene.links).unwrap();
+    assert_eq!((logged(&scene), scene.replica.application.results), (Vec::new(), 1));
+    scene.exchange(&told(1..2, 1));
+    assert_eq!(logged(&scene), [], "it is in the log");
+}
+
+#[test]
+fn who_takes_a_state_logs_what_the_log_of_its_giver_lacked() {
+    for lacked in [false, true] {
+        let scene = with_a_result_cut_off();
+        let early = scene.replica.exchange.save_early();
+        assert_eq!(early, [(1, 1, 1)]);
+        let saved = scene.replica.exchange.save();
+        let mut scene = Scene::new();
+        scene.grant(1, 0, true);
+        let early = if lacked { early } else { Vec::new() };
+        scene.replica.exchange.restore(saved, early, 0);
+        scene.exchange(&told(1..2, 1));
+        assert_eq!(logged(&scene), if lacked { &[1][..] } else { &[] });
+    }
+}

@@ -15,7 +15,7 @@ use crate::application::Application;
 use crate::election::{Content, SentCursor, cursor, place};
 use crate::ordering::Links;
 use crate::replica::on_disk::DiskRecord;
-use crate::replica::results::Saved;
+use crate::replica::results::{Saved, are_groups};
 use crate::replica_links::{Note, ReplicaLinks};
 
 /// The ordering state, as sent.
@@ -82,7 +82,13 @@ impl<A: Application, O: Links> Replica<A, O> {
             payloads: payloads.collect(),
             exchange: self.exchange.save(),
         };
-        postcard::to_stdvec(&order).expect("plain data")
+        let mut bytes = postcard::to_stdvec(&order).expect("plain data");
+        let early = self.exchange.save_early();
+        if !early.is_empty() {
+            // Earlier versions neither wrote this nor read on to it.
+            bytes = postcard::to_extend(&early, bytes).expect("plain data");
+        }
+        bytes
     }
 
     /// Takes the ordering state, which completes the copy: it is our state from here on.
@@ -91,7 +97,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         bytes: &[u8],
         links: &mut ReplicaLinks<F, O>,
     ) -> Option<()> {
-        let order: SavedOrdering = postcard::from_bytes(bytes).ok()?;
+        let (order, rest): (SavedOrdering, _) = postcard::take_from_bytes(bytes).ok()?;
+        let early: Vec<(u64, u64, u16)> =
+            if rest.is_empty() { Vec::new() } else { postcard::from_bytes(rest).ok()? };
         let core = match self.core.restored(&order.core) {
             Ok(core) => core,
             Err(NotRestored::Malformed) => return None,
@@ -111,7 +119,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 payload.bytes,
             ));
         }
-        if !order.exchange.is_sound() {
+        if !order.exchange.is_sound() || !are_groups(early.iter().map(|(.., from)| from)) {
             return None;
         }
         let runs = order.runs.iter();
@@ -135,7 +143,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);
         }
-        self.exchange.restore(order.exchange, self.core.log().now_ms());
+        self.exchange.restore(order.exchange, early, self.core.log().now_ms());
         let core = &self.core;
         self.payloads.retain_all(|message| {
             !core.is_logged(message) || core.stage_of(message) == MessageStage::Pending
