@@ -347,8 +347,6 @@ mutants! {
     EarlierLogNotOnDisk,
     /// A disk does not say which results of other groups a machine had when it had applied so much.
     GivenNotOnDisk,
-    /// A log is cut off behind results that a machine has, and the disk does not learn that it has them.
-    CutBeforeGivenOnDisk,
     /// A leader does not log again a result that its machine has, and whose entry was cut off.
     CutResultForgotten,
     /// A payload that stands in no entry is not written to disk.

@@ -336,12 +336,8 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Drops the log's results from `base` on, which is about to be cut off. If our machine has received some of them, the
     /// disk learns that first: the machine is not given them again, and may deliver by them.
-    pub(super) fn cut_results<F: Fabric>(
-        &mut self,
-        base: Cursor,
-        links: &mut ReplicaLinks<F, O>,
-    ) {
-        if self.exchange.given_to() >= base.index && !planted(Mutant::CutBeforeGivenOnDisk) {
+    pub(super) fn cut_results<F: Fabric>(&mut self, base: Cursor, links: &mut ReplicaLinks<F, O>) {
+        if self.exchange.given_to() >= base.index {
             self.record_delivered(links);
         }
         self.exchange.truncate(base.index);

@@ -72,10 +72,27 @@ impl<O: Driven> Onlooker<O> {
     }
 
     /// A replica begins with what its disk holds: it is bound by all that it has said. If it was never admitted, what
-    /// its former incarnation held counts until it is.
-    pub(super) fn resumes(&mut self, replica: &Replica<Machine, O>) -> Result<(), Violation> {
+    /// its former incarnation held counts until it is. `read` has what its engine has noted while it read its disk, which
+    /// may hold less of a log than it has said that it has, and a former one.
+    pub(super) fn resumes(
+        &mut self,
+        replica: &Replica<Machine, O>,
+        read: &[Note<O::Record>],
+    ) -> Result<(), Violation> {
         if self.speaks(replica) {
             self.fallen.remove(&replica.id);
+        }
+        self.logs.insert(replica.id, Held::default());
+        for note in read {
+            match note {
+                Note::Restored { by, .. } if *by == replica.id => {
+                    self.logs.insert(*by, Held::given(replica.core.log().commit_index()));
+                }
+                Note::Logged { by, index, record } if *by == replica.id => {
+                    self.logs.entry(*by).or_default().logged(*index, record);
+                }
+                _ => {}
+            }
         }
         self.rules.resumes(replica)?;
         self.history.begins(replica.id, replica.core.delivered())

@@ -155,15 +155,16 @@ impl<O: Driven> Nodes<O> {
             let resumes =
                 |it: &Replica<Machine, O>| stage.disks.has_records(&process.name, it.id.group);
             let resumes: Vec<_> = engine.inside().0.iter().map(resumes).collect();
+            engine.look_on();
             if let Err((id, why)) = engine.replay() {
                 let evidence = format!("{id}: {why}");
                 let property = "a node begins with what its disk holds";
                 return Err(Violation { property, evidence });
             }
-            engine.look_on();
+            let read = engine.take_journal();
             for (replica, resumes) in engine.inside().0.iter().zip(resumes) {
                 if resumes {
-                    stage.onlooker.resumes(replica)?;
+                    stage.onlooker.resumes(replica, &read)?;
                 } else {
                     stage.onlooker.begins(replica.id)?;
                 }
