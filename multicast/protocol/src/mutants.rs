@@ -347,6 +347,8 @@ mutants! {
     EarlierLogNotOnDisk,
     /// A disk does not say which results of other groups a machine had when it had applied so much.
     GivenNotOnDisk,
+    /// A replica that begins with a state that it saved takes it for one that lacks nothing that its group is done with.
+    OwnStateTakenForWhole,
     /// A leader does not log again a result that its machine has, and whose entry was cut off.
     CutResultForgotten,
     /// A payload that stands in no entry is not written to disk.

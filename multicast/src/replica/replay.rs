@@ -8,7 +8,7 @@ use skein_protocol::view::View;
 
 use super::Replica;
 use super::on_disk::DiskRecord;
-use super::transfer::Received;
+use super::transfer::{Received, saved_barrier};
 use crate::application::Application;
 use crate::election::Content;
 use crate::ordering::Links;
@@ -154,7 +154,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.transfer.received = Some(Received::new(fresh(self.id)));
             }
             DiskRecord::SnapshotPart { content, bytes } => {
-                return self.replay_part(false, content, bytes, links);
+                let taken = self.replay_part(false, content, bytes, links)?;
+                if content == Content::Order
+                    && let Some(recovery_barrier) = saved_barrier(bytes)
+                {
+                    self.replay_group(Replay::OwnState { recovery_barrier });
+                }
+                return Ok(taken);
             }
             DiskRecord::SnapshotEnd | DiskRecord::Resumed => {}
             DiskRecord::Promised { ballot } => self.replay_group(Replay::Promised(ballot)),

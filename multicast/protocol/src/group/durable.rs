@@ -32,6 +32,9 @@ pub enum Replay {
     Begins { now_ms: u64 },
     /// It had promised this ballot.
     Promised(Ballot),
+    /// The state that it has read is one that it saved itself, with this
+    /// [recovery barrier](super::GroupLog::recovery_barrier).
+    OwnState { recovery_barrier: u64 },
     /// It knew the log up to `commit` to be committed, and had delivered everything up to `delivered` by what stands
     /// there: other groups may have forgotten since what proved it.
     Delivered { commit: u64, delivered: Rank },

@@ -66,6 +66,19 @@ impl<R: LogRecord> GroupLog<R> {
         }
     }
 
+    /// The index below which our group may be done with entries that we have not delivered; 0 if there are none.
+    pub const fn recovery_barrier(&self) -> u64 {
+        self.members.recovery_barrier
+    }
+
+    /// Begins with a state that this replica saved itself. A leader gives its state only if that lacks nothing that its
+    /// group is done with; this one may have been saved between our `Join` and the deliveries of what stands below it.
+    pub(crate) fn resumes_own_state(&mut self, recovery_barrier: u64) {
+        if !planted(Mutant::OwnStateTakenForWhole) {
+            self.members.recovery_barrier = recovery_barrier;
+        }
+    }
+
     /// As leader: whether our log contains an uncommitted view change of that slot.
     pub(crate) fn is_changing(&self, slot: u8) -> bool {
         self.members.changing >> slot & 1 == 1

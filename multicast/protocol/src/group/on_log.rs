@@ -176,6 +176,9 @@ pub(crate) trait OnLog: OrderingProtocol {
         match replay {
             Replay::Begins { now_ms } => self.log_mut().begin_time(now_ms),
             Replay::Promised(ballot) => self.log_mut().promised_before(ballot),
+            Replay::OwnState { recovery_barrier } => {
+                self.log_mut().resumes_own_state(recovery_barrier);
+            }
             Replay::Delivered { commit, delivered } => {
                 if commit > self.log().commit_index() {
                     self.fold(commit);

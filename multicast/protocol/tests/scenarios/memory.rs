@@ -3,7 +3,7 @@
 
 use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::detector::Pulse;
-use skein_protocol::group::{Cause, GroupRecord};
+use skein_protocol::group::{Cause, GroupEvent, GroupRecord, Replay};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::{
     EffectOf, EventOf, Inspect as _, MessageStage, OrderingProtocol as _,
@@ -90,6 +90,18 @@ fn a_state_is_whole_for_a_life_that_is_waited_for() {
         learner.takes(&state);
         assert!(learner.stage_of(message(1)) == MessageStage::Pending);
         assert_eq!(learner.inspect().can_be_revived(0), whole, "{because}");
+    }
+}
+
+#[test]
+fn a_state_that_a_replica_saved_itself_is_as_whole_as_it_was() {
+    for (recovery_barrier, whole) in [(0, true), (1, true), (u64::MAX, false)] {
+        let mut core = Ramcast::new(config(replica(0, 2), 0, 2, 3), View::first(3));
+        core.takes(&saved(&mut leader::<Ramcast>(None)));
+        let replay = Replay::OwnState { recovery_barrier };
+        core.step(Event::Group(GroupEvent::Replay(replay)), &mut Vec::new());
+        assert_eq!(core.inspect().can_be_revived(0), whole, "below {recovery_barrier}");
+        assert_eq!(core.log().recovery_barrier(), recovery_barrier);
     }
 }
 

@@ -47,21 +47,51 @@ impl Disk for Counts {
     }
 }
 
-#[test]
-fn what_nobody_waits_for_is_written_when_the_engine_is_idle_or_at_a_tick() {
-    const MOMENT: Duration = Duration::from_micros(10);
+fn tuning() -> Tuning {
+    Tuning { heartbeat_ms: 1000, ..Tuning::default() }
+}
+
+fn layout() -> Layout {
+    Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap()
+}
+
+/// The engine of a cluster of one replica, and its disk.
+fn alone() -> (World, Engine<SimFabric, Answer, Ramcast>, Counts) {
     let world = World::new(1, SimConfig::default());
-    let layout =
-        Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
-    let tuning = Tuning { heartbeat_ms: 1000, ..Tuning::default() };
     let (fabric, me, disk) =
         (world.join(&endpoint_name(0, 0)), Identity::first(0, 0), Counts::default());
     let roster = Arc::new(Roster::unrecorded(0, 0));
     let log: Box<dyn Disk> = Box::new(disk.clone());
     let mut engine =
-        Engine::with_roster(fabric, &layout, tuning, me, roster, Some(log), |_| Answer).unwrap();
+        Engine::with_roster(fabric, &layout(), tuning(), me, roster, Some(log), |_| Answer)
+            .unwrap();
     engine.replay().unwrap();
-    let mut access = SessionTransport::new(world.join("client"), &layout, tuning);
+    (world, engine, disk)
+}
+
+#[test]
+fn what_is_on_disk_before_its_replica_has_taken_a_turn_counts() {
+    let (world, mut engine, disk) = alone();
+    for _ in 0..20 {
+        world.advance(Duration::from_millis(200));
+        engine.turn();
+    }
+    engine.originate(b"a message of its own");
+    assert!(engine.originates(), "it leads, and has logged it");
+    engine.wait(&mut Waiter::new(Waiting::Busy), &|| true);
+    assert_eq!(disk.written(), disk.appended(), "it has been idle for long");
+    for _ in 0..20 {
+        world.advance(Duration::from_millis(200));
+        engine.turn();
+    }
+    assert!(!engine.originates(), "it is delivered, whether or not anything follows it");
+}
+
+#[test]
+fn what_nobody_waits_for_is_written_when_the_engine_is_idle_or_at_a_tick() {
+    const MOMENT: Duration = Duration::from_micros(10);
+    let (world, mut engine, disk) = alone();
+    let mut access = SessionTransport::new(world.join("client"), &layout(), tuning());
     let session = access.open(SessionId(1));
     let mut waiter = Waiter::new(Waiting::Busy);
     let answer = |engine: &mut Engine<_, _>, access: &mut SessionTransport<_>| {

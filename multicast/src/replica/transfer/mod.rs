@@ -11,7 +11,7 @@ mod sender;
 use skein_protocol::group::transfer::{self, Extent};
 
 pub(super) use self::receiver::Received;
-pub(super) use self::saved::saved_end;
+pub(super) use self::saved::{saved_barrier, saved_end};
 use super::Replica;
 use crate::application::Application;
 use crate::election::{CopyId, Part, Taken};

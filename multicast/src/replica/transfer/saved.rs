@@ -28,6 +28,24 @@ struct SavedOrdering {
     exchange: Saved,
 }
 
+/// What stands behind an ordering state that has any of it. Earlier versions neither wrote it nor read on to it.
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Behind {
+    /// Results that the machine has, and that the log up to the state's end may lack: name, group.
+    early: Vec<(u64, u64, u16)>,
+    /// The sender's [recovery barrier](skein_protocol::group::GroupLog::recovery_barrier), which is of use to itself alone.
+    recovery_barrier: u64,
+}
+
+impl Behind {
+    /// The state, and what stands behind it.
+    fn read(bytes: &[u8]) -> Option<(SavedOrdering, Self)> {
+        let (order, rest) = postcard::take_from_bytes(bytes).ok()?;
+        let none = rest.is_empty().then(Self::default);
+        Some((order, none.or_else(|| postcard::from_bytes(rest).ok())?))
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Payload {
     session: u64,
@@ -41,6 +59,11 @@ struct Payload {
 pub(in crate::replica) fn saved_end(bytes: &[u8]) -> Option<u64> {
     let saved: SavedOrdering = postcard::from_bytes(bytes).ok()?;
     Some(saved.end.0 - 1)
+}
+
+/// The recovery barrier of the replica that saved an ordering state.
+pub(in crate::replica) fn saved_barrier(bytes: &[u8]) -> Option<u64> {
+    Behind::read(bytes).map(|(_, behind)| behind.recovery_barrier)
 }
 
 fn groups(set: GroupSet) -> Vec<u16> {
@@ -83,10 +106,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             exchange: self.exchange.save(),
         };
         let mut bytes = postcard::to_stdvec(&order).expect("plain data");
-        let early = self.exchange.save_early();
-        if !early.is_empty() {
-            // Earlier versions neither wrote this nor read on to it.
-            bytes = postcard::to_extend(&early, bytes).expect("plain data");
+        let behind = Behind {
+            early: self.exchange.save_early(),
+            recovery_barrier: self.core.log().recovery_barrier(),
+        };
+        if behind != Behind::default() {
+            bytes = postcard::to_extend(&behind, bytes).expect("plain data");
         }
         bytes
     }
@@ -97,9 +122,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         bytes: &[u8],
         links: &mut ReplicaLinks<F, O>,
     ) -> Option<()> {
-        let (order, rest): (SavedOrdering, _) = postcard::take_from_bytes(bytes).ok()?;
-        let early: Vec<(u64, u64, u16)> =
-            if rest.is_empty() { Vec::new() } else { postcard::from_bytes(rest).ok()? };
+        let (order, Behind { early, .. }) = Behind::read(bytes)?;
         let core = match self.core.restored(&order.core) {
             Ok(core) => core,
             Err(NotRestored::Malformed) => return None,
