@@ -28,6 +28,9 @@ pub struct Limits {
     /// Each group has an equal share, `memory_bytes_max` divided by the most replicas that any node hosts. Writes
     /// beyond the share are refused.
     pub memory_bytes_max: u64,
+    /// The same for replicas that hold keys and values on disk: it bounds them in place of `memory_bytes_max`. 0 if they
+    /// hold them in memory.
+    pub store_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -41,6 +44,7 @@ impl Default for Limits {
             scan_pairs_max: 10_000,
             scan_page_bytes_max: 1 << 20,
             memory_bytes_max: 1 << 30,
+            store_bytes_max: 0,
         }
     }
 }
@@ -60,13 +64,22 @@ impl Limits {
             .with("limits.scan_pairs_max", self.scan_pairs_max)
             .with("limits.scan_page_bytes_max", self.scan_page_bytes_max)
             .with("limits.memory_bytes_max", self.memory_bytes_max)
+            .with("limits.store_bytes_max", self.store_bytes_max)
     }
 
-    /// The memory ceiling of each group: [`memory_bytes_max`](Self::memory_bytes_max) divided by the most replicas that
-    /// any node hosts. Each replica decides by itself whether a command is refused at the ceiling, so the ceiling must
-    /// not depend on the node: some nodes host fewer replicas than others.
+    /// The entry that bounds what a node holds, and its value.
+    pub const fn node_bytes_max(&self) -> (&'static str, u64) {
+        match self.store_bytes_max {
+            0 => ("limits.memory_bytes_max", self.memory_bytes_max),
+            most => ("limits.store_bytes_max", most),
+        }
+    }
+
+    /// The ceiling of each group: [`node_bytes_max`](Self::node_bytes_max) divided by the most replicas that any node
+    /// hosts. Each replica decides by itself whether a command is refused at the ceiling, so the ceiling must not depend on
+    /// the node: some nodes host fewer replicas than others.
     pub fn group_bytes_max(&self, layout: &Layout) -> u64 {
-        self.memory_bytes_max / u64::from(layout.replicas_per_node_max().max(1))
+        self.node_bytes_max().1 / u64::from(layout.replicas_per_node_max().max(1))
     }
 
     /// Checks each limit, and the limits against each other.
@@ -120,7 +133,25 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use skein_multicast::config::Topology;
+
     use super::*;
+
+    #[test]
+    fn a_budget_on_disk_takes_the_place_of_the_memory_ceiling() {
+        let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+        let layout = Layout::propose(topology).unwrap();
+        let on_disk =
+            Limits { memory_bytes_max: 16 << 20, store_bytes_max: 24 << 30, ..Limits::default() };
+        assert_eq!(on_disk.group_bytes_max(&layout), 12 << 30);
+        let in_memory = Limits { store_bytes_max: 0, ..on_disk };
+        assert_eq!(in_memory.group_bytes_max(&layout), 8 << 20);
+        assert_ne!(
+            on_disk.constants(),
+            in_memory.constants(),
+            "nodes with another one are refused"
+        );
+    }
 
     #[test]
     fn what_cannot_work_together_is_named() {

@@ -150,10 +150,10 @@ pub enum Refusal {
         /// `limits.reply_bytes_max`
         max: u64,
     },
-    /// The group has reached its memory ceiling. Delete keys, or overwrite values with shorter ones. The ceiling
-    /// follows from `limits.memory_bytes_max`, which is constant for the lifetime of the cluster.
+    /// The group has reached its ceiling. Delete keys, or overwrite values with shorter ones. The ceiling follows from
+    /// `limits.memory_bytes_max`, or `limits.store_bytes_max` with a store on disk: constants of the cluster.
     #[error(
-        "group {group} holds {used} bytes and its ceiling is {ceiling}: delete keys, or overwrite values with shorter ones; for more room, start another cluster with a higher limits.memory_bytes_max and copy the data to it"
+        "group {group} holds {used} bytes and its ceiling is {ceiling}: delete keys, or overwrite values with shorter ones; for more room, start another cluster with a higher limits.memory_bytes_max, or limits.store_bytes_max if its store is on disk, and copy the data to it"
     )]
     OutOfMemory {
         group: u16,

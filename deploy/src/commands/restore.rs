@@ -132,10 +132,11 @@ impl Args {
         let ceiling = shape.limits.group_bytes_max(&shape.layout);
         if let Some((group, bytes)) = needed.iter().find(|(_, bytes)| **bytes > ceiling) {
             return Err(usage(format_args!(
-                "group {} would hold {} bytes of {from}, and its ceiling is {}: nothing was written; start a cluster with a higher limits.memory_bytes_max, or more groups and nodes",
+                "group {} would hold {} bytes of {from}, and its ceiling is {}: nothing was written; start a cluster with a higher {}, or more groups and nodes",
                 group.0,
                 grouped(*bytes),
-                grouped(ceiling)
+                grouped(ceiling),
+                shape.limits.node_bytes_max().0
             )));
         }
         Ok(())

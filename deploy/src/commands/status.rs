@@ -63,6 +63,8 @@ pub(super) struct Snapshot {
     pub(super) durability: Durability,
     /// Where replicas hold keys and values.
     pub(super) store: StoreKind,
+    /// A write that would have a group hold more than this is refused.
+    pub(super) group_bytes_max: u64,
     /// Why no file can be created in the directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
@@ -292,6 +294,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         keys,
         durability: running.config.durability,
         store: running.config.store,
+        group_bytes_max: running.config.limits.group_bytes_max(&layout),
         groups,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use skein_cluster::config::show_bytes;
+use skein_cluster::config::{StoreKind, show_bytes};
 use skein_cluster::directory::Supervisor;
 use skein_multicast::operate::{
     Cause, DiskProgressStatus, Diverged, DivergenceStatus, FailoverStatus, MemberStatus,
@@ -12,7 +12,7 @@ use skein_node::status::{DamagedLog, DiskStatus};
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
-/// Share of what a log may take on disk above which it is warned.
+/// Share of what a log may take on disk, or a group may hold, above which it is warned.
 const BOUND_WARNED_PERCENT: u64 = 80;
 /// Width of the tables unless `wide` is given.
 const WIDTH: usize = 80;
@@ -277,6 +277,8 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
     let durable = snapshot.nodes.iter().any(|node| disk_of(node).is_some());
     for view in &snapshot.groups {
         let group = view.group;
+        let held = view.replicas.iter().map(|replica| replica.report.store_bytes).max();
+        notes.extend(ceiling(group, held.unwrap_or(0), snapshot.group_bytes_max, snapshot.store));
         match group_state(view) {
             "LOST" if durable => notes.push(format!(
                 "g{group} is LOST: the data of more than {} of its replicas is gone, and what it held cannot be \
@@ -410,6 +412,22 @@ fn bound(node: u16, disk: &DiskStatus) -> Option<String> {
     })
 }
 
+/// A warning if a group holds nearly what it may.
+fn ceiling(group: u16, held: u64, most: u64, store: StoreKind) -> Option<String> {
+    let entry = match store {
+        StoreKind::Memory => "limits.memory_bytes_max",
+        StoreKind::Rocksdb => "limits.store_bytes_max",
+    };
+    (held > most / 100 * BOUND_WARNED_PERCENT).then(|| {
+        format!(
+            "g{group} holds {} of the {} that {entry} allows each group: writes that need more are refused. Delete \
+             keys, or restore a backup into a cluster with more groups or a larger {entry}.",
+            show_bytes(held),
+            show_bytes(most)
+        )
+    })
+}
+
 /// `850ms`, `12s`, `3m 20s`, `5h 2m`, `4d 1h`
 fn time(ms: u64) -> String {
     let seconds = ms / 1_000;
@@ -496,7 +514,7 @@ mod tests {
     use skein_cluster::config::StoreKind;
     use skein_node::status::DiskStatus;
 
-    use super::{Table, bound, space, time, wrap};
+    use super::{Table, bound, ceiling, space, time, wrap};
 
     #[test]
     fn it_is_said_before_a_log_finds_no_space() {
@@ -527,6 +545,12 @@ mod tests {
         assert!(note.starts_with("n1: its log takes 801.0 MiB of the 1000.0 MiB"), "{note}");
         let free = DiskStatus { bytes_max: None, ..disk(1 << 40, None) };
         assert_eq!(bound(0, &free), None, "it is not bounded");
+        assert_eq!(ceiling(0, 800 << 20, 1000 << 20, StoreKind::Memory), None, "a fifth is left");
+        let note = ceiling(3, 801 << 20, 1000 << 20, StoreKind::Rocksdb).expect("less is left");
+        assert!(
+            note.starts_with("g3 holds 801.0 MiB of the 1000.0 MiB that limits.store_bytes_max"),
+            "{note}"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use skein_cluster::claim::Claim;
-use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, show_bytes};
+use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, StoreKind, show_bytes};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
 use skein_node::{admin, missing, nodes};
@@ -469,10 +469,15 @@ impl Args {
         }
         let _ = writeln!(
             text,
-            "             {} to start, at most {} with sessions; and {} a node for keys and values",
+            "             {} to start, at most {} with sessions; and {} a node for keys and values{}",
             show_bytes(size.at_start()),
             show_bytes(size.most()),
-            show_bytes(config.limits.memory_bytes_max),
+            show_bytes(config.bytes_in_memory().1),
+            match config.store {
+                StoreKind::Memory => String::new(),
+                StoreKind::Rocksdb =>
+                    format!(", of at most {} on disk", show_bytes(config.limits.store_bytes_max)),
+            },
         );
         let _ = writeln!(text, "  use        skein{dir} put greeting hello");
         let _ = writeln!(text, "             skein{dir} get greeting");

@@ -20,6 +20,8 @@ mod measurements;
 mod namespaces;
 mod networks;
 mod operators;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod standstill;
 mod supervision;
 mod support;

@@ -68,7 +68,7 @@ use crate::wire::{Bytes, PartWriter};
 /// One replica's keys, values and sessions.
 ///
 /// Keys, values and what is retained for sessions are bounded by the group's share of
-/// `limits.memory_bytes_max`: writes beyond it are refused. The ceiling decides outcomes, so it is the same at
+/// `limits.memory_bytes_max`, or `limits.store_bytes_max` if they are on disk: writes beyond it are refused. The ceiling decides outcomes, so it is the same at
 /// every replica: it is computed from the layout and the limits, never from the replicas that this node hosts.
 pub struct Machine<S = Memory> {
     group: GroupId,

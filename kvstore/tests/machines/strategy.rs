@@ -15,6 +15,7 @@ pub(crate) const LIMITS: Limits = Limits {
     scan_pairs_max: 6,
     scan_page_bytes_max: 40,
     memory_bytes_max: 1 << 30,
+    store_bytes_max: 0,
 };
 
 pub(crate) fn key() -> impl Strategy<Value = Vec<u8>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use skein_cluster::config::{ClusterConfig, Encryption, FabricKind};
+use skein_cluster::config::{ClusterConfig, Encryption, FabricKind, StoreKind};
 use skein_node::supervise::Supervisor;
 use skein_workloads::bench::any_seed;
 use skein_workloads::chaos::hosts::Hosts;
@@ -294,7 +294,12 @@ impl Args {
         let mut config = self.shape.config()?;
         let state = self.records * (self.value_size as u64 + RECORD_OVERHEAD);
         let needed = state + ROOM_BYTES;
-        config.limits.memory_bytes_max = config.limits.memory_bytes_max.max(needed);
+        let limits = &mut config.limits;
+        let most = match config.store {
+            StoreKind::Memory => &mut limits.memory_bytes_max,
+            StoreKind::Rocksdb => &mut limits.store_bytes_max,
+        };
+        *most = needed.max(*most);
         Ok(config)
     }
 }

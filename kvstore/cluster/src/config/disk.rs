@@ -50,17 +50,56 @@ impl ClusterConfig {
         if needed <= most {
             return Ok(());
         }
+        let (entry, held) = self.limits.node_bytes_max();
         Err(Conflict {
             first: format!(
                 "node.disk_bytes_max = {} ({} may be needed)",
                 exact_bytes(most),
                 show_bytes(needed)
             ),
-            second: format!(
-                "limits.memory_bytes_max = {}",
-                exact_bytes(self.limits.memory_bytes_max)
-            ),
+            second: format!("{entry} = {}", exact_bytes(held)),
             why: "the log of a node must fit, with the states in it: raise the first, or lower the second",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::{ConfigError, Draft};
+
+    fn of(text: &str) -> Result<ClusterConfig, ConfigError> {
+        Draft::parse(text, Path::new("skein.toml")).and_then(Draft::finish)
+    }
+
+    #[test]
+    fn a_store_on_disk_has_a_budget_of_its_own() {
+        let text = "[topology]\ngroups = 1\n[node]\nstore = \"rocksdb\"\nhot_bytes = \"64MiB\"\n[limits]\n";
+        let config =
+            of(&format!("{text}memory_bytes_max = \"16MiB\"\nstore_bytes_max = \"12GiB\"\n"))
+                .expect("it needs no such memory");
+        assert_eq!(config.limits.group_bytes_max(&config.layout()), 12 << 30);
+        assert_eq!(config.bytes_in_memory(), ("node.hot_bytes", 64 << 20));
+        assert_eq!(of(&config.print()), Ok(config), "it is the same when it is read again");
+        for unset in ["", "store_bytes_max = 0\n"] {
+            let config = of(&format!("{text}{unset}")).expect("it has a default");
+            assert_eq!(config.limits.group_bytes_max(&config.layout()), 64 << 30);
+        }
+        let error = of(&format!("{text}store_bytes_max = \"1MiB\"\n")).unwrap_err().to_string();
+        assert!(error.starts_with("skein.toml:7: limits.store_bytes_max = 1MiB"), "{error}");
+        let bound = text.replace("[limits]", "disk_bytes_max = \"40GiB\"\n[limits]");
+        let error = of(&format!("{bound}store_bytes_max = \"12GiB\"\n")).unwrap_err().to_string();
+        assert!(error.contains("limits.store_bytes_max = 12GiB"), "{error}");
+    }
+
+    #[test]
+    fn a_store_in_memory_has_none() {
+        let config = of("").expect("the defaults");
+        assert_eq!(config.limits.store_bytes_max, 0);
+        let error = of("[limits]\nstore_bytes_max = \"12GiB\"\n").unwrap_err().to_string();
+        assert!(error.starts_with("skein.toml:2: limits.store_bytes_max = 12GiB"), "{error}");
+        assert!(error.contains("node.store = memory"), "{error}");
     }
 }

@@ -29,7 +29,7 @@ enum Origin {
 }
 
 /// Why a configuration was refused: place, cause and remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{what}", place(.file.as_deref(), *.line))]
 pub struct ConfigError {
     /// `None` if no file is to blame.
@@ -204,13 +204,21 @@ impl Draft {
             self.put(entry, sync, Origin::Default);
         }
         let mut config = self.config();
+        let on_disk = config.store == StoreKind::Rocksdb;
+        if on_disk && config.limits.store_bytes_max == 0 {
+            let budget = entries::find("limits", "store_bytes_max").expect("an entry");
+            self.put(budget, Setting::Number(STORE_BYTES_MAX), Origin::Default);
+            config = self.config();
+        }
         config.check().map_err(|conflict| self.blame(&conflict))?;
         let Some(memory) = memory else {
             config.check_disk().map_err(|conflict| self.blame(&conflict))?;
             return Ok(config);
         };
         let ceiling = entries::find("limits", "memory_bytes_max").expect("an entry");
-        if self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default {
+        let unset = self.settings[&(ceiling.section, ceiling.name)].1 == Origin::Default;
+        // It bounds nothing if keys and values are on disk.
+        if unset && !on_disk {
             if !config.network.is_one_host() {
                 // Hosts may differ in memory, and replicas must agree on the limit.
                 return Err(ConfigError {
@@ -347,6 +355,10 @@ fn numbers<T: serde::Serialize>(section: &T) -> Vec<(String, Setting)> {
 const CEILING_MISSING: &str = "limits.memory_bytes_max is not set, and a cluster on several hosts needs it, \
     because all of them must refuse writes at the same size: add memory_bytes_max to the section [limits] \
     of the file that the hosts share, with what each host has room for, such as memory_bytes_max = \"8GiB\"";
+
+/// The default of `limits.store_bytes_max` for stores on disk. It does not depend on the machine: hosts may differ, and
+/// replicas must agree on it.
+const STORE_BYTES_MAX: u64 = 64 << 30;
 
 /// Maximum length of a cluster's name.
 const NAME_MAX: usize = 40;

@@ -124,6 +124,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     count("limits", "scan_pairs_max", 1 << 30, "Pairs in one page of a scan."),
     bytes("limits", "scan_page_bytes_max", "Keys and values in one page of a scan, in bytes; a page always holds one pair."),
     bytes("limits", "memory_bytes_max", "What the replicas of one node may hold together, in bytes: keys, values, what is owed to sessions, and an overhead for each. Each group may hold this divided by the most replicas that any node hosts; writes beyond that are refused. If it is not set, it is at most half of this machine's memory, divided by the nodes."),
+    bytes("limits", "store_bytes_max", "With the store \"rocksdb\", what the replicas of one node may hold together, in bytes, in place of memory_bytes_max, which then bounds nothing. The disk needs up to three times that while RocksDB merges its files, and node.hot_bytes says what of it is in memory. If it is not set, or 0, that is 64GiB; with the store \"memory\" it is 0."),
 
     bytes("tuning", "log_bytes", "Each replica's log, in bytes; a power of two."),
     bytes("tuning", "inline_bytes_max", "Commands up to this many bytes travel in the log; larger ones beside it."),

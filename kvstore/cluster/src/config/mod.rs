@@ -161,7 +161,18 @@ impl ClusterConfig {
                 why: "a store on disk is for a cluster that keeps its data on disk",
             });
         }
+        if (self.store == StoreKind::Rocksdb) != (self.limits.store_bytes_max > 0) {
+            return Err(Conflict {
+                first: format!(
+                    "limits.store_bytes_max = {}",
+                    exact_bytes(self.limits.store_bytes_max)
+                ),
+                second: format!("node.store = {}", self.store.name()),
+                why: "it bounds what a store on disk holds, and no other",
+            });
+        }
         let (limits, tuning) = (&self.limits, &self.tuning);
+        let (entry, most) = limits.node_bytes_max();
         let largest = limits.transaction_bytes_max as u64;
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
         #[rustfmt::skip]
@@ -171,7 +182,7 @@ impl ClusterConfig {
              size("tuning.payload_bytes_max", tuning.payload_bytes_max as u64),
              "a transaction must fit into a payload"),
             (limits.group_bytes_max(&self.layout()) >= 2 * largest,
-             size("limits.memory_bytes_max", limits.memory_bytes_max),
+             size(entry, most),
              size("limits.transaction_bytes_max", largest),
              "each replica of a node must have room for two of the largest transactions"),
             (tuning.rings_bytes_max >= 2 * tuning.ring_bytes_max,
@@ -190,15 +201,19 @@ impl ClusterConfig {
         Layout::propose(self.topology).expect("a configuration has passed every check")
     }
 
+    /// The entry that bounds the keys and values that a node has in memory, and its value.
+    pub const fn bytes_in_memory(&self) -> (&'static str, u64) {
+        match self.store {
+            StoreKind::Memory => ("limits.memory_bytes_max", self.limits.memory_bytes_max),
+            StoreKind::Rocksdb => ("node.hot_bytes", self.hot_bytes),
+        }
+    }
+
     /// Fails if the cluster does not fit into `memory` bytes, and names the settings to blame.
     pub fn check_memory(&self, memory: u64) -> Result<(), Conflict> {
         let nodes = if self.network.is_one_host() { u64::from(self.topology.nodes) } else { 1 };
         let size = |name: &str, bytes: u64| format!("{name} = {}", exact_bytes(bytes));
-        // The part of the data that is in memory.
-        let (entry, held) = match self.store {
-            StoreKind::Memory => ("limits.memory_bytes_max", self.limits.memory_bytes_max),
-            StoreKind::Rocksdb => ("node.hot_bytes", self.hot_bytes),
-        };
+        let (entry, held) = self.bytes_in_memory();
         if held.saturating_mul(nodes) > memory {
             return Err(Conflict {
                 first: size(entry, held),
