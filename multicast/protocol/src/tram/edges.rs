@@ -77,7 +77,7 @@ impl Edge {
 /// The parent's side: the table of what one child has not acknowledged.
 ///
 /// **Invariants.** `kept` holds the edges with the numbers up to `numbered`, without a gap. `first - 1 <= sent <=
-/// numbered`, where `first` is the number of the oldest that is kept. Two replicas that have committed the same entries
+/// numbered`, where `first` is the number of the oldest that is kept, and nothing up to `acknowledged` is kept. Two replicas that have committed the same entries
 /// have the same `numbered`; they may keep different suffixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing {
@@ -86,6 +86,8 @@ pub struct Outgoing {
     pub(super) numbered: u64,
     /// With places.
     pub(super) kept: VecDeque<(Rank, Content)>,
+    /// The child holds all edges up to here. A follower may learn that before it has committed them.
+    acknowledged: u64,
     /// As leader: the highest number that was sent to the child's leader.
     sent: u64,
     /// Closed for want of room, until it is reopened.
@@ -98,6 +100,10 @@ impl Outgoing {
     /// Numbers what was committed for this child.
     pub fn push(&mut self, place: Rank, content: Content) -> u64 {
         self.numbered += 1;
+        if self.numbered <= self.acknowledged {
+            self.sent = self.numbered;
+            return self.numbered;
+        }
         self.kept.push_back((place, content));
         self.closed |= self.kept.len() >= ROOM / 2;
         self.numbered
@@ -133,12 +139,13 @@ impl Outgoing {
     pub fn acknowledge(&mut self, ours: u32, taken: EdgeNumber, child_generation: u32) -> bool {
         let addressed = taken.generation == ours
             && guard!(Mutant::AckOfFormerSelf, child_generation == self.child_generation);
-        if !addressed || taken.number > self.numbered || taken.number < self.first() {
+        if !addressed || taken.number <= self.acknowledged {
             return false;
         }
-        let count = (taken.number + 1 - self.first()) as usize;
-        self.kept.drain(..count);
-        self.sent = self.sent.max(taken.number);
+        self.acknowledged = taken.number;
+        let count = (taken.number + 1).saturating_sub(self.first()) as usize;
+        self.kept.drain(..count.min(self.kept.len()));
+        self.sent = self.sent.max(taken.number.min(self.numbered));
         self.reopen();
         true
     }
@@ -147,6 +154,7 @@ impl Outgoing {
     /// again.
     pub fn recreated(&mut self, generation: u32) {
         self.child_generation = generation;
+        self.acknowledged = self.first() - 1;
         self.rewind();
     }
 
@@ -155,6 +163,7 @@ impl Outgoing {
     pub fn renumber(&mut self) -> u64 {
         let gone = self.first() - 1;
         self.numbered = self.kept.len() as u64;
+        self.acknowledged = 0;
         self.rewind();
         gone
     }
@@ -210,6 +219,8 @@ impl Outgoing {
     /// The state that goes into a snapshot.
     pub fn restore(child_generation: u32, numbered: u64, kept: VecDeque<(Rank, Content)>) -> Self {
         let mut restored = Self { child_generation, numbered, kept, ..Self::default() };
+        restored.acknowledged = restored.first() - 1;
+        restored.closed = restored.kept.len() >= ROOM / 2;
         restored.rewind();
         restored
     }

@@ -60,7 +60,8 @@ impl Inspect for Inspection<'_> {
     }
 
     fn retained(&self) -> usize {
-        self.0.gate.unstable()
+        let edges: usize = self.0.children.iter().map(|(_, it)| it.unacknowledged()).sum();
+        self.0.gate.unstable() + edges
     }
 
     fn passed(&self) -> Rank {

@@ -141,6 +141,7 @@ impl Tram {
         }
         if self.log.leads() {
             self.log_due_changes(effects);
+            self.spread(effects);
             self.retry(effects);
         }
     }

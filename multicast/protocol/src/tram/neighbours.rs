@@ -32,8 +32,9 @@ const TURN_MAX: usize = 256;
 pub(super) struct Retries {
     /// Time of the last attempt for each group, and number of attempts since something has come from it.
     attempts: Vec<(u64, u32)>,
-    /// Our last report to each group.
+    /// Our last report to each group: to its leader, and to its other replicas.
     told: Vec<Vec<u8>>,
+    spread: Vec<Vec<u8>>,
     /// Our parent is to be told again what we have taken.
     pub(super) owes_parent: bool,
     /// We have asked our parent since the last tick.
@@ -44,7 +45,9 @@ impl Retries {
     /// Nothing was told to any of so many groups.
     pub(super) fn new(groups: u16) -> Self {
         let groups = usize::from(groups);
-        Self { attempts: vec![(0, 0); groups], told: vec![Vec::new(); groups], ..Self::default() }
+        let reports = vec![Vec::new(); groups];
+        let (told, spread) = (reports.clone(), reports);
+        Self { attempts: vec![(0, 0); groups], told, spread, ..Self::default() }
     }
 }
 
@@ -107,6 +110,23 @@ impl Tram {
         for slot in 0..self.config.group.replicas {
             let to = ReplicaId::new(group, slot);
             effects.push(Effect::Tell(PeerEffect::Report { to, asks: true }));
+        }
+    }
+
+    /// As leader, once a tick: reports to the other replicas of our neighbours what their leaders were told. Without that
+    /// they would keep edges and entries for ever.
+    pub(super) fn spread(&mut self, effects: &mut Vec<Effect>) {
+        for group in self.neighbours() {
+            let leader = self.leader_of(group);
+            let Retries { told, spread, .. } = &mut self.retries;
+            let (told, spread) = (&told[group.index()], &mut spread[group.index()]);
+            if told != spread {
+                spread.clone_from(told);
+                let all = (0..self.config.group.replicas).map(|slot| ReplicaId::new(group, slot));
+                let others = all.filter(|to| *to != leader);
+                effects
+                    .extend(others.map(|to| Effect::Tell(PeerEffect::Report { to, asks: false })));
+            }
         }
     }
 

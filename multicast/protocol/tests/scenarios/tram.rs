@@ -303,6 +303,30 @@ fn a_table_without_room_closes_its_destinations_and_no_others() {
     cluster.check();
 }
 
+/// Nothing is asked for and nothing is sent again: no time passes but a tick at the end.
+#[test]
+fn followers_keep_nothing_for_other_groups_that_these_have() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    for groups in [&[0, 1, 2][..], &[1, 2], &[0, 2], &[0, 1]] {
+        cluster.send(set(groups));
+    }
+    let all = cluster.up();
+    let rounds = |cluster: &mut Cluster| {
+        for id in all.iter().cycle().take(20 * all.len()).copied() {
+            cluster.stage.turn(id);
+            cluster.stage.complete(id);
+        }
+    };
+    rounds(&mut cluster);
+    cluster.stage.pass(1, &[]);
+    rounds(&mut cluster);
+    cluster.check();
+    for id in &all {
+        let retained = cluster.stage.core(*id).inspect().retained();
+        assert_eq!(retained, 0, "{id}");
+    }
+}
+
 /// A replica of an inner group that takes its leader's state passes on the same when it leads.
 #[test]
 fn a_learner_goes_on_where_the_state_was_saved() {

@@ -13,7 +13,7 @@ const NOTICED: &[(Mutant, u64)] = &[
     (Mutant::UpIgnored, 0),
     (Mutant::DownIgnored, 5),
     (Mutant::DownIgnoresParent, 102),
-    (Mutant::StableWithoutSubtree, 17),
+    (Mutant::StableWithoutSubtree, 16),
     (Mutant::UpWithoutOwnMessages, 44),
     (Mutant::WordsWithoutEarlierEntries, 127),
     (Mutant::PassageExempt, 6847),

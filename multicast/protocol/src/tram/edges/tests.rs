@@ -73,7 +73,6 @@ fn an_acknowledgement_counts_for_the_generations_that_it_names_and_once() {
         (1,      at(0, 2),  0,     false,  "the parent numbers anew"),
         (0,      at(1, 2),  0,     false,  "it is of a later parent"),
         (0,      at(0, 2),  1,     false,  "no marker of that child is committed"),
-        (0,      at(0, 6),  0,     false,  "there is no such edge"),
         (0,      at(0, 0),  0,     false,  "nothing is taken"),
     ];
     for (ours, taken, child, counts, because) in cases {
@@ -270,4 +269,16 @@ fn a_group_takes_from_its_parent_what_goes_past_it() {
     for (content, group, passes, because) in cases {
         assert_eq!(content.passes(GroupId(group), &tree), passes, "{because}");
     }
+}
+
+#[test]
+fn a_follower_keeps_no_edge_that_was_acknowledged_before_it_commits_it() {
+    let mut table = table(2);
+    assert!(table.acknowledge(0, at(0, 4), 0));
+    assert_eq!((table.unacknowledged(), table.first()), (0, 3));
+    for number in 3..=5 {
+        assert_eq!(table.push(Rank::new(10 * number), message(number)), number);
+    }
+    assert_eq!(numbers(&mut table, 0, 9), [5]);
+    assert_eq!((table.unacknowledged(), table.first()), (1, 5));
 }
