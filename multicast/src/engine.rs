@@ -459,17 +459,35 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Multicasts a small message of the node's own to all groups, from a replica here that leads its group
     /// and has room in its log. If there is none, does nothing. Other groups have no ring with its payload,
-    /// and fetch it.
+    /// and fetch it. If another group orders it first, that group's leader is sent it, and may miss it.
     pub fn originate(&mut self, payload: &[u8]) {
-        let can =
-            |replica: &&mut Replica<A, O>| replica.core.log().leads() && replica.log_has_room();
-        let Some(replica) = self.replicas.iter_mut().find(can) else { return };
+        let destinations = self.links.layout.topology().all_groups();
+        let can = |replica: &Replica<A, O>| replica.core.log().leads() && replica.log_has_room();
+        let orders = |replica: &Replica<A, O>| replica.core.orders(destinations);
+        let at = self.replicas.iter().position(|replica| can(replica) && orders(replica));
+        let Some(at) = at.or_else(|| self.replicas.iter().position(can)) else { return };
         self.originated += 1;
         let session = SessionId::own(self.me.node, self.me.engine, self.originated);
-        let destinations = self.links.layout.topology().all_groups();
         let head = Head { sequence: 1, low_water: 1, destinations };
+        let replica = &mut self.replicas[at];
         self.own = Some((replica.id, MessageId::new(session, head.sequence)));
-        replica.receive(session, head, payload, &mut self.links);
+        if replica.core.orders(destinations) {
+            replica.receive(session, head, payload, &mut self.links);
+        } else {
+            replica.hand_in(session, head, payload, &mut self.links);
+        }
+    }
+
+    /// Gives up a message that this engine originated and another group is to order, if that group has not: it may not
+    /// have received it. What the message says is said again.
+    fn give_up_own(&mut self) {
+        let destinations = self.links.layout.topology().all_groups();
+        self.own = self.own.filter(|(by, message)| {
+            let by = self.replicas.iter().find(|replica| replica.id == *by);
+            by.is_none_or(|by| {
+                by.core.orders(destinations) || by.core.stage_of(*message) != MessageStage::Unknown
+            })
+        });
     }
 
     /// Returns whether a peer has written something that a turn would find.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_protocol::tram::tree::{Parents, Tree, TreeError};
 
 use crate::config::{Conflict, Topology, endpoint_name};
 
@@ -22,6 +23,8 @@ pub struct Layout {
     topology: Topology,
     /// Ordered by group, and by slot within it.
     locations: Arc<[Location]>,
+    /// The parent of each group, if messages are ordered along a tree.
+    parents: Option<Parents>,
 }
 
 /// The location of one replica.
@@ -39,6 +42,9 @@ pub struct Location {
 struct Written {
     topology: Topology,
     locations: Vec<Vec<Location>>,
+    /// If messages are ordered along a tree.
+    #[serde(default)]
+    parents: Option<Vec<Option<u16>>>,
 }
 
 /// The reason why a table is not a layout.
@@ -50,6 +56,12 @@ pub enum LayoutError {
     /// The table has another number of groups.
     #[error("the layout places {placed} groups, and groups = {groups}")]
     Groups { placed: usize, groups: u16 },
+    /// The groups have no such tree.
+    #[error("the parents of the groups: {0}")]
+    Tree(TreeError),
+    /// The tree has another number of groups.
+    #[error("the tree has {groups} groups, and the cluster {of}")]
+    TreeOfOthers { groups: u16, of: u16 },
     /// A group has another number of replicas in the table.
     #[error("the layout places {placed} replicas of {group}, and replicas = {replicas}")]
     Replicas {
@@ -93,7 +105,7 @@ impl Layout {
             engine: group.0 % engines,
         };
         let replicas = topology.all_groups().iter().flat_map(|group| topology.replicas_of(group));
-        Ok(Self { topology, locations: replicas.map(location).collect() })
+        Ok(Self { topology, locations: replicas.map(location).collect(), parents: None })
     }
 
     /// The layout with these locations, by group and by slot within it.
@@ -122,7 +134,24 @@ impl Layout {
                 }
             }
         }
-        Ok(Self { topology, locations: locations.concat().into() })
+        Ok(Self { topology, locations: locations.concat().into(), parents: None })
+    }
+
+    /// The same locations, in a cluster that orders messages along a tree of its groups.
+    ///
+    /// # Errors
+    /// If the tree is of another number of groups.
+    pub fn along(self, tree: &Tree) -> Result<Self, LayoutError> {
+        let (groups, of) = (tree.groups(), self.topology.groups);
+        if groups != of {
+            return Err(LayoutError::TreeOfOthers { groups, of });
+        }
+        Ok(Self { parents: Some(tree.parents()), ..self })
+    }
+
+    /// The tree along which messages are ordered, if they are.
+    pub fn tree(&self) -> Option<Tree> {
+        self.parents.as_ref().map(Tree::from)
     }
 
     /// The sizes of the cluster.
@@ -133,8 +162,13 @@ impl Layout {
     /// The entries, all of which every node must have alike. Those of a proposed layout are its sizes.
     pub fn constants(&self) -> Constants {
         let sizes = self.topology.constants();
-        let proposed = Self::propose(self.topology).is_ok_and(|proposed| proposed == *self);
-        if proposed { sizes } else { sizes.with("layout", self) }
+        let proposed = Self::propose(self.topology);
+        let proposed = proposed.is_ok_and(|proposed| proposed.locations == self.locations);
+        let all = if proposed { sizes } else { sizes.with("layout", self) };
+        match &self.parents {
+            Some(parents) => all.with("order.tree", format!("{parents:?}")),
+            None => all,
+        }
     }
 
     /// The node on which `replica` runs.
@@ -202,8 +236,12 @@ impl fmt::Display for Layout {
 impl TryFrom<Written> for Layout {
     type Error = LayoutError;
 
-    fn try_from(Written { topology, locations }: Written) -> Result<Self, LayoutError> {
-        Self::new(topology, &locations)
+    fn try_from(Written { topology, locations, parents }: Written) -> Result<Self, LayoutError> {
+        let layout = Self::new(topology, &locations)?;
+        match parents {
+            Some(parents) => layout.along(&Tree::of(&parents).map_err(LayoutError::Tree)?),
+            None => Ok(layout),
+        }
     }
 }
 
@@ -211,7 +249,8 @@ impl From<Layout> for Written {
     fn from(layout: Layout) -> Self {
         let of_group = usize::from(layout.topology.replicas);
         let locations = layout.locations.chunks(of_group).map(<[_]>::to_vec).collect();
-        Self { topology: layout.topology, locations }
+        let parents = layout.parents.map(|parents| parents.iter().collect());
+        Self { topology: layout.topology, locations, parents }
     }
 }
 
@@ -297,7 +336,8 @@ mod tests {
             let refusal = Layout::new(TOPOLOGY, &locations).unwrap_err().to_string();
             assert_eq!(refusal, format!("the layout places {why}"));
             let written =
-                postcard::to_allocvec(&Written { topology: TOPOLOGY, locations }).unwrap();
+                postcard::to_allocvec(&Written { topology: TOPOLOGY, locations, parents: None })
+                    .unwrap();
             let read = postcard::from_bytes::<Layout>(&written);
             assert!(read.is_err(), "{read:?} was read, and {refusal}");
         }
@@ -308,8 +348,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_the_same() {
-        let layouts =
-            [Layout::new(TOPOLOGY, &uneven()).unwrap(), Layout::propose(TOPOLOGY).unwrap()];
+        let proposed = Layout::propose(TOPOLOGY).unwrap();
+        let along = proposed.clone().along(&Tree::depth(TOPOLOGY.groups)).unwrap();
+        assert_eq!(along.tree(), Some(Tree::depth(TOPOLOGY.groups)));
+        let layouts = [Layout::new(TOPOLOGY, &uneven()).unwrap(), proposed, along];
         for layout in layouts {
             let written = postcard::to_allocvec(&layout).unwrap();
             assert_eq!(postcard::from_bytes(&written), Ok(layout));

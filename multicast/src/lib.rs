@@ -13,7 +13,7 @@
 //! | rings between two processes | `channel`, `endpoint` |
 //! | properties that hold under every schedule | [`simulate`] |
 //! | communication between replicas | `replica_links`, `introductions`, `election` |
-//! | the parts that depend on the ordering | `ordering`, `ramcast`, `single` |
+//! | the parts that depend on the ordering | `ordering`, `ramcast`, `single`, `tram` |
 
 pub mod application;
 pub mod batches;
@@ -38,6 +38,8 @@ pub mod session_transport;
 pub mod simulate;
 mod single;
 mod slots;
+mod tram;
+mod turn_batches;
 mod wakes;
 pub mod work;
 

@@ -9,6 +9,10 @@
 //!
 //! Followers find a message that fits into the log there. The session sends it to them only if their leader
 //! does not answer soon (`docs/decisions/0012-messages-go-to-leaders-first.md`).
+//!
+//! If the cluster orders along a tree, the groups have a message from their parents, and the session writes it to their
+//! lowest common ancestor alone. The first one to a destination goes there too: each group answers by a channel of its
+//! own, and repeats an answer that it gave before there was one.
 
 mod leaders;
 mod queries;
@@ -22,6 +26,7 @@ use skein_fabric::{Fabric, FabricError, Peer};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
+use skein_protocol::tram::tree::Tree;
 
 pub use self::queries::{Of, QueryKey};
 
@@ -51,6 +56,8 @@ const POOL_MAX: usize = 4096;
 pub struct SessionTransport<F> {
     endpoint: Endpoint<F>,
     layout: Layout,
+    /// The tree along which messages are ordered, if they are.
+    tree: Option<Tree>,
     tuning: Tuning,
     /// In the order of nodes, and within a node of its engines.
     engines: Vec<Engine>,
@@ -127,6 +134,8 @@ struct Session {
 /// A message that is not settled, or that some group has not answered.
 struct UnderWay {
     unanswered: GroupSet,
+    /// The group that orders it first, if that is no destination.
+    bystander: Option<GroupId>,
     settled: bool,
     bytes: Bytes,
 }
@@ -166,6 +175,7 @@ impl<F: Fabric> SessionTransport<F> {
         Self {
             endpoint: Endpoint::new(fabric, sizes),
             layout: layout.clone(),
+            tree: layout.tree(),
             tuning,
             engines,
             sessions: Vec::new(),
@@ -256,7 +266,12 @@ impl<F: Fabric> SessionTransport<F> {
         };
         let logged = payload.len() <= self.tuning.inline_bytes_max;
         let mut to_leaders = GroupSet::EMPTY;
-        for group in destinations.iter() {
+        let first = self.tree.as_ref().map(|tree| tree.lca(destinations));
+        let bystander = first.filter(|first| !destinations.contains(*first));
+        for group in destinations.iter().chain(bystander) {
+            if first.is_some_and(|first| group != first) && self.get(session).met.contains(group) {
+                continue; // It has it from its parent.
+            }
             if logged && let Some(channel) = self.way_to_leader(session, group) {
                 bytes.write(&mut self.endpoint, channel);
                 to_leaders = to_leaders.with(group);
@@ -273,7 +288,8 @@ impl<F: Fabric> SessionTransport<F> {
         if !to_leaders.is_empty() {
             self.leaders.sent_first(session, sequence, to_leaders);
         }
-        let message = UnderWay { unanswered: destinations, settled: false, bytes };
+        let unanswered = destinations;
+        let message = UnderWay { unanswered, bystander, settled: false, bytes };
         self.get(session).window.push_back(message);
         self.under_way += 1;
         Ok(sequence)
@@ -286,7 +302,7 @@ impl<F: Fabric> SessionTransport<F> {
     pub fn retry(&mut self, session: SessionKey, sequence: u64) {
         let at = self.get(session);
         let Some(message) = at.under_way(sequence) else { return };
-        for group in message.unanswered.iter() {
+        for group in message.waited_for().iter() {
             for to in self.layout.topology().replicas_of(group) {
                 let at = self.route_to(to);
                 if let Route::Open(channel) = self.get(session).routes[at]
@@ -576,7 +592,7 @@ impl<F: Fabric> SessionTransport<F> {
                 let low_water = at.low_water();
                 for sequence in low_water..at.next {
                     let message = self.get(session).under_way(sequence);
-                    if message.is_some_and(|m| m.unanswered.contains(to.group)) {
+                    if message.is_some_and(|m| m.waited_for().contains(to.group)) {
                         self.write(session, sequence, channel);
                     }
                 }
@@ -646,6 +662,14 @@ impl<F: Fabric> SessionTransport<F> {
             tracing::debug!(?purpose, "a session's channel is over");
             self.give_up(id);
         }
+    }
+}
+
+impl UnderWay {
+    /// The groups that have yet to answer it, or to order it for them.
+    fn waited_for(&self) -> GroupSet {
+        let bystander = self.bystander.filter(|_| !self.unanswered.is_empty());
+        bystander.map_or(self.unanswered, |bystander| self.unanswered.with(bystander))
     }
 }
 

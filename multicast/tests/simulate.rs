@@ -1,7 +1,8 @@
 //! The protocol and its driver on the simulated fabric: thousands of seeds, and every property on each.
 //!
 //! Seeds that failed in the past (`seeds.txt`) are run first. `SKEIN_SEEDS=100..200` runs other seeds, and
-//! `SKEIN_PROFILE=crashes` another profile; `skein sim` does both, and shows how a seed fails.
+//! `SKEIN_PROFILE=crashes` another profile, and `SKEIN_ORDERING=tram` has another ordering run it; `skein sim` does all
+//! of that, and shows how a seed fails.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -71,7 +72,10 @@ fn every_schedule_keeps_the_properties() {
     let chosen = seeds();
     let tallies: Vec<Tally> = if let Some(seeds) = chosen.clone() {
         let name = std::env::var("SKEIN_PROFILE").unwrap_or_else(|_| "default".to_owned());
-        vec![campaign(named(&name), seeds, Vec::new())]
+        let ordering = std::env::var("SKEIN_ORDERING").map(|name| name.parse());
+        let ordering = ordering.unwrap_or(Ok(Ordering::DEFAULT)).expect("an ordering");
+        let profile = named(&name).ordered_by(ordering).expect("a profile that it can run");
+        vec![campaign(profile, seeds, Vec::new())]
     } else {
         let runs = SHARES.into_iter().enumerate().map(|(i, (name, count))| {
             let kept = if i == 0 { Kept::all() } else { Vec::new() };

@@ -222,6 +222,15 @@ pub trait OrderingProtocol: Sized {
     /// The replica that leads `group`, as far as is known here.
     fn leader_of(&self, group: GroupId) -> ReplicaId;
 
+    /// Whether a message to these groups enters the order at our group: its session sends it to us.
+    fn orders(&self, destinations: GroupSet) -> bool;
+
+    /// Whether another group has yet to be sent the message, payload included, by us. Every replica of our group keeps the
+    /// payload until then.
+    fn passes_on(&self, _: MessageId) -> bool {
+        false
+    }
+
     /// Whether the message is, or was, in our log.
     fn is_logged(&self, message: MessageId) -> bool;
 
@@ -235,6 +244,7 @@ pub trait OrderingProtocol: Sized {
         self.stage_of(message) != MessageStage::Delivered
             || self.log().stalled_on() == Some(message)
             || self.log().keeps(message)
+            || self.passes_on(message)
     }
 
     /// Whether the session is known to have ended.

@@ -117,7 +117,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
 
     /// Collects sessions that died and are not ended, including those that a leader's predecessor may have died with.
     fn reap_sessions(&mut self) {
-        if !self.pace.counts_probe(REAP_EVERY) || self.originates() {
+        if !self.pace.counts_probe(REAP_EVERY) {
+            return;
+        }
+        self.give_up_own();
+        if self.originates() {
             return;
         }
         let within = if self.peers_may_return() { RETURN_WITHIN } else { 0 };

@@ -1,6 +1,5 @@
 //! The driver's part of RamCast: leaders' proposals to each other, and replicas' reports of passed messages.
 
-mod announcements;
 mod heard;
 pub(crate) mod proposal_batch;
 mod proposals;
@@ -12,21 +11,21 @@ use skein_protocol::properties::{About, Touch};
 use skein_protocol::ramcast::announcement::{Announcement, Proposed};
 use skein_protocol::ramcast::{PeerEffect, Ramcast};
 
-use self::announcements::Announcements;
 use self::proposal_batch::ProposalBatch;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::ordering::Links;
 use crate::replica::Replica;
 use crate::replica_links::{Note, ReplicaLinks};
+use crate::turn_batches::TurnBatches;
 
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 impl Links for Ramcast {
-    type Outgoing = Announcements;
+    type Outgoing = TurnBatches;
     type Together = ProposalBatch;
 
-    fn outgoing(by: ReplicaId, groups: u16) -> Announcements {
-        Announcements::new(by, groups)
+    fn outgoing(by: ReplicaId, groups: u16) -> TurnBatches {
+        TurnBatches::new(by, groups, usize::MAX)
     }
 
     fn together(groups: u16) -> ProposalBatch {
@@ -72,7 +71,7 @@ impl Links for Ramcast {
                     links.ask(by, to, Kind::Order, &bytes);
                     links.keep(bytes);
                 } else {
-                    replica.outgoing.push(to, &announcement, links);
+                    replica.outgoing.push(to, |bytes| announcement.encode(bytes), links);
                 }
             }
             PeerEffect::Pass { to, rows, asks } => replica.tell_passed(to, rows, asks, links),
@@ -80,7 +79,7 @@ impl Links for Ramcast {
     }
 
     fn tell_outgoing<F: Fabric>(
-        outgoing: &mut Announcements,
+        outgoing: &mut TurnBatches,
         links: &mut ReplicaLinks<F, Self>,
     ) -> bool {
         outgoing.send(links)

@@ -203,7 +203,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             durable: links.disk.is_some(),
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
-        let tree = Tree::breadth(groups).parents();
+        let tree = links.layout.tree().unwrap_or_else(|| Tree::breadth(groups)).parents();
         let config = Config { group, groups, fetch_after_ms, tree };
         Ok(Self {
             id,
@@ -470,7 +470,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 && let Some(next) = self.core.deliver()
             {
                 links.note(|| Note::Delivered { by: self.id, deliver: next });
-                let kept = self.core.log().keeps(next.message);
+                let kept = self.core.log().keeps(next.message) || self.core.passes_on(next.message);
                 let taken = if kept { None } else { self.payloads.take(next.message) };
                 let held = taken.as_ref().or_else(|| self.payloads.get(next.message));
                 let held = held.expect("accepted with its payload");
@@ -540,6 +540,11 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Number of replicas of its group.
     pub(crate) const fn replicas(&self) -> u8 {
         self.topology.replicas
+    }
+
+    /// The longest payload that travels in the log.
+    pub(crate) const fn inline_bytes_max(&self) -> usize {
+        self.tuning.inline_bytes_max
     }
 
     /// Size of the log ring in bytes.

@@ -80,8 +80,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.stir();
         let Head { sequence, low_water, destinations } = head;
         let message = MessageId::new(session, sequence);
-        let valid = destinations.contains(self.id.group)
+        let valid = !destinations.is_empty()
             && self.topology.all_groups().contains_all(destinations)
+            && (destinations.contains(self.id.group) || self.core.orders(destinations))
             // No more are in flight than fit a window, which bounds the memory for a session.
             && sequence - low_water < self.tuning.window as u64
             && payload.len() <= self.tuning.payload_bytes_max;
@@ -93,7 +94,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         // already: the state that we began with says up to where the session has all its replies.
         let known = self.core.is_logged(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
-        let new = !known && (self.core.log().leads() || !session.is_own());
+        // A group that is not the first to order it has it from its log.
+        let new = !known
+            && (self.core.log().leads() || !session.is_own())
+            && self.core.orders(destinations);
         let lacking = self.core.log().stalled_on() == Some(message);
         if lacking
             && !guard!(
@@ -115,6 +119,24 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         }
         self.received(message, low_water, destinations, payload.len(), links);
+    }
+
+    /// Sends a message of our node to the replicas of the group that orders it first. Its leader takes it.
+    pub(crate) fn hand_in<F: Fabric>(
+        &self,
+        session: SessionId,
+        head: Head,
+        payload: &[u8],
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        let Some(tree) = links.layout.tree() else { return };
+        let mut bytes = links.borrow();
+        encode_name(MessageId::new(session, head.sequence), &mut bytes);
+        head.encode(&mut bytes);
+        for to in self.topology.replicas_of(tree.lca(head.destinations)) {
+            links.send(self.id, to, Kind::Relay, &bytes, payload);
+        }
+        links.keep(bytes);
     }
 
     /// Handles a message that is held in our memory.

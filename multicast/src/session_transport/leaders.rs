@@ -98,7 +98,7 @@ impl<F: Fabric> SessionTransport<F> {
             if planted(Mutant::NeverSpread) {
                 continue;
             }
-            for group in message.unanswered.intersection(groups).iter() {
+            for group in message.waited_for().intersection(groups).iter() {
                 let leader = &mut self.leaders.of[group.index()];
                 leader.trusted = false;
                 let sent = (Some(leader.since) < at).then_some(leader.slot);

@@ -12,6 +12,7 @@ use skein_protocol::properties::{
 };
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Deliver;
+use skein_protocol::tram::tree::Tree;
 
 use super::Driven;
 use super::disks::Disks;
@@ -34,6 +35,8 @@ struct Fallen {
 /// Everything that was seen so far.
 pub(super) struct Onlooker<O: Driven> {
     pub(super) history: History,
+    /// The tree along which messages are ordered, if they are.
+    tree: Option<Tree>,
     /// The log of each replica in its present incarnation; for a slot whose incarnation is not admitted, the
     /// log of its last admitted incarnation, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
@@ -48,16 +51,18 @@ pub(super) struct Onlooker<O: Driven> {
     pub(super) leader_changes: u64,
 }
 
-impl<O: Driven> Default for Onlooker<O> {
-    fn default() -> Self {
+impl<O: Driven> Onlooker<O> {
+    /// Nothing was seen, in a cluster with this tree, if there is one.
+    pub(super) fn new(tree: Option<Tree>) -> Self {
         Self {
-            history: History::default(),
+            history: tree.map_or_else(History::default, History::along),
+            tree,
             logs: BTreeMap::new(),
             fallen: BTreeMap::new(),
             remains: BTreeMap::new(),
             endangered: GroupSet::EMPTY,
             leaders: BTreeMap::new(),
-            rules: Rules::default(),
+            rules: Rules::new(tree.is_some()),
             leader_changes: 0,
         }
     }
@@ -228,10 +233,12 @@ impl<O: Driven> Onlooker<O> {
                         if speaks { holds_now(of, at) } else { fallen.is_some_and(held) }
                     };
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
-                    let endangered = !deliver.destinations.intersection(self.endangered).is_empty();
+                    let rests =
+                        Deliver { destinations: self.rests_on(by.group, &deliver), ..deliver };
+                    let endangered = !rests.destinations.intersection(self.endangered).is_empty();
                     if !self.history.is_lost(deliver.message) && !endangered {
-                        check_quorum(by, &deliver, &self.logs, replicas, held)?;
-                        self.check_elections(&engines, by, &deliver, holds_now)?;
+                        check_quorum(by, &rests, &self.logs, replicas, held)?;
+                        self.check_elections(&engines, by, &rests, holds_now)?;
                     }
                     self.history.delivers(by, &deliver)?;
                     let core = &find(engines(), by).expect("it turned").1.core;
@@ -266,6 +273,18 @@ impl<O: Driven> Onlooker<O> {
             self.leader_changes += u64::from(before.is_some_and(|before| before != now));
         }
         Ok(())
+    }
+
+    /// The groups of which a quorum must hold a message when `by` delivers it: all destinations, or those on its way here.
+    fn rests_on(&self, by: GroupId, deliver: &Deliver) -> GroupSet {
+        let Some(tree) = &self.tree else { return deliver.destinations };
+        let (lca, mut way) = (tree.lca(deliver.destinations), GroupSet::single(by));
+        let mut at = by;
+        while let Some(parent) = tree.parent(at).filter(|_| at != lca) {
+            way.insert(parent);
+            at = parent;
+        }
+        way
     }
 
     /// Checks that everything a delivery depends on is in every log that a group may choose from now on.

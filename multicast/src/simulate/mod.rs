@@ -239,6 +239,9 @@ impl fmt::Display for Failure {
         let Scenario { seed, profile, layout, clients, messages, .. } = &self.scenario;
         writeln!(f, "seed {seed} of the profile {profile} breaks {}", self.violation)?;
         writeln!(f, "  {:?}: {layout}", layout.topology())?;
+        if let Some(tree) = layout.tree() {
+            writeln!(f, "  along the tree with the parents {tree:?}")?;
+        }
         writeln!(f, "  {} clients, {} sessions each, {messages} messages", clients.0, clients.1)?;
         for fault in &self.scenario.faults {
             writeln!(f, "  {fault}")?;

@@ -9,8 +9,9 @@ use std::str::FromStr;
 use skein_protocol::ramcast::log::Remote;
 use skein_protocol::ramcast::{self, Ramcast};
 use skein_protocol::single::{self, Single};
+use skein_protocol::tram::{self, Tram};
 
-use super::{Coverage, Failure, Report, Scenario, run_ordered_by};
+use super::{Coverage, Failure, Profile, Report, Scenario, run_ordered_by};
 use crate::ordering::Links;
 
 /// An ordering, by name.
@@ -20,11 +21,13 @@ pub enum Ordering {
     Ramcast,
     /// [The smallest ordering](Single), for one group.
     Single,
+    /// [Along a tree of groups](Tram).
+    Tram,
 }
 
 impl Ordering {
     /// All orderings.
-    pub const ALL: [Self; 2] = [Self::Ramcast, Self::Single];
+    pub const ALL: [Self; 3] = [Self::Ramcast, Self::Single, Self::Tram];
 
     /// The ordering that runs if none is named. The seeds of `multicast/tests/seeds.txt` failed with it.
     pub const DEFAULT: Self = Self::Ramcast;
@@ -36,15 +39,30 @@ impl Ordering {
                 name: "ramcast",
                 about: "RamCast",
                 orders_several_groups: true,
+                along_a_tree: false,
                 reaches_all_counters: true,
+                lacks: |_| None,
                 run: run_ordered_by::<Ramcast>,
             },
             Self::Single => Facts {
                 name: "single",
                 about: "the smallest one, which orders a single group",
                 orders_several_groups: false,
+                along_a_tree: false,
                 reaches_all_counters: false,
+                lacks: |profile| {
+                    profile.is_of_several_groups().then_some("it orders a single group")
+                },
                 run: run_ordered_by::<Single>,
+            },
+            Self::Tram => Facts {
+                name: "tram",
+                about: "TRAM, along a tree of groups",
+                orders_several_groups: true,
+                along_a_tree: true,
+                reaches_all_counters: false,
+                lacks: Profile::beyond_trees,
+                run: run_ordered_by::<Tram>,
             },
         }
     }
@@ -62,6 +80,16 @@ impl Ordering {
     /// Returns whether a message may be sent to several groups. If not, scenarios have one group.
     pub const fn orders_several_groups(self) -> bool {
         self.facts().orders_several_groups
+    }
+
+    /// Returns whether messages are ordered along a tree of groups, which scenarios draw then.
+    pub(super) const fn along_a_tree(self) -> bool {
+        self.facts().along_a_tree
+    }
+
+    /// What it lacks to run the scenarios of a profile, if it cannot.
+    pub fn lacks_for(self, profile: &Profile) -> Option<&'static str> {
+        (self.facts().lacks)(profile)
     }
 
     /// Returns whether every counter of [`Coverage`] can rise, so that one that stays at zero is a hole in
@@ -86,6 +114,8 @@ struct Facts {
     name: &'static str,
     about: &'static str,
     orders_several_groups: bool,
+    along_a_tree: bool,
+    lacks: fn(&Profile) -> Option<&'static str>,
     reaches_all_counters: bool,
     run: fn(&Scenario, bool) -> Result<Report, Box<Failure>>,
 }
@@ -135,6 +165,15 @@ impl Driven for Single {
     fn cover(&self, _: &mut Coverage) {}
 }
 
+impl Driven for Tram {
+    fn proposal(_: &tram::Record) -> Option<Remote> {
+        None
+    }
+
+    /// It has no such counters.
+    fn cover(&self, _: &mut Coverage) {}
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -165,7 +204,9 @@ mod tests {
         for ordering in Ordering::ALL {
             let can = || Profile::ALL.into_iter().filter_map(|it| it.ordered_by(ordering));
             if ordering.orders_several_groups() {
-                assert_eq!(can().count(), Profile::ALL.len(), "{ordering}");
+                let lacks = |it: &Profile| ordering.lacks_for(it).is_some();
+                let cannot = Profile::ALL.iter().filter(|it| lacks(it)).count();
+                assert_eq!(can().count() + cannot, Profile::ALL.len(), "{ordering}");
                 continue;
             }
             assert!((1..Profile::ALL.len()).contains(&can().count()), "{ordering}");
@@ -182,7 +223,8 @@ mod tests {
         let mut drawn = (0..).map(|seed| Scenario::draw(seed, Profile::ALL[0]));
         let scenario = drawn.find(|it| it.topology().groups == 1).expect("a seed of one group");
         let runs = Ordering::ALL.map(|ordering| {
-            let report = run_scenario(&Scenario { ordering, ..scenario.clone() }, false).unwrap();
+            let scenario = Scenario { ordering, ..scenario.clone() };
+            let report = run_scenario(&scenario, false).unwrap();
             report.fingerprint
         });
         let distinct: BTreeSet<u64> = runs.into_iter().collect();

@@ -586,12 +586,30 @@ impl Profile {
         },
     ];
 
-    /// The same profile, ordered by another protocol; `None` if it needs several groups and the ordering has one.
+    /// The same profile, ordered by another protocol; `None` if that [lacks](Ordering::lacks_for) what it needs.
     pub fn ordered_by(self, ordering: Ordering) -> Option<Self> {
+        let lacks = ordering.lacks_for(&self);
+        lacks.is_none().then_some(Self { ordering, ..self })
+    }
+
+    /// Returns whether its scenarios need several groups.
+    pub(super) fn is_of_several_groups(&self) -> bool {
         let uneven = self.surroundings == Some(Surroundings::Uneven);
-        let of_several = self.overlaps || self.severed || self.relayed || uneven;
-        let can = ordering.orders_several_groups() || !of_several;
-        can.then_some(Self { ordering, ..self })
+        self.overlaps || self.severed || self.relayed || uneven
+    }
+
+    /// What an ordering along a tree lacks for its scenarios, if it cannot run them yet.
+    pub(super) fn beyond_trees(&self) -> Option<&'static str> {
+        match () {
+            () if self.power_fails || self.disks_fail => {
+                Some("it does not run durable clusters yet")
+            }
+            () if self.loses || self.surroundings == Some(Surroundings::Remains) => {
+                Some("it is not recreated by the driver yet")
+            }
+            () if self.relayed => Some("it has no payloads outside the log yet"),
+            () => None,
+        }
     }
 
     /// Former names of profiles, which are accepted for one version.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::sim::{Rng, SimConfig};
+use skein_protocol::tram::tree::Tree;
 
 use super::Reduction;
 use super::faults::{self, Fault, Kind};
@@ -277,7 +278,29 @@ impl Scenario {
             scenario.faults.extend(more);
             scenario.faults.sort_by_key(|fault| fault.after);
         }
+        if profile.ordering.along_a_tree() {
+            scenario.plant(&mut Rng::new(seed ^ 0x07ee_5eed));
+        }
         scenario
+    }
+
+    /// Has a tree of its groups: one of the paper's, or any other. All payloads are in the log, and machines exchange
+    /// nothing: the ordering lacks the rest.
+    fn plant(&mut self, rng: &mut Rng) {
+        let groups = self.topology().groups;
+        let tree = match rng.below(5) {
+            0 => Tree::breadth(groups),
+            1 => Tree::depth(groups),
+            2 => Tree::base(groups),
+            _ => {
+                let mut parents = vec![None];
+                parents.extend((1..groups).map(|group| Some(rng.below(group.into()) as u16)));
+                Tree::of(&parents).expect("each parent comes before its children")
+            }
+        };
+        self.layout = self.layout.clone().along(&tree).expect("a tree of all groups");
+        self.tuning.payload_bytes_max = self.tuning.inline_bytes_max;
+        self.large_one_in = u64::MAX;
     }
 
     /// Sessions read what is not ordered. Whoever does not know yet that a process has died counts on its memory, while its

@@ -234,10 +234,13 @@ impl Args {
     }
 
     fn profile(&self) -> anyhow::Result<Profile> {
-        self.profile.ordered_by(self.ordering).ok_or_else(|| {
-            let (name, ordering) = (self.profile.name, self.ordering);
-            usage(format!("the profile {name} is of several groups, and the ordering {ordering} of one: name another"))
-        })
+        let (name, ordering) = (self.profile.name, self.ordering);
+        match ordering.lacks_for(&self.profile) {
+            Some(lacks) => Err(usage(format!(
+                "the ordering {ordering} cannot run the profile {name}: {lacks}; name another"
+            ))),
+            None => Ok(Profile { ordering, ..self.profile }),
+        }
     }
 
     fn until(&self, begun: Instant) -> Option<Instant> {

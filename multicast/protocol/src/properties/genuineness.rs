@@ -3,6 +3,9 @@
 //!
 //! An acceptance word stands for its writer's log. So it may be written to another group only if that log contains a
 //! message that both groups share, or did before its writer received a state.
+//!
+//! Along a tree, the groups on a message's path take part as its destinations do, and reports go from a group to its
+//! parent and to its children.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -47,7 +50,8 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
         About::Message(message) => {
             let Some(multicast) = history.multicasts.get(&message) else { return Ok(()) };
             let destinations = multicast.destinations;
-            if [by, to].iter().any(|party| !destinations.contains(party.group)) {
+            let parties = history.tree.map_or(destinations, |tree| tree.path(destinations));
+            if [by, to].iter().any(|party| !parties.contains(party.group)) {
                 return violated(format!("{by} wrote to {to} about {message} to {destinations}"));
             }
         }
@@ -57,10 +61,16 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
                 history.shares.of_group.get(&of).is_some_and(|all| all.contains(with))
             };
             let (by_group, to_group) = (by.group, to.group);
-            let shared = shares(by_group, to_group) || shares(to_group, by_group);
+            let shared = match &history.tree {
+                Some(tree) => {
+                    let parent = |of, is| tree.parent(of) == Some(is);
+                    parent(by_group, to_group) || parent(to_group, by_group)
+                }
+                None => shares(by_group, to_group) || shares(to_group, by_group),
+            };
             if by_group != to_group && !shared {
                 return violated(format!(
-                    "{by} sent {to} what it passed, but their groups share no message"
+                    "{by} sent {to} what it passed, but neither their messages nor a tree connect their groups"
                 ));
             }
         }

@@ -33,6 +33,7 @@ use crate::group::{LogRecord, LoggedMessage};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::rank::Rank;
 use crate::step::Deliver;
+use crate::tram::tree::Tree;
 
 /// A property that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,14 +110,15 @@ pub struct History {
     /// Messages that were multicast, before its recreation, to a group that had lost more than it tolerates. What the
     /// group decided about them may be lost, and it may decide differently now.
     lost: BTreeSet<MessageId>,
-    /// Each group has ranks of its own: only the search for cycles compares orders of groups.
-    ranks_of_groups: bool,
+    /// Messages are ordered along this tree. Then each group has ranks of its own: only the search for cycles compares
+    /// orders of groups.
+    tree: Option<Tree>,
 }
 
 impl History {
-    /// The history of an ordering that gives a message a rank of its own in each group.
-    pub fn with_ranks_of_groups() -> Self {
-        Self { ranks_of_groups: true, ..Self::default() }
+    /// The history of an ordering along this tree, which gives a message a rank of its own in each group.
+    pub fn along(tree: Tree) -> Self {
+        Self { tree: Some(tree), ..Self::default() }
     }
 
     /// Records that a message was multicast. The destinations of a name never change.

@@ -20,7 +20,7 @@ pub(super) fn check(history: &History, by: ReplicaId, deliver: &Deliver) -> Resu
     if position != reached + 1 {
         return violated(format!("{by} delivered {message} as number {position} after {reached}"));
     }
-    let compares = !history.ranks_of_groups && !history.is_lost(message);
+    let compares = history.tree.is_none() && !history.is_lost(message);
     let known = history.finals.get(&message).filter(|_| compares);
     if let Some((other, known)) = known.filter(|(_, known)| *known != rank) {
         return violated(format!(

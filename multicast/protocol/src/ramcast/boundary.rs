@@ -20,7 +20,7 @@ use crate::group::body::{Body, Contents};
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
-use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::logged_set::LoggedSet;
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
@@ -241,6 +241,10 @@ impl OrderingProtocol for Ramcast {
 
     fn leader_of(&self, group: GroupId) -> ReplicaId {
         ReplicaId::new(group, self.ballot_of(group).slot())
+    }
+
+    fn orders(&self, destinations: GroupSet) -> bool {
+        destinations.contains(self.config.group.me.group)
     }
 
     fn is_logged(&self, message: MessageId) -> bool {

@@ -14,7 +14,7 @@ use crate::group::on_log::OnLog as _;
 use crate::group::ordering::NoOthers;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
-use crate::ids::{GroupId, MessageId, ReplicaId, SessionId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::logged_set::LoggedSet;
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
@@ -174,6 +174,10 @@ impl OrderingProtocol for Single {
 
     fn leader_of(&self, group: GroupId) -> ReplicaId {
         ReplicaId::new(group, self.log.ballot().slot())
+    }
+
+    fn orders(&self, destinations: GroupSet) -> bool {
+        destinations.contains(self.config.group.me.group)
     }
 
     fn is_logged(&self, message: MessageId) -> bool {

@@ -220,6 +220,14 @@ impl OrderingProtocol for Tram {
         ReplicaId::new(group, ballot.slot())
     }
 
+    fn orders(&self, destinations: GroupSet) -> bool {
+        self.tree.lca(destinations) == self.own()
+    }
+
+    fn passes_on(&self, message: MessageId) -> bool {
+        self.children.iter().any(|(_, table)| table.keeps(message))
+    }
+
     fn is_logged(&self, message: MessageId) -> bool {
         self.logged.contains(message)
     }

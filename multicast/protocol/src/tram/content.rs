@@ -22,6 +22,9 @@ pub enum Content {
 }
 
 impl Content {
+    /// No encoding is shorter.
+    pub(super) const BYTES_MIN: usize = 1 + 2 + 4;
+
     /// The groups that take it. A group on the path that is not among them only passes it on.
     pub fn destinations(&self, tree: &Tree) -> GroupSet {
         match *self {

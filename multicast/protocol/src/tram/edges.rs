@@ -16,7 +16,7 @@ use super::content::Content;
 use super::tree::Tree;
 use crate::bytes::{Reader, Writer};
 use crate::guard;
-use crate::ids::{GroupId, GroupSet};
+use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
@@ -53,6 +53,9 @@ pub struct Edge {
 }
 
 impl Edge {
+    /// No encoding is shorter.
+    pub const BYTES_MIN: usize = 4 + 4 + 3 * 8 + Content::BYTES_MIN;
+
     /// Appends it, as it travels: behind it stands the payload.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let mut out = Writer(bytes);
@@ -122,6 +125,17 @@ impl Outgoing {
     /// Number of edges that the child has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.kept.len()
+    }
+
+    /// Whether the child has yet to acknowledge the message. Recent ones are found first.
+    pub fn keeps(&self, message: MessageId) -> bool {
+        self.kept.iter().rev().any(|(_, content)| content.message() == Some(message))
+    }
+
+    /// The messages that an acknowledgement up to `taken` covers.
+    pub fn covered(&self, taken: EdgeNumber) -> impl Iterator<Item = MessageId> + '_ {
+        let count = (taken.number + 1).saturating_sub(self.first()) as usize;
+        self.kept.iter().take(count).filter_map(|(_, content)| content.message())
     }
 
     /// Whether the child was sent edges that it has not acknowledged.

@@ -147,7 +147,7 @@ impl Tram {
     }
 
     /// As leader: a message has arrived from its session. The LCA logs it unless that was done. For a destination below
-    /// that, it is a payload that an edge may wait for.
+    /// that, it is a payload that an edge may wait for. A session that sends it again may have missed our reply.
     fn receive(
         &mut self,
         message: MessageId,
@@ -156,14 +156,15 @@ impl Tram {
         inline: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if self.tree.lca(destinations) != self.own() && !planted(Mutant::OrderedBelowLca) {
+        let held = destinations.contains(self.own());
+        let logged = self.logged.contains(message);
+        if logged && held && self.stage_of(message) == MessageStage::Delivered {
+            effects.push(Effect::Repeat { message });
+        }
+        if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
             return self.take_waiting(Some(message), effects);
         }
-        let held = destinations.contains(self.own());
-        if self.logged.contains(message) {
-            if held && self.stage_of(message) == MessageStage::Delivered {
-                effects.push(Effect::Repeat { message });
-            }
+        if logged {
             return;
         }
         let closed = self.refuses(destinations);

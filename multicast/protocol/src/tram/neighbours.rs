@@ -14,8 +14,8 @@ use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
-use crate::ids::{GroupId, GroupSet, ReplicaId};
-use crate::ordering::OrderingProtocol as _;
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::ordering::{MessageStage, OrderingProtocol as _};
 use crate::tram::content::Content;
 
 /// Time after which a leader sends again what was not answered.
@@ -159,9 +159,9 @@ impl Tram {
     fn pass_again(&mut self, child: GroupId, effects: &mut Vec<Effect>) {
         let (ours, replicas) = (self.generation, self.config.group.replicas);
         let Some(table) = self.children.get_mut(child) else { return };
-        for edge in table.again(ours, AGAIN_MAX) {
-            let all = (0..replicas).map(|slot| ReplicaId::new(child, slot));
-            effects.extend(all.map(|to| Effect::Tell(PeerEffect::Pass { to, edge })));
+        for to in (0..replicas).map(|slot| ReplicaId::new(child, slot)) {
+            let again = table.again(ours, AGAIN_MAX);
+            effects.extend(again.map(|edge| Effect::Tell(PeerEffect::Pass { to, edge })));
         }
     }
 
@@ -213,7 +213,9 @@ impl Tram {
     /// Raises the ballot that is known of another group's leaders.
     pub(super) fn hears_ballot(&mut self, group: GroupId, ballot: Ballot) {
         let known = &mut self.ballots[group.index()];
-        *known = ballot.max(*known);
+        if ballot.slot() < self.config.group.replicas {
+            *known = ballot.max(*known);
+        }
     }
 
     fn hear_parent(&mut self, from: &mut Reader<'_>) -> Option<()> {
@@ -245,7 +247,9 @@ impl Tram {
         let (ours, generation) = (self.generation, ballot.generation());
         let closed_before = self.children.closed(&self.tree);
         let table = self.children.get_mut(child)?;
-        if table.acknowledge(ours, taken, generation) {
+        let covered: Vec<_> = table.covered(taken).collect();
+        let acknowledges = table.acknowledge(ours, taken, generation);
+        if acknowledges {
             self.retries.attempts[child.index()].1 = 0;
         }
         if generation == table.child_generation() {
@@ -261,6 +265,12 @@ impl Tram {
             }
         }
         self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
+        // The others are dropped when they are delivered, or passed on to the last child.
+        let over = |message: &MessageId| {
+            !self.passes_on(*message) && self.stage_of(*message) == MessageStage::Delivered
+        };
+        let over = covered.into_iter().filter(|message| acknowledges && over(message));
+        effects.extend(over.map(|message| Effect::Forget { message }));
         Some(())
     }
 

@@ -28,6 +28,13 @@ pub struct Parents {
     of: [Option<u8>; CAPACITY],
 }
 
+impl Parents {
+    /// The parent of each group in turn. The root has none.
+    pub fn iter(&self) -> impl Iterator<Item = Option<u16>> {
+        self.of[..usize::from(self.groups)].iter().map(|parent| parent.map(u16::from))
+    }
+}
+
 impl fmt::Debug for Parents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.of[..usize::from(self.groups)]).finish()

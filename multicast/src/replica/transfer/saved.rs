@@ -85,9 +85,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         let mut runs = self.memory.runs.clone();
         runs.truncate(end);
         let pending = self.payloads.messages();
-        let pending = pending
-            .into_iter()
-            .filter(|message| self.core.stage_of(*message) == MessageStage::Pending);
+        let pending = pending.into_iter().filter(|message| {
+            self.core.stage_of(*message) == MessageStage::Pending || self.core.passes_on(*message)
+        });
         let payloads = pending.map(|message| {
             let held = self.payloads.get(message).expect("just listed");
             Payload {
@@ -169,7 +169,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.restore(order.exchange, early, self.core.log().now_ms());
         let core = &self.core;
         self.payloads.retain_all(|message| {
-            !core.is_logged(message) || core.stage_of(message) == MessageStage::Pending
+            !core.is_logged(message)
+                || core.stage_of(message) == MessageStage::Pending
+                || core.passes_on(message)
         });
         self.forget_unsent(links);
         links.note_restored(self.id, self.core.delivered());

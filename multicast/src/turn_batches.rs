@@ -1,58 +1,62 @@
-//! Repeated announcements of a leader to replicas of other groups: all of a turn, in a few datagrams. First
-//! announcements go into the [`ProposalBatch`](super::proposal_batch).
+//! Datagrams of an ordering to replicas of other groups: what a replica has for each of them in one turn, in a few
+//! datagrams.
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, ReplicaId};
-use skein_protocol::ramcast::Ramcast;
-use skein_protocol::ramcast::announcement::Announcement;
 
 use crate::channel::Kind;
+use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
-/// Limit of announcements in one datagram: the reader's log must have room for all of them.
-const TOGETHER_MAX: usize = 16;
+/// Limit of items in one datagram: the reader's log must have room for an entry for each of them.
+pub(crate) const TOGETHER_MAX: usize = 16;
 
-/// The announcements to one group's replica `slot`.
+/// The items for one group's replica `slot`.
 struct Batch {
     slot: u8,
     count: usize,
     bytes: Vec<u8>,
 }
 
-/// The announcements to be sent, by group.
-pub struct Announcements {
+/// What is to be sent, by group.
+pub struct TurnBatches {
     batches: Vec<Batch>,
     by: ReplicaId,
+    /// Length in bytes from which a datagram takes no further item.
+    full_at: usize,
     /// Some batch is not empty.
     any: bool,
 }
 
-impl Announcements {
-    pub(super) fn new(by: ReplicaId, groups: u16) -> Self {
+impl TurnBatches {
+    /// Empty batches of one replica.
+    pub(crate) fn new(by: ReplicaId, groups: u16, full_at: usize) -> Self {
         let batch = |_| Batch { slot: 0, count: 0, bytes: Vec::new() };
         let batches = (0..groups).map(batch).collect();
-        Self { batches, by, any: false }
+        Self { batches, by, full_at, any: false }
     }
 
-    pub(super) fn push<F: Fabric>(
+    /// Adds an item that `encode` appends.
+    pub(crate) fn push<F: Fabric, O: Links>(
         &mut self,
         to: ReplicaId,
-        announcement: &Announcement,
-        links: &mut ReplicaLinks<F, Ramcast>,
+        encode: impl FnOnce(&mut Vec<u8>),
+        links: &mut ReplicaLinks<F, O>,
     ) {
         self.any = true;
         let batch = &self.batches[to.group.index()];
-        if batch.count == TOGETHER_MAX || batch.slot != to.slot {
+        let full = batch.count == TOGETHER_MAX || batch.bytes.len() >= self.full_at;
+        if full || batch.slot != to.slot {
             self.send_to(to.group, links);
         }
         let batch = &mut self.batches[to.group.index()];
-        announcement.encode(&mut batch.bytes);
+        encode(&mut batch.bytes);
         batch.slot = to.slot;
         batch.count += 1;
     }
 
     /// Sends all batches. Returns whether there were any.
-    pub(super) fn send<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, Ramcast>) -> bool {
+    pub(crate) fn send<F: Fabric, O: Links>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         if !std::mem::take(&mut self.any) {
             return false;
         }
@@ -62,7 +66,7 @@ impl Announcements {
         true
     }
 
-    fn send_to<F: Fabric>(&mut self, group: GroupId, links: &mut ReplicaLinks<F, Ramcast>) {
+    fn send_to<F: Fabric, O: Links>(&mut self, group: GroupId, links: &mut ReplicaLinks<F, O>) {
         let batch = &mut self.batches[group.index()];
         if batch.count > 0 {
             let to = ReplicaId::new(group, batch.slot);

@@ -1,0 +1,123 @@
+//! The driver's part of TRAM: entries that leaders pass on along the tree, and their reports to parents and children.
+//!
+//! An entry travels with its payload, which every group on its path logs. So each replica of a group keeps the payload of
+//! a message until the children on its path have acknowledged it.
+
+mod passages;
+
+use skein_fabric::Fabric;
+use skein_protocol::ids::{GroupSet, ReplicaId};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::properties::{About, Touch};
+use skein_protocol::tram::{PeerEffect, Tram};
+
+use self::passages::Passage;
+use crate::application::Application;
+use crate::channel::Kind;
+use crate::ordering::Links;
+use crate::replica::Replica;
+use crate::replica_links::{Note, ReplicaLinks};
+use crate::turn_batches::{TOGETHER_MAX, TurnBatches};
+
+/// Length in bytes from which a datagram takes no further entry.
+const TOGETHER_BYTES: usize = 1 << 10;
+
+#[expect(private_interfaces, reason = "only this crate can implement it")]
+impl Links for Tram {
+    type Outgoing = TurnBatches;
+    type Together = ();
+
+    fn outgoing(by: ReplicaId, groups: u16) -> TurnBatches {
+        TurnBatches::new(by, groups, TOGETHER_BYTES)
+    }
+
+    fn together(_: u16) {}
+
+    /// An entry of the log is at most this much longer than what was passed on, counted in short entries.
+    fn entries_for(_: Kind, len: usize) -> usize {
+        len.div_ceil(Passage::BYTES_MIN)
+    }
+
+    fn entries_behind(_: GroupSet) -> usize {
+        0
+    }
+
+    fn tell<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        told: PeerEffect,
+        links: &mut ReplicaLinks<F, Self>,
+    ) {
+        let by = replica.id;
+        match told {
+            PeerEffect::Pass { to, edge } => {
+                let ballot = replica.core.log().ballot();
+                let Replica { payloads, outgoing, .. } = replica;
+                let payload = edge.content.message().map_or(&[][..], |message| {
+                    let about = About::Message(message);
+                    links.note(|| Note::ReceivedResult(Touch { by, to, about }));
+                    &payloads.get(message).expect("kept until it is acknowledged").bytes
+                });
+                let passage = Passage { ballot, edge, payload };
+                outgoing.push(to, |bytes| passage.encode(bytes), links);
+            }
+            PeerEffect::Report { to, asks } => {
+                let about = About::Passed;
+                links.note(|| Note::ReceivedResult(Touch { by, to, about }));
+                let mut bytes = links.borrow();
+                replica.core.report(to, asks, &mut bytes);
+                if asks {
+                    links.ask(by, to, Kind::Progress, &bytes);
+                } else {
+                    links.send(by, to, Kind::Progress, &bytes, &[]);
+                }
+                links.keep(bytes);
+            }
+            PeerEffect::Refuse { message, closed } => replica.refuse(message, closed),
+        }
+    }
+
+    fn tell_outgoing<F: Fabric>(
+        outgoing: &mut TurnBatches,
+        links: &mut ReplicaLinks<F, Self>,
+    ) -> bool {
+        outgoing.send(links)
+    }
+
+    fn tell_together<F: Fabric>(_: &mut ReplicaLinks<F, Self>) -> bool {
+        false
+    }
+
+    fn hear<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        from: ReplicaId,
+        kind: Kind,
+        datagram: &[u8],
+        links: &mut ReplicaLinks<F, Self>,
+    ) {
+        match kind {
+            Kind::Order => {
+                let mut rest = datagram;
+                replica.intake.may_log += Self::entries_for(kind, datagram.len());
+                for _ in 0..TOGETHER_MAX {
+                    let Some((passage, next)) = Passage::decode(rest) else { break };
+                    replica.passed(from, &passage, links);
+                    rest = next;
+                }
+            }
+            Kind::Progress => {
+                replica.stir();
+                replica.core.hear_report(from, datagram, &mut replica.effects);
+                replica.carry_out(links);
+            }
+            _ => {}
+        }
+    }
+
+    fn hear_engine<F: Fabric, A: Application>(
+        _: &mut [Replica<A, Self>],
+        _: ReplicaId,
+        _: &[u8],
+        _: &mut ReplicaLinks<F, Self>,
+    ) {
+    }
+}

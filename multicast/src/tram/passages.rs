@@ -1,0 +1,86 @@
+//! An entry on its way from a group to a child.
+
+use skein_fabric::Fabric;
+use skein_protocol::ballot::Ballot;
+use skein_protocol::ids::{GroupSet, MessageId, ReplicaId};
+use skein_protocol::ordering::OrderingProtocol as _;
+use skein_protocol::step::Event;
+use skein_protocol::tram::content::Content;
+use skein_protocol::tram::edges::Edge;
+use skein_protocol::tram::{PeerEvent, Tram};
+
+use crate::application::Application;
+use crate::replica::Replica;
+use crate::replica_links::ReplicaLinks;
+
+/// An edge, the ballot of the leader that passes it on, and the payload of its message.
+pub(super) struct Passage<'a> {
+    pub(super) ballot: Ballot,
+    pub(super) edge: Edge,
+    pub(super) payload: &'a [u8],
+}
+
+impl<'a> Passage<'a> {
+    /// No encoding is shorter.
+    pub(super) const BYTES_MIN: usize = 8 + 4 + Edge::BYTES_MIN;
+
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        let len = u32::try_from(self.payload.len()).expect("it fits into a log");
+        bytes.extend_from_slice(&self.ballot.to_word().to_le_bytes());
+        bytes.extend_from_slice(&len.to_le_bytes());
+        self.edge.encode(bytes);
+        bytes.extend_from_slice(self.payload);
+    }
+
+    /// Splits one from those behind it. `None` if there is none, or it is malformed.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (ballot, rest) = bytes.split_first_chunk::<8>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (edge, rest) = Edge::decode(rest)?;
+        let ballot = Ballot::from_word(u64::from_le_bytes(*ballot));
+        let (payload, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        Some((Self { ballot, edge, payload }, rest))
+    }
+}
+
+impl<A: Application> Replica<A, Tram> {
+    /// Handles an entry that our parent passes on. A follower learns from it who leads the parent.
+    pub(super) fn passed<F: Fabric>(
+        &mut self,
+        from: ReplicaId,
+        passage: &Passage<'_>,
+        links: &mut ReplicaLinks<F, Tram>,
+    ) {
+        self.stir();
+        let Passage { ballot, edge, payload } = *passage;
+        if !self.may_take(payload.len(), &edge.content) {
+            return tracing::warn!(%from, ?edge, "dropped an entry that is not as our parent's are");
+        }
+        let message = edge.content.message().filter(|_| self.core.log().leads());
+        if let Content::Message { message, low_water, destinations, .. } = edge.content
+            && self.core.log().leads()
+        {
+            self.payloads.insert(message, low_water, destinations, payload);
+        }
+        let event = PeerEvent::Passed { from, ballot, edge, held: true };
+        self.core.step(Event::Heard(event), &mut self.effects);
+        self.carry_out(links);
+        if let Some(message) = message.filter(|message| !self.core.may_need(*message)) {
+            self.payloads.remove(message); // It was known.
+        }
+    }
+
+    fn may_take(&self, payload: usize, content: &Content) -> bool {
+        match content {
+            Content::Message { inline, .. } => *inline && payload <= self.inline_bytes_max(),
+            Content::Marker { .. } => payload == 0,
+        }
+    }
+
+    /// A message of which we are the lowest common ancestor is not ordered, because of these destinations. Its session
+    /// sends it again.
+    pub(super) fn refuse(&mut self, message: MessageId, closed: GroupSet) {
+        tracing::debug!(%message, %closed, "refused a message: its destinations cannot take it now");
+        self.payloads.remove(message);
+    }
+}
