@@ -714,11 +714,13 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                         if let Purpose::Session { session, replica: to } = purpose {
                             let (session, to) = (SessionId(session), replica(to));
                             self.links.session_opened(session, to, channel);
-                            if self.links.endpoint.fabric.may_return()
-                                && !planted(Mutant::ReturnNotNoticed)
-                                && let Some(ours) = self.replicas.iter_mut().find(|r| r.id == to)
-                            {
-                                ours.dead_sessions.remove(&session);
+                            let returns = self.links.endpoint.fabric.may_return()
+                                && !planted(Mutant::ReturnNotNoticed);
+                            if let Some(ours) = self.replicas.iter_mut().find(|r| r.id == to) {
+                                if returns {
+                                    ours.dead_sessions.remove(&session);
+                                }
+                                ours.greet(session);
                             }
                         }
                     }

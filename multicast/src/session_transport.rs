@@ -11,8 +11,8 @@
 //! does not answer soon (`docs/decisions/0012-messages-go-to-leaders-first.md`).
 //!
 //! If the cluster orders along a tree, the groups have a message from their parents, and the session writes it to their
-//! lowest common ancestor alone. The first one to a destination goes there too: each group answers by a channel of its
-//! own, and repeats an answer that it gave before there was one.
+//! lowest common ancestor alone. It opens channels to the others, since each group answers for itself. A group repeats
+//! what it answered before there was one.
 
 mod leaders;
 mod queries;
@@ -269,7 +269,8 @@ impl<F: Fabric> SessionTransport<F> {
         let first = self.tree.as_ref().map(|tree| tree.lca(destinations));
         let bystander = first.filter(|first| !destinations.contains(*first));
         for group in destinations.iter().chain(bystander) {
-            if first.is_some_and(|first| group != first) && self.get(session).met.contains(group) {
+            if first.is_some_and(|first| group != first) {
+                self.meet(session, group);
                 continue; // It has it from its parent.
             }
             if logged && let Some(channel) = self.way_to_leader(session, group) {
@@ -293,6 +294,18 @@ impl<F: Fabric> SessionTransport<F> {
         self.get(session).window.push_back(message);
         self.under_way += 1;
         Ok(sequence)
+    }
+
+    /// Opens channels to every replica of a group, by which it answers.
+    fn meet(&mut self, session: SessionKey, group: GroupId) {
+        if self.get(session).met.contains(group) {
+            return;
+        }
+        for to in self.layout.topology().replicas_of(group) {
+            self.route(session, to);
+        }
+        let at = self.get(session);
+        at.met = at.met.with(group);
     }
 
     /// Writes a message again to every replica of the groups that have not answered it. A replica that has

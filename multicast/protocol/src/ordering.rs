@@ -225,6 +225,12 @@ pub trait OrderingProtocol: Sized {
     /// Whether a message to these groups enters the order at our group: its session sends it to us.
     fn orders(&self, destinations: GroupSet) -> bool;
 
+    /// Messages of a session that has just opened a channel to us, and may have missed our replies: we have delivered them
+    /// without having them from the session.
+    fn unheard_by(&self, _: SessionId) -> Vec<MessageId> {
+        Vec::new()
+    }
+
     /// Whether another group has yet to be sent the message, payload included, by us. Every replica of our group keeps the
     /// payload until then.
     fn passes_on(&self, _: MessageId) -> bool {

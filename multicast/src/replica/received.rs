@@ -121,6 +121,14 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.received(message, low_water, destinations, payload.len(), links);
     }
 
+    /// A session has opened a channel to us: it is sent the replies that it may have missed.
+    pub(crate) fn greet(&mut self, session: SessionId) {
+        for message in self.core.unheard_by(session) {
+            self.stir();
+            self.deliveries.repeat(message);
+        }
+    }
+
     /// Sends a message of our node to the replicas of the group that orders it first. Its leader takes it.
     pub(crate) fn hand_in<F: Fabric>(
         &self,

@@ -224,6 +224,12 @@ impl OrderingProtocol for Tram {
         self.tree.lca(destinations) == self.own()
     }
 
+    fn unheard_by(&self, session: SessionId) -> Vec<MessageId> {
+        let mut recent = self.logged.recent();
+        recent.retain(|it| it.session == session && self.stage_of(*it) == MessageStage::Delivered);
+        recent
+    }
+
     fn passes_on(&self, message: MessageId) -> bool {
         self.children.iter().any(|(_, table)| table.keeps(message))
     }

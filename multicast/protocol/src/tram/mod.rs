@@ -143,6 +143,8 @@ impl Tram {
             self.log_due_changes(effects);
             self.spread(effects);
             self.retry(effects);
+        } else {
+            self.ask_for_reports(effects);
         }
     }
 

@@ -3,7 +3,8 @@
 //! A *report* holds facts that stay true: how far its group has taken its parent's edges, which destinations are closed,
 //! and the words of the [gate](super::gate). A leader sends a report when it has news, and to all replicas of the other
 //! group while it waits for an answer: their leader may have changed. Every replica learns from the reports that reach
-//! it, so that it need not ask when it leads.
+//! it, so that it need not ask when it leads. One that has missed some, and keeps what others do not need any more, asks
+//! for another: a *question*, which says nothing but whose ballot it knows.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,6 +21,14 @@ use crate::tram::content::Content;
 
 /// Time after which a leader sends again what was not answered.
 const RETRY_MS: u64 = 2;
+
+/// Time after which a follower asks for what its leader was told.
+const ASK_MS: u64 = 20;
+
+/// Tags of datagrams.
+const REPORT: u8 = 0;
+const REPORT_ASKS: u8 = 1;
+const QUESTION: u8 = 2;
 
 /// Most edges that are sent again at once.
 const AGAIN_MAX: usize = 64;
@@ -155,6 +164,22 @@ impl Tram {
         }
     }
 
+    /// As follower, once a tick: asks for reports that would let it drop what it keeps.
+    pub(super) fn ask_for_reports(&mut self, effects: &mut Vec<Effect>) {
+        let now_ms = self.log.now_ms();
+        for group in self.neighbours() {
+            let keeps = self.children.get_mut(group).is_some_and(|it| it.unacknowledged() > 0);
+            let waits = keeps || self.gate.waits_for(group);
+            let attempts = &mut self.retries.attempts[group.index()];
+            if !waits {
+                *attempts = (now_ms, 0);
+            } else if now_ms >= attempts.0 + longer(ASK_MS, attempts.1) {
+                *attempts = (now_ms, attempts.1.saturating_add(1));
+                self.ask_all(group, effects);
+            }
+        }
+    }
+
     /// Passes on the oldest unacknowledged edges again, to all replicas of a child.
     fn pass_again(&mut self, child: GroupId, effects: &mut Vec<Effect>) {
         let (ours, replicas) = (self.generation, self.config.group.replicas);
@@ -165,10 +190,14 @@ impl Tram {
         }
     }
 
-    /// Appends our report to a replica of our parent or of a child.
+    /// Appends our report to a replica of our parent or of a child. A follower has none, and appends a question.
     pub fn report(&self, to: ReplicaId, asks: bool, bytes: &mut Vec<u8>) {
         let mut out = Writer(bytes);
-        out.u8(u8::from(asks));
+        if !self.log.leads() {
+            out.u8(QUESTION);
+            return out.u64(self.log.ballot().to_word());
+        }
+        out.u8(if asks { REPORT_ASKS } else { REPORT });
         out.u64(self.log.ballot().to_word());
         if self.tree.parent(self.own()) == Some(to.group) {
             let EdgeNumber { generation, number } = self.incoming.committed();
@@ -191,8 +220,16 @@ impl Tram {
     /// Handles a report of another replica. A malformed one, or one of a group that is not our neighbour, is ignored.
     pub fn hear_report(&mut self, from: ReplicaId, report: &[u8], effects: &mut Vec<Effect>) {
         let mut reader = Reader(report);
-        let head = (|| Some((reader.u8()? != 0, Ballot::from_word(reader.u64()?))))();
-        let Some((asks, ballot)) = head else { return };
+        let head = (|| Some((reader.u8()?, Ballot::from_word(reader.u64()?))))();
+        let Some((tag, ballot)) = head else { return };
+        if tag == QUESTION && self.neighbours().contains(&from.group) {
+            self.hears_ballot(from.group, ballot);
+            if self.log.leads() {
+                effects.push(Effect::Tell(PeerEffect::Report { to: from, asks: false }));
+            }
+            return;
+        }
+        let asks = tag == REPORT_ASKS;
         let heard = if self.tree.parent(self.own()) == Some(from.group) {
             self.hear_parent(&mut reader)
         } else {
