@@ -237,7 +237,7 @@ impl<O: Driven> Onlooker<O> {
                         Deliver { destinations: self.rests_on(by.group, &deliver), ..deliver };
                     let endangered = !rests.destinations.intersection(self.endangered).is_empty();
                     if !self.history.is_lost(deliver.message) && !endangered {
-                        check_quorum(by, &rests, &self.logs, replicas, held)?;
+                        check_quorum(by, &rests, |id| self.logs_of(id), replicas, held)?;
                         self.check_elections(&engines, by, &rests, holds_now)?;
                     }
                     self.history.delivers(by, &deliver)?;
@@ -275,6 +275,13 @@ impl<O: Driven> Onlooker<O> {
         Ok(())
     }
 
+    /// The logs in which a replica may have put a message. Along a tree, a group delivers what another committed long ago:
+    /// the only replica that had put it there may have lost its memory since, while the others hold it unread.
+    fn logs_of(&self, id: ReplicaId) -> impl Iterator<Item = &Held> {
+        let fallen = self.fallen.get(&id).filter(|_| self.tree.is_some());
+        self.logs.get(&id).into_iter().chain(fallen.map(|fallen| &fallen.log))
+    }
+
     /// The groups of which a quorum must hold a message when `by` delivers it: all destinations, or those on its way here.
     fn rests_on(&self, by: GroupId, deliver: &Deliver) -> GroupSet {
         let Some(tree) = &self.tree else { return deliver.destinations };
@@ -296,9 +303,9 @@ impl<O: Driven> Onlooker<O> {
         holds: impl Fn(ReplicaId, (u64, Rank)) -> bool,
     ) -> Result<(), Violation> {
         for group in deliver.destinations.iter() {
-            let of_group = |id: &ReplicaId| id.group == group;
-            let logs = self.logs.iter().filter(|(id, _)| of_group(id));
-            let places = logs.filter_map(|(_, held)| held.place_of(deliver.message));
+            let ids = self.logs.keys().chain(self.fallen.keys()).filter(|id| id.group == group);
+            let logs = ids.flat_map(|id| self.logs_of(*id));
+            let places = logs.filter_map(|held| held.place_of(deliver.message));
             let places: BTreeSet<_> = places.filter(|at| at.1 <= deliver.rank).collect();
             // The message must be in one of the places in which it was proposed: in others it may have been cut off.
             let why = places.iter().try_fold(None, |_, place| {

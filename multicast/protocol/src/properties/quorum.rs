@@ -48,13 +48,13 @@ impl Held {
     }
 }
 
-/// Checks a delivery at the moment at which it is made. `logs` has the log of every replica, as last seen. `holds` says
+/// Checks a delivery at the moment at which it is made. `logs` returns the logs of a replica, as last seen. `holds` says
 /// whether the memory of that replica's slot holds its group's proposal for the message at an index and rank, payload
 /// included.
-pub fn check_quorum(
+pub fn check_quorum<'a, Logs: IntoIterator<Item = &'a Held>>(
     by: ReplicaId,
     deliver: &Deliver,
-    logs: &BTreeMap<ReplicaId, Held>,
+    logs: impl Fn(ReplicaId) -> Logs,
     replicas: u8,
     holds: impl Fn(ReplicaId, (u64, Rank)) -> bool,
 ) -> Result<(), Violation> {
@@ -63,7 +63,7 @@ pub fn check_quorum(
     let quorum = usize::from(replicas) / 2 + 1;
     for group in deliver.destinations.iter() {
         let slots = || (0..replicas).map(|slot| ReplicaId::new(group, slot));
-        let held = || slots().filter_map(|slot| logs.get(&slot));
+        let held = || slots().flat_map(&logs);
         let places = held().filter_map(|held| held.proposals.get(&message));
         let below = places.filter(|(_, least)| *least <= deliver.rank);
         let holders = |place: &(u64, Rank)| slots().filter(|s| holds(*s, *place)).count();
