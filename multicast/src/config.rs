@@ -222,6 +222,22 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// Checks the entries against a layout.
+    ///
+    /// # Errors
+    /// The conflict.
+    pub fn check_along(&self, layout: &Layout) -> Result<(), Conflict> {
+        let (longest, inline) = (self.payload_bytes_max, self.inline_bytes_max);
+        if layout.tree().is_none() || longest <= inline {
+            return Ok(());
+        }
+        Err(Conflict {
+            first: format!("payload_bytes_max = {longest}"),
+            second: format!("inline_bytes_max = {inline}"),
+            why: "a cluster that orders along a tree has all payloads in its logs",
+        })
+    }
+
     /// Checks each entry, and the entries against each other.
     ///
     /// # Errors
@@ -272,6 +288,8 @@ impl Tuning {
 
 #[cfg(test)]
 mod tests {
+    use skein_protocol::tram::tree::Tree;
+
     use super::*;
 
     #[test]
@@ -291,6 +309,11 @@ mod tests {
             assert!(conflict.first == first && conflict.second.starts_with(second), "{conflict}");
         }
         assert_eq!(Tuning::default().check(), Ok(()));
+        let along = Layout::propose(good).unwrap().along(&Tree::depth(good.groups)).unwrap();
+        let conflict = Tuning::default().check_along(&along).unwrap_err().to_string();
+        assert!(conflict.contains("inline_bytes_max") && conflict.contains("a tree"), "{conflict}");
+        let all_inline = Tuning { payload_bytes_max: 4 << 10, ..Tuning::default() };
+        assert_eq!(all_inline.check_along(&along), Ok(()));
         let small = Tuning { held_bytes_max: 1 << 20, ..Tuning::default() };
         assert!(small.check().unwrap_err().to_string().contains("payload_bytes_max"));
     }

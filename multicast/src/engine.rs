@@ -105,6 +105,12 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// Like [`Engine::new`], with any ordering, for a node that remembers which processes ran the others. The
     /// node's engines share the roster. If there is a `disk`, replicas say only what it holds, and begin with that in
     /// [`replay`](Self::replay).
+    ///
+    /// # Panics
+    /// If the tuning does not work [with the layout](Tuning::check_along).
+    ///
+    /// # Errors
+    /// If the fabric cannot create the memory.
     pub fn with_roster(
         fabric: F,
         layout: &Layout,
@@ -114,6 +120,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         disk: Option<Box<dyn Disk>>,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
+        tuning.check_along(layout).expect("a tuning for this layout");
         let mut application: Box<dyn FnMut(ReplicaId) -> A + Send> = Box::new(application);
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,

@@ -56,6 +56,14 @@ macro_rules! mutants {
                 Self::BystanderDelivers,
             ];
 
+            /// Those of them that need what no simulated cluster along a tree has yet: a group that is recreated.
+            pub const UNSIMULATED_OF_TRAM: &'static [Self] = &[
+                Self::AckOfFormerSelf,
+                Self::PlacesIgnored,
+                Self::RecreatedOrdersBeforeMarker,
+                Self::EdgeDeduplicatedByName,
+            ];
+
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
             pub const ON_DEMAND: &'static [Self] = &[Self::StoreDiverges];
 

@@ -5,6 +5,7 @@
 //! $ … --bin mutants -- --part 3/8 --seeds 1000      # every eighth of them, from the third on
 //! $ … --bin mutants -- --only LapNotChecked
 //! $ … --bin mutants -- --only LapNotChecked --profile slow-replicas --fresh 1000000
+//! $ … --bin mutants -- --ordering tram           # the guards of the ordering along a tree
 //! ```
 //!
 //! Seeds that detected something once are tried first. With `--fresh` they are not: seeds count from the
@@ -26,7 +27,7 @@ use std::thread;
 use std::time::Instant;
 
 use skein_multicast::protocol::mutants::{Mutant, plant};
-use skein_multicast::simulate::{Failure, Kept, Profile, run};
+use skein_multicast::simulate::{Failure, Kept, Ordering, Profile, run};
 
 /// Seeds tried for a mutant, over all profiles, before it counts as a survivor.
 const SEEDS: u64 = 5000;
@@ -71,8 +72,9 @@ struct Args {
 }
 
 /// The seeds to try.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Ground {
+    ordering: Ordering,
     /// Start at this seed in each profile, and skip the seeds that were kept.
     fresh: Option<u64>,
     /// Try this profile only.
@@ -80,7 +82,8 @@ struct Ground {
 }
 
 fn args() -> Option<Args> {
-    let mut args = Args { part: (0, 1), seeds: SEEDS, only: None, hunt: Ground::default() };
+    let hunt = Ground { ordering: Ordering::DEFAULT, fresh: None, profile: None };
+    let mut args = Args { part: (0, 1), seeds: SEEDS, only: None, hunt };
     let mut given = std::env::args().skip(1);
     while let Some(name) = given.next() {
         let value = given.next()?;
@@ -92,6 +95,7 @@ fn args() -> Option<Args> {
             "--seeds" => args.seeds = value.parse().ok()?,
             "--only" => args.only = Some(Mutant::named(&value)?),
             "--fresh" => args.hunt.fresh = Some(value.parse().ok()?),
+            "--ordering" => args.hunt.ordering = value.parse().ok()?,
             "--profile" => args.hunt.profile = Some(Profile::named(&value)?),
             _ => return None,
         }
@@ -114,6 +118,7 @@ impl Hunt {
         let seeds = usize::try_from(seeds).unwrap_or(usize::MAX);
         for (name, seed) in ground.schedule(mutant).take(seeds) {
             let profile = Profile::named(name).expect("a profile of that name");
+            let Some(profile) = profile.ordered_by(ground.ordering) else { continue };
             hunt.tried += 1;
             plant(Some(mutant));
             let planted = run(seed, profile, false);
@@ -145,7 +150,9 @@ impl Ground {
     fn schedule(self, mutant: Mutant) -> impl Iterator<Item = (&'static str, u64)> {
         let known = known_killer(mutant);
         let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
-        let kept = known.into_iter().chain(kept).filter(move |_| self.fresh.is_none());
+        // Seeds were kept for one ordering. Another draws another scenario from them.
+        let keeps = self.fresh.is_none() && self.ordering == Ordering::DEFAULT;
+        let kept = known.into_iter().chain(kept).filter(move |_| keeps);
         let first = self.fresh.unwrap_or(0);
         let all = (0..).flat_map(move |round| {
             let seeds = move |(name, count)| {
@@ -161,7 +168,8 @@ impl Ground {
     fn to_args(self) -> Vec<String> {
         let fresh = self.fresh.map(|first| ["--fresh".to_owned(), first.to_string()]);
         let profile = self.profile.map(|it| ["--profile".to_owned(), it.name.to_owned()]);
-        fresh.into_iter().chain(profile).flatten().collect()
+        let ordering = ["--ordering".to_owned(), self.ordering.to_string()];
+        fresh.into_iter().chain(profile).chain([ordering]).flatten().collect()
     }
 }
 
@@ -220,7 +228,7 @@ fn try_all(mutants: &[Mutant], seeds: u64, ground: Ground) -> io::Result<Vec<Mut
 fn main() -> ExitCode {
     let Some(Args { part: (k, n), seeds, only, hunt }) = args() else {
         eprintln!(
-            "usage: mutants [--part K/N] [--seeds COUNT] [--only NAME] [--fresh FIRST] [--profile NAME]"
+            "usage: mutants [--part K/N] [--seeds COUNT] [--only NAME] [--fresh FIRST] [--profile NAME] [--ordering NAME]"
         );
         return ExitCode::from(2);
     };
@@ -228,7 +236,11 @@ fn main() -> ExitCode {
         return try_one(mutant, seeds, hunt);
     }
     let others = [Mutant::OF_THE_STORE, Mutant::OF_TRAM, Mutant::ON_DEMAND];
-    let ours = Mutant::ALL.iter().filter(|it| !others.iter().any(|those| those.contains(it)));
+    let of_trees = hunt.ordering == Ordering::Tram;
+    let ours = Mutant::ALL.iter().filter(|it| {
+        let simulated = Mutant::OF_TRAM.contains(it) && !Mutant::UNSIMULATED_OF_TRAM.contains(it);
+        if of_trees { simulated } else { !others.iter().any(|those| those.contains(it)) }
+    });
     let chosen: Vec<_> = ours.copied().skip(k % n).step_by(n).collect();
     let takes_long = |it: &Mutant| hunt.fresh.is_some() && known_killer(*it).is_some();
     let alive = try_all(&chosen, seeds, hunt).map(|mut alive| {

@@ -53,10 +53,10 @@ pub(super) struct Onlooker<O: Driven> {
 
 impl<O: Driven> Onlooker<O> {
     /// Nothing was seen, in a cluster with this tree, if there is one.
-    pub(super) fn new(tree: Option<Tree>) -> Self {
+    pub(super) fn new(tree: Option<&Tree>) -> Self {
         Self {
             history: tree.map_or_else(History::default, History::along),
-            tree,
+            tree: tree.copied(),
             logs: BTreeMap::new(),
             fallen: BTreeMap::new(),
             remains: BTreeMap::new(),

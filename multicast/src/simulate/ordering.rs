@@ -42,6 +42,7 @@ impl Ordering {
                 along_a_tree: false,
                 reaches_all_counters: true,
                 lacks: |_| None,
+                never_hits: &[],
                 run: run_ordered_by::<Ramcast>,
             },
             Self::Single => Facts {
@@ -53,6 +54,7 @@ impl Ordering {
                 lacks: |profile| {
                     profile.is_of_several_groups().then_some("it orders a single group")
                 },
+                never_hits: &[],
                 run: run_ordered_by::<Single>,
             },
             Self::Tram => Facts {
@@ -62,6 +64,7 @@ impl Ordering {
                 along_a_tree: true,
                 reaches_all_counters: false,
                 lacks: Profile::beyond_trees,
+                never_hits: &["relayed", "revived"],
                 run: run_ordered_by::<Tram>,
             },
         }
@@ -85,6 +88,11 @@ impl Ordering {
     /// Returns whether messages are ordered along a tree of groups, which scenarios draw then.
     pub(super) const fn along_a_tree(self) -> bool {
         self.facts().along_a_tree
+    }
+
+    /// Returns whether its scenarios can hit a counter of [`Coverage`] that those of others hit.
+    pub fn reaches(self, counter: &str) -> bool {
+        !self.facts().never_hits.contains(&counter)
     }
 
     /// What it lacks to run the scenarios of a profile, if it cannot.
@@ -116,6 +124,7 @@ struct Facts {
     orders_several_groups: bool,
     along_a_tree: bool,
     lacks: fn(&Profile) -> Option<&'static str>,
+    never_hits: &'static [&'static str],
     reaches_all_counters: bool,
     run: fn(&Scenario, bool) -> Result<Report, Box<Failure>>,
 }

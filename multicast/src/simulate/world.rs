@@ -92,7 +92,7 @@ impl<O: Driven> Simulation<O> {
         let world = World::new(scenario.seed ^ schedule, scenario.world());
         let injector = Injector::new(&scenario.faults);
         let disks = Rng::new(scenario.seed ^ 0xd15c_0f1e);
-        let onlooker = Onlooker::new(scenario.layout.tree());
+        let onlooker = Onlooker::new(scenario.layout.tree().as_ref());
         let mut stage = Stage {
             rng: world.fork_rng(),
             scenario,

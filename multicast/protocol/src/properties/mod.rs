@@ -117,8 +117,8 @@ pub struct History {
 
 impl History {
     /// The history of an ordering along this tree, which gives a message a rank of its own in each group.
-    pub fn along(tree: Tree) -> Self {
-        Self { tree: Some(tree), ..Self::default() }
+    pub fn along(tree: &Tree) -> Self {
+        Self { tree: Some(*tree), ..Self::default() }
     }
 
     /// Records that a message was multicast. The destinations of a name never change.

@@ -128,7 +128,7 @@ fn schedule(seed: u64) -> Result<u64, Violation> {
     let tree = TREES[(seed % 3) as usize](3);
     let mut observed = Observed {
         cluster: Cluster::new(&tree),
-        history: History::along(tree),
+        history: History::along(&tree),
         held: BTreeMap::new(),
         answered: BTreeSet::new(),
         reads: Vec::new(),
