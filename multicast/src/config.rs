@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-/// The number of nodes, groups, replicas and engines. A [`Layout`](crate::layout::Layout) assigns the replicas to nodes
+use crate::layout::Layout;
+
+/// The number of nodes, groups, replicas and engines. A [`Layout`] assigns the replicas to nodes
 /// and engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
