@@ -80,9 +80,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::of(&Layout::propose(TOPOLOGY).unwrap())
+    }
+
+    fn of(layout: &Layout) -> Self {
         let world = World::new(1, SimConfig { tear_one_in: 0, ..SimConfig::default() });
-        let layout = Layout::propose(TOPOLOGY).unwrap();
-        let access = SessionTransport::new(world.join("client"), &layout, Tuning::default());
+        let access = SessionTransport::new(world.join("client"), layout, Tuning::default());
         let mut scene = Self { world, nodes: vec![None, None, None], access, replies: Vec::new() };
         (0..3).for_each(|node| scene.start(node));
         scene
@@ -161,6 +164,38 @@ fn a_replica_that_comes_back_is_sent_all_that_its_group_has_not_answered() {
     scene.run(SOON);
     assert_eq!(scene.node(0).take(G0), [6], "nothing comes twice");
     assert_eq!(scene.node(1).take(G0), [1, 2, 4, 5, 6], "the others see nothing of it");
+}
+
+/// Group 2's slots run on nodes 2, 0, 1.
+#[test]
+fn along_a_tree_a_message_goes_to_the_group_that_orders_it_first_and_all_others_answer() {
+    let g2 = GroupId(2);
+    let below: GroupSet = [G1, g2].into_iter().collect();
+    let layout = Layout::propose(Topology { groups: 3, ..TOPOLOGY }).unwrap();
+    let mut scene = Scene::of(&layout.along(&Tree::breadth(3)).unwrap());
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, GroupSet::first(3), 10);
+    scene.send(session, below, 10);
+    scene.send(session, GroupSet::single(G1), 10);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [1, 2], "2 is none of its own, and is ordered there");
+    assert_eq!((scene.node(0).take(G1), scene.node(0).take(g2)), (vec![3], vec![]));
+    for (node, group, sequence) in [(0, G0, 1), (1, G1, 1), (2, g2, 1), (2, g2, 2)] {
+        scene.reply(node, group, sequence);
+    }
+    scene.run(SOON);
+    assert_eq!(scene.replies, [(1, G0), (1, G1), (1, g2), (2, g2)]);
+    scene.kill(0);
+    scene.run(SOON);
+    scene.start(0);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [2], "a group has not answered it");
+    assert_eq!(scene.node(0).take(G1), [2, 3], "asked for what it has not answered");
+    scene.reply(1, G1, 2);
+    scene.run(SOON);
+    scene.access.retry(session, 2);
+    scene.run(SOON);
+    assert_eq!(scene.node(0).take(G0), [], "all have answered it");
 }
 
 #[test]
