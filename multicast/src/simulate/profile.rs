@@ -601,11 +601,8 @@ impl Profile {
     /// What an ordering along a tree lacks for its scenarios, if it cannot run them yet.
     pub(super) fn beyond_trees(&self) -> Option<&'static str> {
         match () {
-            () if self.power_fails || self.disks_fail => {
-                Some("it does not run durable clusters yet")
-            }
             () if self.loses || self.surroundings == Some(Surroundings::Remains) => {
-                Some("it is not recreated by the driver yet")
+                Some("a recreated group orders again what its former self has ordered")
             }
             () if self.relayed => Some("it has no payloads outside the log yet"),
             () => None,
