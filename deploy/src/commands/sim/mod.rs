@@ -234,13 +234,13 @@ impl Args {
     }
 
     fn profile(&self) -> anyhow::Result<Profile> {
-        let (name, ordering) = (self.profile.name, self.ordering);
-        match ordering.lacks_for(&self.profile) {
-            Some(lacks) => Err(usage(format!(
+        let (profile, ordering) = (self.profile, self.ordering);
+        profile.ordered_by(ordering).ok_or_else(|| {
+            let (name, lacks) = (profile.name, ordering.lacks_for(&profile).unwrap_or_default());
+            usage(format!(
                 "the ordering {ordering} cannot run the profile {name}: {lacks}; name another"
-            ))),
-            None => Ok(Profile { ordering, ..self.profile }),
-        }
+            ))
+        })
     }
 
     fn until(&self, begun: Instant) -> Option<Instant> {
