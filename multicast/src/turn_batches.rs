@@ -18,7 +18,7 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// What is to be sent, by group.
+/// The batches to send, by group.
 pub struct TurnBatches {
     batches: Vec<Batch>,
     by: ReplicaId,

@@ -36,7 +36,7 @@ fn a_group_holds_what_its_budget_on_disk_allows_and_no_more() {
     let refused = put(3, "six");
     assert!(full(&refused), "{refused}");
 
-    // What was refused is refused again when the log is read, and what was not is there.
+    // A restart reads the log: it refuses the same write again, and has all others.
     kill_all(&sandbox);
     sandbox.expect(0, &["up", "--detach"]);
     let refused = put(3, "six");

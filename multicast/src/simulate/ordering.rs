@@ -95,7 +95,7 @@ impl Ordering {
         !self.facts().never_hits.contains(&counter)
     }
 
-    /// What it lacks to run the scenarios of a profile, if it cannot.
+    /// The reason why it cannot run the scenarios of a profile, if there is one.
     pub fn lacks_for(self, profile: &Profile) -> Option<&'static str> {
         (self.facts().lacks)(profile)
     }

@@ -598,7 +598,7 @@ impl Profile {
         self.overlaps || self.severed || self.relayed || uneven
     }
 
-    /// What an ordering along a tree lacks for its scenarios, if it cannot run them yet.
+    /// The reason why an ordering along a tree cannot run its scenarios yet, if there is one.
     pub(super) fn beyond_trees(&self) -> Option<&'static str> {
         match () {
             () if self.loses || self.surroundings == Some(Surroundings::Remains) => {

@@ -1,5 +1,5 @@
-//! What a replica writes to its disk besides its log: what is in front of a state, snapshots, and which results of other
-//! groups its machine has.
+//! Records on disk besides the log: the log in front of a state, snapshots, and which results of other groups the machine
+//! has.
 
 use std::sync::{Arc, Mutex};
 

@@ -171,3 +171,18 @@ fn who_takes_a_state_logs_what_the_log_of_its_giver_lacked() {
         assert_eq!(logged(&scene), if lacked { &[1][..] } else { &[] });
     }
 }
+
+#[test]
+fn a_state_that_is_sent_names_the_results_that_the_log_of_its_giver_lacks() {
+    let order = with_a_result_cut_off().replica.save_order();
+    let mut scene = Scene::new();
+    let leader = scene.let_lead(1);
+    scene.hear(1, &Election::Behind { ballot: leader.to_word() }, &[]);
+    let copy = CopyId { giver: 0, number: 1 };
+    let parts =
+        [(Content::Machine, &[][..]), (Content::MachineLast, &[]), (Content::Order, &order)];
+    for (number, (content, bytes)) in (0..).zip(parts) {
+        scene.hear(1, &Election::State(Part { incarnation: 0, copy, number, content }), bytes);
+    }
+    assert_eq!(scene.replica.exchange.save_early(), [(1, 1, 1)]);
+}

@@ -28,7 +28,7 @@ struct SavedOrdering {
     exchange: Saved,
 }
 
-/// What stands behind an ordering state that has any of it. Earlier versions neither wrote it nor read on to it.
+/// Fields behind an ordering state, unless all are empty. Earlier versions neither wrote nor read them.
 #[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Behind {
     /// Results that the machine has, and that the log up to the state's end may lack: name, group.
