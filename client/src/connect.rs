@@ -29,7 +29,10 @@ pub enum ConnectError {
 impl Driver<AnyFabric> {
     /// A driver for the cluster that runs in the directory `dir`, or whose configuration file `dir` is.
     pub fn connect(dir: impl AsRef<Path>) -> Result<Self, ConnectError> {
-        Self::to(&Directory::connect(dir.as_ref())?)
+        let found = Directory::connect(dir.as_ref())?;
+        let mut driver = Self::to(&found)?;
+        driver.found_in(dir.as_ref(), &found.manifest);
+        Ok(driver)
     }
 
     /// A driver for a cluster that was found in its directory.

@@ -1,8 +1,10 @@
 //! Drives many sessions on the caller's thread.
 
 use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use skein_cluster::directory::{Directory, Manifest};
 use skein_fabric::any::{AnyFabric, AnyWaker};
 use skein_fabric::fork::Process;
 use skein_fabric::wait::{Waiter, Waiting};
@@ -129,6 +131,8 @@ pub struct Driver<F: Fabric> {
     /// As of the last refresh.
     presence: Presence,
     broken: Option<Unavailability>,
+    /// The directory in which the cluster was found, and how often it had returned to a restore point by then.
+    origin: Option<(PathBuf, u32)>,
     // Buffers, kept for reuse.
     messages: Vec<(SessionKey, u64)>,
     senders: Vec<SessionKey>,
@@ -155,6 +159,7 @@ impl<F: Fabric> Driver<F> {
             send_again_next: Duration::ZERO,
             presence: Presence::default(),
             broken: None,
+            origin: None,
             messages: Vec::new(),
             senders: Vec::new(),
             session_closes: Vec::new(),
@@ -418,7 +423,13 @@ impl<F: Fabric> Driver<F> {
                 } else {
                     Unavailability::Stopped
                 };
-                let why = refused.unwrap_or(gone);
+                let why = match self.rolled_back() {
+                    Some(why) => {
+                        self.broken = Some(why.clone());
+                        why
+                    }
+                    None => refused.unwrap_or(gone),
+                };
                 self.operations.fail(&why, finished);
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
@@ -430,6 +441,20 @@ impl<F: Fabric> Driver<F> {
             busy |= self.close_sessions(now);
         }
         Ok(busy)
+    }
+
+    /// Says that the cluster has returned to a restore point since it was found, and that something may be lost. One that
+    /// was stopped with a last point has lost nothing but its sessions.
+    fn rolled_back(&self) -> Option<Unavailability> {
+        let (dir, generation) = self.origin.as_ref()?;
+        let manifest = Directory::at(dir).ok()?.manifest().ok()?;
+        let point = manifest.rolled_back_since(*generation)?;
+        Some(Unavailability::RolledBack { point })
+    }
+
+    /// The cluster was found in the directory `dir`.
+    pub(crate) fn found_in(&mut self, dir: &Path, cluster: &Manifest) {
+        self.origin = Some((dir.to_owned(), cluster.generation()));
     }
 
     /// Waits a little after a [`poll`](Self::poll) that found nothing to do: spins, yields or parks, as the cluster's

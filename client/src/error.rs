@@ -1,6 +1,6 @@
 //! Errors of the client, one variant per reaction of the caller.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use skein_kvstore::reply::Refusal;
 use skein_protocol::ids::GroupSet;
@@ -100,6 +100,16 @@ pub enum Unavailability {
         "the cluster has stopped, or lost too many nodes: look at `skein status`; once `skein up` has started it again, connect again"
     )]
     Stopped,
+    /// All nodes had ended, and the cluster has returned to a restore point: durability `async`. What was acknowledged behind
+    /// that point is lost, and the session with it.
+    #[error(
+        "the cluster had lost all its nodes, and has returned to its state of {}: what was acknowledged later is lost, and the session with it; connect again, and read what comes next depends on",
+        time_of(*.point)
+    )]
+    RolledBack {
+        /// When the point was made, in microseconds since 1970; 0 if the cluster began empty.
+        point: u64,
+    },
     /// No node can be reached over the network; whether the cluster runs is unknown.
     #[error(
         "no node can be reached over the network: either the cluster has stopped, or this host's network or what lies between is down; look at `skein status` on a node, and connect again"
@@ -145,6 +155,14 @@ pub enum Unavailability {
     /// The memory shared with the cluster cannot be used.
     #[error("cannot reach the cluster's memory: {0}")]
     Fabric(String),
+}
+
+fn time_of(point: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    match Duration::from_micros(point) {
+        Duration::ZERO => "its beginning".to_owned(),
+        point => format!("{:.1} s ago", now.saturating_sub(point).as_secs_f64()),
+    }
 }
 
 fn waiting_for(silent: GroupSet) -> String {

@@ -43,8 +43,15 @@ impl Own {
                 dir.display()
             )));
         }
-        let cluster =
-            Started::start(directory, config, Choice::Configured, verbose, false, namespaces)?;
+        let cluster = Started::start(
+            directory,
+            config,
+            Choice::Configured,
+            verbose,
+            false,
+            false,
+            namespaces,
+        )?;
         cluster.restart();
         Ok(Self { cluster, dir })
     }

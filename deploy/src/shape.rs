@@ -25,7 +25,8 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
     fabric: Option<String>,
 
-    /// What survives when all nodes lose their power: memory (nothing) or sync (all that was acknowledged)
+    /// What survives when all nodes lose their power: memory (nothing), async (a state of the whole cluster at
+    /// most node.lag_ms_max old) or sync (all that was acknowledged)
     /// [default of `up`: sync where the cluster's directory is on a disk that can do it, else memory]
     #[arg(long, value_name = "DURABILITY", value_parser = clap::builder::PossibleValuesParser::new(Durability::WORDS))]
     durability: Option<String>,

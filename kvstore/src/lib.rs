@@ -7,6 +7,7 @@ pub mod limits;
 pub mod machine;
 pub mod number;
 pub mod plan;
+pub mod points;
 pub mod range;
 pub mod reply;
 mod rules;

@@ -7,6 +7,7 @@ use skein_protocol::ids::{GroupId, GroupSet};
 
 use crate::command::{Operation, Transaction};
 use crate::limits::Limits;
+use crate::points::RestorePoint;
 use crate::reply::{Outcome, Page, Refusal, Reply};
 use crate::rules;
 use crate::slots::{HashSlot, SlotMap};
@@ -128,6 +129,14 @@ impl Plan {
     pub fn mark(slots: &SlotMap) -> Self {
         let then = slots.groups().iter().map(Source::Group).collect();
         Self { then, ..Self::control(&Request::Mark, slots) }
+    }
+
+    /// The plan for a restore point, or for a report to one group: its reply has one outcome for each group, in the order
+    /// of the groups.
+    pub fn restore_point(slots: &SlotMap, it: RestorePoint, only: Option<GroupId>) -> Self {
+        let destinations = only.map_or(slots.groups(), GroupSet::single);
+        let then = destinations.iter().map(Source::Group).collect();
+        Self { destinations, then, ..Self::control(&Request::RestorePoint(it), slots) }
     }
 
     fn control(request: &Request<'_>, slots: &SlotMap) -> Self {

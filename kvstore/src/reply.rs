@@ -197,6 +197,9 @@ pub enum Refusal {
     /// with a client of the cluster's version.
     #[error("the reply of group {group} is not one of this version: {why}")]
     Unreadable { group: u16, why: String },
+    /// The cluster is being stopped. It opens no session any more.
+    #[error("the cluster is being stopped, and opens no session any more")]
+    Stopping,
 }
 
 /// Bytes for display: as text if they are text, otherwise hexadecimal, truncated after 64 characters.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use skein_protocol::ids::SessionId;
 
 use crate::command::Transaction;
+use crate::points::RestorePoint;
 use crate::reply::{Outcome, Refusal};
 
 /// Version of the wire format. Every change of the format changes it, but for a request that is added as the last one: what was
@@ -41,6 +42,8 @@ pub enum Request<'a> {
     /// Asks each group for its [totals](crate::backup::Mark) at this place in the order, and completes the copies that replicas
     /// make for this session. Sent to all groups.
     Mark,
+    /// Writes the state of each group to disk at this place in the order. Sent to all groups.
+    RestorePoint(RestorePoint),
 }
 
 /// A hash slot and the group that is to own it. Refused while the slot holds keys: keys are not moved.
@@ -91,7 +94,12 @@ impl<'a> Request<'a> {
     pub fn command(self) -> Option<Command<'a>> {
         match self {
             Self::Transaction(command) | Self::Read(command) => Some(command),
-            Self::Open | Self::Close | Self::Expire(_) | Self::Move(_) | Self::Mark => None,
+            Self::Open
+            | Self::Close
+            | Self::Expire(_)
+            | Self::Move(_)
+            | Self::Mark
+            | Self::RestorePoint(_) => None,
         }
     }
 }
@@ -259,7 +267,7 @@ mod sessions {
 }
 
 /// Decodes a value from all of `bytes`. Bytes that remain are an error.
-fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Unreadable> {
+pub(crate) fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Unreadable> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok(_) | Err(_) => Err(Unreadable::Bytes),

@@ -93,6 +93,13 @@ pub trait Application {
     /// another group's result.
     fn ready(&self) -> bool;
 
+    /// Returns whether this replica, as leader, may take a message of this session now. Otherwise the session waits, and the
+    /// messages that others relay are taken nevertheless.
+    fn takes(&self, session: SessionId) -> bool {
+        let _ = session;
+        true
+    }
+
     /// Approximate number of bytes that were copied, filled or scanned in calls since the last call of this.
     /// If there are many, the engine does something else before the next delivery, so that no turn takes
     /// long.

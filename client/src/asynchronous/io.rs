@@ -89,14 +89,16 @@ impl Io {
         let inbox = Inbox { received, told: Arc::clone(&told) };
         let start = move || {
             let found = Directory::connect(&dir).map_err(ConnectError::from);
-            let made = found.and_then(|found| Ok((Driver::to(&found)?, found.manifest.cluster)));
-            let (mut driver, cluster) = match made {
+            let made = found.and_then(|found| Ok((Driver::to(&found)?, found.manifest)));
+            let (mut driver, manifest) = match made {
                 Ok(made) => made,
                 // The caller may be gone.
                 Err(error) => return drop(report.send(Err(error))),
             };
+            driver.found_in(&dir, &manifest);
             let current = move || {
-                Directory::connect(&dir).is_ok_and(|found| found.manifest.cluster == cluster)
+                Directory::connect(&dir)
+                    .is_ok_and(|found| found.manifest.cluster == manifest.cluster)
             };
             let shape = known(&driver);
             if report.send(Ok((Arc::clone(&shape), driver.waker()))).is_ok() {

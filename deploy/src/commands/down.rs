@@ -10,7 +10,7 @@ use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_cluster::regions;
 use skein_node::nodes;
 
-use super::up::Data;
+use super::up::{Data, close};
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
@@ -23,7 +23,7 @@ const RESTORED_WITHIN: Duration = Duration::from_secs(3);
 
 /// Stops a cluster; removes everything of it, its data too, unless that is on disks
 ///
-/// Of a cluster with durability sync the data stays, and `skein up` starts it again. Otherwise it reports first how many
+/// Of a cluster with durability sync or async the data stays, and `skein up` starts it again. Otherwise it reports first how many
 /// keys exist only in the cluster's memory, and asks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -205,6 +205,11 @@ fn stop(directory: &Directory, manifest: &Manifest, data: Data) -> anyhow::Resul
         Err(error) => return Err(error.into()),
     }
     claim.stopping()?;
+    if data == Data::Keep
+        && let Ok(config) = directory.config()
+    {
+        close(directory, &config);
+    }
     nodes::stop(directory, manifest.nodes, within, &mut || false)?;
     // Nodes of a directory that was removed a moment ago are not found by its files.
     end_strays(directory)?;

@@ -18,7 +18,9 @@ use skein_multicast::protocol::ids::GroupId;
 use skein_node::admin::CallError;
 use skein_node::missing::is_missing;
 use skein_node::nodes;
-use skein_node::status::{DiskStatus, GoneNode, NodeStatus, RefusedNode, ReplicaReport};
+use skein_node::status::{
+    DiskStatus, GoneNode, NodeStatus, PointsStatus, RefusedNode, ReplicaReport,
+};
 
 use super::screen::{Key, Screen};
 use super::status_table;
@@ -103,6 +105,9 @@ pub(super) struct NodeSummary {
     /// Its log on disk, if the cluster is durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) disk: Option<DiskStatus>,
+    /// The cluster's restore points, as far as it knows; absent if the cluster has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) points: Option<PointsStatus>,
     /// Why it cannot restore missing files of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) directory_problem: Option<String>,
@@ -270,6 +275,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             log_lines_lost: status.log_lines_lost,
             log_lines_left_out: status.log_lines_left_out,
             disk: status.disk,
+            points: status.points,
             directory_problem: status.directory_problem,
             refused: status.refused,
         });

@@ -8,7 +8,7 @@ use skein_multicast::operate::{
     Cause, DiskProgressStatus, Diverged, DivergenceStatus, FailoverStatus, MemberStatus,
     ReplicaStatus, Role,
 };
-use skein_node::status::{DamagedLog, DiskStatus};
+use skein_node::status::{DamagedLog, DiskStatus, PointsStatus};
 
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
@@ -31,7 +31,11 @@ pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     let _ = writeln!(text, "skein {version} ({commit}), {}", supervised(snapshot));
     let (durability, store) = (snapshot.durability.name(), snapshot.store.name());
     let _ = writeln!(text, "durability {durability}, store {store}");
-    let _ = writeln!(text, "in {}\n", snapshot.dir.display());
+    let _ = writeln!(text, "in {}", snapshot.dir.display());
+    if let Some(age) = newest_point(snapshot) {
+        let _ = writeln!(text, "restore point on f+1 disks of every group: {age}");
+    }
+    text.push('\n');
     let width = if wide { usize::MAX } else { WIDTH };
     let mut hidden = nodes(snapshot).print(&mut text, width);
     text.push('\n');
@@ -46,6 +50,17 @@ pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
         wrap(&mut text, &note, "", "  ", width);
     }
     text
+}
+
+/// The age of the newest restore point that any node knows to be on enough disks; `None` if the cluster has none.
+fn newest_point(snapshot: &Snapshot) -> Option<String> {
+    let points = snapshot.nodes.iter().filter_map(|node| node.status.as_ref()?.points.as_ref());
+    // What another node knows may be older.
+    let newest = points.max_by_key(|points| points.last)?;
+    if newest.all_on_disk {
+        return Some("all that was written".to_owned());
+    }
+    Some(newest.floor_age_ms.map_or_else(|| "none yet".to_owned(), |age| time(age) + " old"))
 }
 
 fn supervised(snapshot: &Snapshot) -> String {
@@ -274,7 +289,8 @@ fn says_so(view: &GroupView, slot: u8) -> bool {
 fn notes(snapshot: &Snapshot) -> Vec<String> {
     let mut notes = Vec::new();
     let tolerated = |group: &GroupView| group.quorum - 1;
-    let durable = snapshot.nodes.iter().any(|node| disk_of(node).is_some());
+    let has_points = |node: &NodeView| node.status.as_ref().is_some_and(|it| it.points.is_some());
+    let durable = snapshot.nodes.iter().any(|node| disk_of(node).is_some() && !has_points(node));
     for view in &snapshot.groups {
         let group = view.group;
         let held = view.replicas.iter().map(|replica| replica.report.store_bytes).max();
@@ -284,6 +300,12 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 "g{group} is LOST: the data of more than {} of its replicas is gone, and what it held cannot be \
                  served again. Read what you need from the other groups; `skein down --wipe` and `skein up` begin \
                  a new cluster.",
+                tolerated(view)
+            )),
+            "LOST" if snapshot.nodes.iter().any(has_points) => notes.push(format!(
+                "g{group} is LOST: more than {} of its replicas have lost their state. `skein admin recreate \
+                 {group}` goes on from a survivor, if there is one; `skein down` and `skein up` return all groups \
+                 to the newest restore point that every group has.",
                 tolerated(view)
             )),
             "LOST" => notes.push(format!(
@@ -334,6 +356,9 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         let disk = disk_of(node);
         let Some(status) = &node.status else { continue };
         let node = node.node;
+        if let Some(note) = status.points.as_ref().and_then(|points| late(node, points)) {
+            notes.push(note);
+        }
         if disk.is_some_and(|disk| disk.missing) {
             notes.push(format!(
                 "n{node} found no data when it was started, though it had run before: its replicas began \
@@ -381,6 +406,32 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
     }
     notes
+}
+
+/// A warning if more would be lost with the power of all nodes than it should.
+fn late(node: u16, points: &PointsStatus) -> Option<String> {
+    let age = points.saved_age_ms.filter(|age| *age <= points.lag_ms_max);
+    if age.is_some() && points.silent.is_empty() {
+        return None;
+    }
+    let lost = points.saved_age_ms.map_or_else(
+        || "all that was acknowledged".to_owned(),
+        |age| format!("what was acknowledged in the last {}", time(age)),
+    );
+    let names: Vec<_> = points.silent.iter().map(|group| format!("g{group}")).collect();
+    let why = if names.is_empty() {
+        "The disks or the nodes are too slow: leaders take no commands until a newer one is there."
+            .to_owned()
+    } else {
+        format!(
+            "{} do not answer, and no new ones are made: the others serve without.",
+            names.join(", ")
+        )
+    };
+    Some(format!(
+        "n{node} knows of no restore point on f+1 disks of every group that is younger than {}: {lost} is on too few disks. {why}",
+        time(points.lag_ms_max)
+    ))
 }
 
 /// A warning if the log of a node may not find enough space.

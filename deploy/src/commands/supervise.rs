@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use skein_cluster::claim::{Claim, Kept};
+use skein_cluster::config::Durability;
 use skein_cluster::directory::Directory;
 use skein_cluster::network;
 use skein_node::missing;
 use skein_node::supervise::{Plan, Supervisor};
 
-use super::up::{Event, tell_of_nodes};
+use super::up::{Event, return_again, tell_of_nodes};
 use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::tell;
@@ -57,6 +58,15 @@ impl Args {
         let mut welcome =
             format!("process {} supervises cluster {}\n", std::process::id(), manifest.cluster);
         let (nodes, verbose, config) = (manifest.nodes, global.verbose, directory.config()?);
+        let returns = config.durability == Durability::Async;
+        if returns && (0..nodes).all(|node| directory.node(node).is_none()) {
+            claim.leave()?;
+            bail!(
+                "no node of the cluster in {} runs, and nodes that are started now would have no state: `skein up` starts \
+                 them with that of the newest restore point",
+                directory.path().display()
+            );
+        }
         let elsewhere: BTreeSet<u16> =
             (0..nodes).filter(|node| network::elsewhere(&config, *node).is_some()).collect();
         if elsewhere.len() == usize::from(nodes) {
@@ -90,6 +100,7 @@ impl Args {
             left_out,
             verbose,
             detached: true,
+            returns,
             namespaces: None,
         };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender))?;
@@ -139,6 +150,12 @@ pub(super) fn stay(
             Happened::Event(Event::Answer(_)) => {}
             Happened::Event(Event::Node(Ok(ended))) => note(ended.to_string()),
             Happened::Event(Event::Node(Err(error))) => note(format!("{error:#}")),
+            Happened::Event(Event::AllEnded) => {
+                if let Err(error) = return_again(&mut claim, &supervisor, &note) {
+                    note(format!("all nodes have ended, and stay so: {error:#}"));
+                    break;
+                }
+            }
             Happened::Taken | Happened::Nobody => break,
         }
     }

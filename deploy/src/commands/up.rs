@@ -6,13 +6,16 @@ mod standstill;
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use signal_hook::consts::SIGINT;
 use skein_cluster::claim::Claim;
-use skein_cluster::config::{ClusterConfig, FabricKind, Footprint, StoreKind, show_bytes};
+use skein_cluster::config::{
+    ClusterConfig, Durability, FabricKind, Footprint, StoreKind, show_bytes,
+};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
+use skein_node::points::choice;
 use skein_node::supervise::{Ended, Plan, SuperviseError, Supervisor};
 use skein_node::{admin, missing, nodes};
 
@@ -49,6 +52,11 @@ pub(crate) struct Args {
     #[arg(long)]
     no_restart: bool,
 
+    /// With durability async, returns to the newest restore point that is left even if more disks are lost than the cluster
+    /// tolerates, so that it may be older than node.lag_ms_max
+    #[arg(long)]
+    accept_lost_disks: bool,
+
     /// The background part of --detach
     #[arg(long, hide = true, requires = "detach")]
     pub(super) background: bool,
@@ -61,6 +69,8 @@ pub(super) enum Event {
     Answer(String),
     /// A node has ended or could not be started.
     Node(anyhow::Result<Ended>),
+    /// All nodes of a cluster with restore points have ended, and wait until it has returned to one.
+    AllEnded,
 }
 
 /// What becomes of a durable cluster's data when it stops.
@@ -96,6 +106,7 @@ impl Started {
         choice: Choice,
         verbose: u8,
         detached: bool,
+        accept_lost_disks: bool,
         namespaces: Option<String>,
     ) -> anyhow::Result<Self> {
         if config.network.fabric.is_network() && config.network.addresses.is_empty() {
@@ -113,7 +124,11 @@ impl Started {
         let mut volatile = None;
         let manifest = if let Some(kept) = kept {
             config = ClusterConfig { disk_bytes_max: config.disk_bytes_max, ..kept };
-            claim.resume(&config)?
+            if config.durability == Durability::Async {
+                returns(&mut claim, &config, accept_lost_disks, &|what| tell(what))?
+            } else {
+                claim.resume(&config)?
+            }
         } else {
             if choice == Choice::Disk {
                 volatile = durability::choose(&directory, &mut config);
@@ -142,6 +157,7 @@ impl Started {
             left_out: left_out.clone(),
             verbose,
             detached,
+            returns: config.durability == Durability::Async,
             namespaces,
         };
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
@@ -157,8 +173,11 @@ impl Started {
             standstill,
             volatile,
         };
-        let waited =
-            if goes_on { this.wait_served(&left_out) } else { this.wait_ready().map(|()| None) };
+        let waited = if goes_on && this.config.durability == Durability::Sync {
+            this.wait_served(&left_out)
+        } else {
+            this.wait_ready().map(|()| None)
+        };
         match waited {
             Ok(standstill) => {
                 this.standstill = standstill;
@@ -204,9 +223,9 @@ impl Started {
                     bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
-                // No question was asked yet, so an answer is ignored. This process holds a sender,
-                // so an error is a timeout.
-                Ok(Event::Answer(_)) | Err(_) => {}
+                // No question was asked yet, so an answer is ignored, and no node is restarted. This process holds a
+                // sender, so an error is a timeout.
+                Ok(Event::Answer(_) | Event::AllEnded) | Err(_) => {}
             }
             let ready =
                 |node| admin::status(&self.directory, node).is_ok_and(|status| status.ready);
@@ -222,7 +241,10 @@ impl Started {
     }
 
     /// Waits until told to stop, or until no node is left.
-    fn stay(&mut self) -> Stayed {
+    ///
+    /// # Errors
+    /// All nodes have ended, and the cluster cannot return to a restore point.
+    fn stay(&mut self) -> anyhow::Result<Stayed> {
         let mut upkeep = Upkeep::default();
         let mut asked = false;
         loop {
@@ -247,25 +269,28 @@ impl Started {
                         _ => format!("; {keys} {key} that {exist} only in its memory: dropped"),
                     };
                     tell(format_args!("stopping: {}{lost}", signals::name(signal)));
-                    return Stayed::ToldToStop;
+                    return Ok(Stayed::ToldToStop);
                 }
                 Happened::Event(Event::Answer(answer)) => {
                     asked = false;
                     if ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()) {
                         tell("stopping, as answered");
-                        return Stayed::ToldToStop;
+                        return Ok(Stayed::ToldToStop);
                     }
                     tell("the cluster keeps running");
                 }
                 Happened::Event(Event::Node(Ok(ended))) => {
                     tell(&ended);
                     if ended.left == 0 {
-                        return Stayed::Alone;
+                        return Ok(Stayed::Alone);
                     }
                 }
                 Happened::Event(Event::Node(Err(error))) => tell(format_args!("{error:#}")),
-                Happened::Taken => return Stayed::Replaced,
-                Happened::Nobody => return Stayed::Alone,
+                Happened::Event(Event::AllEnded) => {
+                    return_again(&mut self.claim, &self.supervisor, &|what| tell(what))?;
+                }
+                Happened::Taken => return Ok(Stayed::Replaced),
+                Happened::Nobody => return Ok(Stayed::Alone),
             }
         }
     }
@@ -307,6 +332,9 @@ impl Started {
         claim.stopping()?;
         supervisor.hold();
         let within = Duration::from_millis(config.stop_within_ms);
+        if data == Data::Keep {
+            close(&directory, &config);
+        }
         let mut hurry = false;
         let mut hear = || {
             hurry |= events.try_iter().any(|event| matches!(event, Event::Signal(_)));
@@ -318,6 +346,73 @@ impl Started {
             return Ok(claim.set_aside()?);
         }
         Ok(claim.clear()?)
+    }
+}
+
+/// Chooses the restore point to which a cluster returns, says so by `note`, and lets it return.
+fn returns(
+    claim: &mut Claim,
+    config: &ClusterConfig,
+    accept_lost_disks: bool,
+    note: &dyn Fn(String),
+) -> anyhow::Result<Manifest> {
+    let warn = &mut |warning| note(format!("warning: {warning}"));
+    let stopped = claim.stopped_manifest().context("no cluster was stopped here")?;
+    let returned = choice::choose(claim.directory(), stopped, config, accept_lost_disks, warn)
+        .context("not started")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = now.saturating_sub(Duration::from_micros(returned.point));
+    if returned.point == 0 {
+        note(
+            "no restore point was made before all nodes ended: the cluster begins empty".to_owned(),
+        );
+    } else if !returned.closed {
+        note(format!(
+            "the cluster returns to its state of {:.1} s ago: what was acknowledged later is lost",
+            age.as_secs_f64()
+        ));
+    }
+    Ok(claim.return_to(returned, config, warn)?)
+}
+
+/// Lets a cluster whose nodes have all ended return to a restore point, and starts them again.
+///
+/// # Errors
+/// It cannot return, for want of disks, and no node is started.
+pub(super) fn return_again(
+    claim: &mut Claim,
+    supervisor: &Supervisor,
+    note: &dyn Fn(String),
+) -> anyhow::Result<()> {
+    supervisor.hold();
+    match claim.find_stopped() {
+        Ok(()) => {}
+        // Somebody has started a node. The others join it, as they would if they had ended one by one.
+        Err(error @ DirectoryError::InUse { .. }) => {
+            note(format!("the cluster does not return to a restore point: {error}"));
+            supervisor.restart();
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let config = claim.directory().config()?;
+    returns(claim, &config, false, note)?;
+    supervisor.restart();
+    Ok(())
+}
+
+/// Closes a cluster that has restore points with a last one, and says so if that does not succeed.
+pub(super) fn close(directory: &Directory, config: &ClusterConfig) {
+    let nodes = config.topology.nodes;
+    let runs = (0..nodes).any(|node| directory.node(node).is_some());
+    if config.durability != Durability::Async || !runs {
+        return;
+    }
+    if !nodes::close(directory, nodes, Duration::from_millis(config.stop_within_ms)) {
+        tell(
+            "warning: the last restore point is not on the disks of all nodes: what is newer than the newest one \
+             that every group has is lost",
+        );
     }
 }
 
@@ -336,8 +431,12 @@ pub(super) fn tell_of_nodes(
     sender: Sender<Event>,
 ) -> impl Fn(Result<Ended, SuperviseError>) + Send + 'static {
     move |ended| {
+        let event = match ended {
+            Err(SuperviseError::AllEnded) => Event::AllEnded,
+            ended => Event::Node(ended.map_err(Into::into)),
+        };
         // The receiver is gone only while the process ends.
-        let _ = sender.send(Event::Node(ended.map_err(Into::into)));
+        let _ = sender.send(event);
     }
 }
 
@@ -356,8 +455,15 @@ impl Args {
             self.go_on(&directory, &mut said)?;
         }
         let config = said.config;
-        let mut cluster =
-            Started::start(directory, config, choice, global.verbose, self.detach, None)?;
+        let mut cluster = Started::start(
+            directory,
+            config,
+            choice,
+            global.verbose,
+            self.detach,
+            self.accept_lost_disks,
+            None,
+        )?;
         let welcome = self.welcome(global, &cluster);
         let mut exit = Exit::Ok;
         if let Some(Standstill { why, .. }) = &cluster.standstill {
@@ -382,6 +488,8 @@ impl Args {
             return Ok(exit);
         }
         let stayed = cluster.stay();
+        let failure = stayed.as_ref().err().map(|error| format!("{error:#}"));
+        let stayed = stayed.unwrap_or(Stayed::Alone);
         if stayed == Stayed::Replaced {
             // The nodes end with this process, and the other process removes the files.
             return Ok(Exit::Ok);
@@ -390,7 +498,12 @@ impl Args {
         cluster.stop(Data::Keep)?;
         match (stayed, durable) {
             (Stayed::Alone, false) => bail!("all nodes had ended, and what they held is lost"),
-            (Stayed::Alone, true) => bail!("all nodes had ended; their data is kept"),
+            (Stayed::Alone, true) => {
+                let why = failure.map_or_else(String::new, |why| format!(": {why}"));
+                bail!(
+                    "all nodes had ended; their data is kept, and `skein up` starts it again{why}"
+                )
+            }
             (_, false) => tell("stopped"),
             (_, true) => tell("stopped; its data is kept, and `skein up` starts it again"),
         }
@@ -448,11 +561,16 @@ impl Args {
         let here = || directory.path().join("node*.data");
         let data = config.data_dir.clone().unwrap_or_else(here);
         if manifest.durable {
-            let _ = writeln!(
-                text,
-                "  data       in {}: what is acknowledged survives a loss of power (durability \"sync\")",
-                data.display()
-            );
+            let survives = match config.durability {
+                Durability::Async => format!(
+                    "a loss of power of all nodes takes what was acknowledged in the last {} ms (durability \"async\")",
+                    config.lag_ms_max
+                ),
+                _ => {
+                    "what is acknowledged survives a loss of power (durability \"sync\")".to_owned()
+                }
+            };
+            let _ = writeln!(text, "  data       in {}: {survives}", data.display());
         } else if let Some(why) = &cluster.volatile {
             let _ = writeln!(text, "  data       in memory only: {why} (durability \"memory\")");
         }

@@ -20,6 +20,8 @@ mod measurements;
 mod namespaces;
 mod networks;
 mod operators;
+mod returning;
+mod rollbacks;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod standstill;

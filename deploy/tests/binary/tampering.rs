@@ -15,19 +15,20 @@ use crate::support::{Ended, Sandbox, until};
 /// node and of another cluster; a segment that is gone; and of the other files, those of others in their places.
 const SEEDS: [u64; 12] = [3, 8, 9, 11, 16, 20, 29, 34, 57, 104, 117, 284];
 
-fn seeds() -> Vec<u64> {
-    let Ok(given) = std::env::var("SKEIN_TAMPER_SEEDS") else { return SEEDS.to_vec() };
+/// The seeds that an environment variable names, or else those of the gate.
+pub(crate) fn seeds_of(variable: &str, gate: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let Ok(given) = std::env::var(variable) else { return gate.into_iter().collect() };
     let ends =
         given.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    let (from, to) = ends.expect("SKEIN_TAMPER_SEEDS is FROM..TO");
+    let (from, to) = ends.unwrap_or_else(|| panic!("{variable} is FROM..TO"));
     (from..to).collect()
 }
 
 /// A generator of numbers (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -195,7 +196,7 @@ fn whatever_file_is_changed_nothing_that_was_acknowledged_is_lost() {
     let (_dir, sandbox) = on_disk();
     sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
     let mut keys = 0;
-    for seed in seeds() {
+    for seed in seeds_of("SKEIN_TAMPER_SEEDS", SEEDS) {
         let mut random = Random(seed);
         for _ in 0..2 {
             sandbox.expect(0, &["put", &format!("key{keys}"), &format!("value{keys}")]);

@@ -18,8 +18,8 @@ use crate::BUILD;
 use crate::config::{ClusterConfig, Durability, FabricKind, Footprint};
 use crate::data;
 use crate::directory::{
-    CONFIG, Directory, DirectoryError, LOCK, MANIFEST, MANIFEST_COPY, Manifest, SUPERVISOR_LOG,
-    failed,
+    CONFIG, Directory, DirectoryError, LOCK, MANIFEST, MANIFEST_COPY, Manifest, Returned,
+    SUPERVISOR_LOG, failed,
 };
 use crate::files;
 use crate::identity;
@@ -200,24 +200,18 @@ impl Claim {
         }
         let named = Some(&config.network.cluster).filter(|name| !name.is_empty()).cloned();
         let cluster = named.unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-        let regions = match config.network.fabric {
-            FabricKind::Shm => {
-                let root = regions::root(config, warn)?;
-                regions::sweep(&root);
-                regions::check_room(&root, &Footprint::of(config), warn)?;
-                regions::path(&root, &cluster)
-            }
-            // These fabrics have no directory of shared memory.
-            FabricKind::Tcp | FabricKind::Verbs => self.directory.path().to_owned(),
-        };
+        let regions = self.region_path(config, &cluster, warn)?;
         let manifest = Manifest {
             build: BUILD.owned(),
             regions,
             cluster,
             nodes: config.topology.nodes,
-            topology: (config.durability == Durability::Sync).then_some(config.topology),
-            durable: config.durability == Durability::Sync,
+            topology: (config.durability != Durability::Memory).then_some(config.topology),
+            durable: config.durability != Durability::Memory,
             store: config.store,
+            points: config.durability == Durability::Async,
+            data: None,
+            returned: None,
             made: self.made.clone(),
         };
         let places = data::places(&manifest, config);
@@ -226,12 +220,7 @@ impl Claim {
         }
         self.write_manifest(&manifest, config)?;
         data::link(&self.directory, &places)?;
-        for node in 0..manifest.nodes {
-            // A node creates none of these: if they are missing, the cluster was cleared meanwhile.
-            self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
-            self.write(&format!("node{node}.identity"), &identity::draw(0))?;
-            self.write(&format!("node{node}.lock"), "")?;
-        }
+        self.write_node_files(&manifest)?;
         self.write(CONFIG, &config.print())?;
         Ok(manifest)
     }
@@ -256,6 +245,77 @@ impl Claim {
             files::replace_or_overwrite(&lock, "").map_err(failed("write", &lock))?;
         }
         Ok(manifest)
+    }
+
+    /// Lets the cluster that was stopped here, or lost its power, return to a restore point, with this build. It has another
+    /// name and other memory than before: nothing that knew it before reaches it, and its nodes begin as if they
+    /// had never run.
+    pub fn return_to(
+        &mut self,
+        returned: Returned,
+        config: &ClusterConfig,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Manifest, DirectoryError> {
+        let before = self.stopped.take().expect("a stopped cluster was found");
+        let data = before.data_name().to_owned();
+        let cluster = format!("{:016x}", rand::random::<u64>());
+        let regions = self.region_path(config, &cluster, warn)?;
+        let manifest = Manifest {
+            build: BUILD.owned(),
+            regions,
+            cluster,
+            data: Some(data),
+            returned: Some(returned),
+            made: self.made.clone(),
+            ..before
+        };
+        self.write_manifest(&manifest, config)?;
+        data::link(&self.directory, &data::places(&manifest, config))?;
+        self.write_node_files(&manifest)?;
+        Ok(manifest)
+    }
+
+    /// Looks again: the nodes of the cluster that was started here have all ended. Fails if one runs.
+    pub fn find_stopped(&mut self) -> Result<(), DirectoryError> {
+        (self.regions, self.kept) = (None, None);
+        self.made.clear();
+        self.sweep()
+    }
+
+    /// The manifest of the durable cluster that was stopped here, or lost its power.
+    pub fn stopped_manifest(&self) -> Option<&Manifest> {
+        self.stopped.as_ref()
+    }
+
+    /// Where the shared memory of a new cluster is to be.
+    fn region_path(
+        &self,
+        config: &ClusterConfig,
+        cluster: &str,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<PathBuf, DirectoryError> {
+        Ok(match config.network.fabric {
+            FabricKind::Shm => {
+                let root = regions::root(config, warn)?;
+                regions::sweep(&root);
+                regions::check_room(&root, &Footprint::of(config), warn)?;
+                regions::path(&root, cluster)
+            }
+            // These fabrics have no directory of shared memory.
+            FabricKind::Tcp | FabricKind::Verbs => self.directory.path().to_owned(),
+        })
+    }
+
+    /// Writes the files of nodes that have never run.
+    fn write_node_files(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
+        for node in 0..manifest.nodes {
+            // A node creates none of these: if they are missing, the cluster was cleared meanwhile.
+            self.write(&format!("node{node}.incarnation"), incarnations::NONE)?;
+            self.write(&format!("node{node}.identity"), &identity::draw(0))?;
+            self.write(&format!("node{node}.lock"), "")?;
+            remove_file(&self.directory.node_peers(node))?;
+        }
+        Ok(())
     }
 
     /// Writes the manifest, and then makes the shared memory that it names.

@@ -15,7 +15,7 @@ pub(crate) fn places(manifest: &Manifest, config: &ClusterConfig) -> Vec<PathBuf
     let Some(dir) = config.data_dir.as_deref().filter(|_| manifest.durable) else {
         return Vec::new();
     };
-    let place = |node| dir.join(format!("skein-{}-node{node}.data", manifest.cluster));
+    let place = |node| dir.join(format!("skein-{}-node{node}.data", manifest.data_name()));
     (0..manifest.nodes).map(place).collect()
 }
 

@@ -84,8 +84,52 @@ pub struct Manifest {
     /// Where its replicas hold keys and values.
     #[serde(default)]
     pub store: StoreKind,
+    /// Whether its data are restore points: durability `async`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub points: bool,
+    /// The name under which the data was written first, if that is not the present one: a cluster that has returned to a
+    /// restore point has another name than before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The last return to a restore point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Returned>,
     /// Directories created for the cluster, outermost first. They are removed with it if they are empty.
     pub made: Vec<PathBuf>,
+}
+
+/// The restore point to which a cluster with durability `async` has returned after all its nodes had ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Returned {
+    /// How often it has returned, this time included.
+    pub generation: u32,
+    /// The generation of the point.
+    pub of: u32,
+    /// Number of the point, which is the time when it was made, in microseconds; 0 if there was none and the cluster began empty.
+    pub point: u64,
+    /// Versions that are assigned from then on are above this one.
+    pub versions: u64,
+    /// The cluster was stopped at the point, so that nothing is lost.
+    pub closed: bool,
+    /// The last return at which something may have been lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolled_back: Option<RolledBack>,
+}
+
+/// A return to a restore point behind which something may have been acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RolledBack {
+    /// The generation that began with it.
+    pub generation: u32,
+    /// Number of the point.
+    pub point: u64,
+}
+
+impl Returned {
+    /// Number of the first point of the generation, at which the state is that of the point.
+    pub fn first(&self) -> u64 {
+        self.point.max(1)
+    }
 }
 
 /// The process that keeps the nodes of a cluster running, or only watches them.
@@ -97,6 +141,18 @@ pub struct Supervisor {
 }
 
 impl Manifest {
+    /// How often the cluster has returned to a restore point.
+    pub fn generation(&self) -> u32 {
+        self.returned.as_ref().map_or(0, |returned| returned.generation)
+    }
+
+    /// The restore point to which the cluster has returned since it was of the `generation`, if something may have been
+    /// lost with that.
+    pub fn rolled_back_since(&self, generation: u32) -> Option<u64> {
+        let last = self.returned.as_ref()?.rolled_back?;
+        (last.generation > generation).then_some(last.point)
+    }
+
     /// The error for a cluster in `dir` none of whose nodes runs.
     fn does_not_run(&self, dir: PathBuf) -> DirectoryError {
         does_not_run(dir, self.nodes, self.durable)
@@ -384,8 +440,11 @@ impl Directory {
             regions: PathBuf::new(),
             nodes: config.topology.nodes,
             topology: None,
-            durable: config.durability == Durability::Sync,
+            durable: config.durability != Durability::Memory,
             store: config.store,
+            points: config.durability == Durability::Async,
+            data: None,
+            returned: None,
             made: Vec::new(),
         };
         Ok(RunningCluster { manifest, config })
@@ -426,7 +485,7 @@ impl Directory {
         if self.others_run(config) {
             DirectoryError::NoneHere { dir }
         } else {
-            let durable = config.durability == Durability::Sync;
+            let durable = config.durability != Durability::Memory;
             does_not_run(dir, config.topology.nodes, durable)
         }
     }
@@ -541,6 +600,11 @@ impl Directory {
 }
 
 impl Manifest {
+    /// The name under which the data of the nodes was written first.
+    pub fn data_name(&self) -> &str {
+        self.data.as_deref().unwrap_or(&self.cluster)
+    }
+
     /// Fails if the cluster is of another build: its memory layout may differ.
     pub fn check_build(&self, directory: &Directory) -> Result<(), DirectoryError> {
         if self.build == BUILD.owned() {

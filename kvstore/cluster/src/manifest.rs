@@ -43,8 +43,12 @@ impl Manifest {
     ) -> Result<(), DirectoryError> {
         let Some(made) = self.topology else { return Ok(()) };
         let now = config.topology;
-        let word =
-            |durable| if durable { Durability::Sync } else { Durability::Memory }.name().to_owned();
+        let durability = match (self.durable, self.points) {
+            (false, _) => Durability::Memory,
+            (true, false) => Durability::Sync,
+            (true, true) => Durability::Async,
+        };
+        let word = |durability: Durability| durability.name().to_owned();
         let number = |number: u16| number.to_string();
         #[rustfmt::skip]
         let entries = [
@@ -52,7 +56,7 @@ impl Manifest {
             ("topology.groups", number(made.groups), number(now.groups)),
             ("topology.replicas", number(made.replicas.into()), number(now.replicas.into())),
             ("topology.engines", number(made.engines), number(now.engines)),
-            ("node.durability", word(self.durable), word(config.durability == Durability::Sync)),
+            ("node.durability", word(durability), word(config.durability)),
             ("node.store", self.store.name().to_owned(), config.store.name().to_owned()),
         ];
         match entries.into_iter().find(|(_, made, now)| made != now) {
@@ -128,6 +132,9 @@ mod tests {
             topology: durable.then_some(topology),
             durable,
             store: StoreKind::Memory,
+            points: durable,
+            data: None,
+            returned: None,
             made: vec![PathBuf::from("/srv/skein")],
         }
     }

@@ -85,7 +85,7 @@ pub enum LogError {
 
 /// Whose log a node of this cluster writes.
 pub fn owner(manifest: &Manifest, node: u16) -> Owner {
-    let cluster = xxh3_128(manifest.cluster.as_bytes()).to_be_bytes();
+    let cluster = xxh3_128(manifest.data_name().as_bytes()).to_be_bytes();
     Owner { cluster, node: u32::from(node) }
 }
 
@@ -178,7 +178,8 @@ impl NodeLog {
             handle,
             groups: count,
             kept_from: groups.iter().map(kept_from).collect(),
-            overdue: if crowded { groups } else { Vec::new() },
+            overdue: if crowded { groups.clone() } else { Vec::new() },
+            hosted: groups,
             recovered: Some(Arc::clone(&recovered)),
             waiting: Vec::new(),
             waiting_bytes: 0,
@@ -280,6 +281,8 @@ enum Request {
 pub(crate) struct EngineLog {
     handle: Handle,
     recovered: Option<Arc<Recovered>>,
+    /// The groups of the engine's replicas.
+    hosted: Vec<Group>,
     /// Requests that found no room in the ring: the disk is slower than the engine for a while.
     waiting: Vec<Request>,
     waiting_bytes: usize,
@@ -332,6 +335,19 @@ impl EngineLog {
     fn held_back(&self, group: Group) -> u64 {
         let from = self.kept_from.iter().find(|(of, _)| *of == group);
         from.map_or(0, |(_, from)| self.handle.log_end().0.saturating_sub(from.0))
+    }
+
+    /// Lets groups whose log is damaged begin anew, and forgets what the log held when this process began.
+    pub(crate) fn begin_damaged(&mut self) {
+        let Some(recovered) = self.recovered.take() else { return };
+        for found in recovered.recovery.groups() {
+            if let Verdict::Damaged(_) = found.verdict
+                && self.hosted.contains(&found.group)
+            {
+                self.waiting.push(Request::Begin { group: found.group });
+            }
+        }
+        self.catch_up();
     }
 
     /// Appends a piece of a record. Returns its number.

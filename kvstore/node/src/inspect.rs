@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use skein_kvstore::points::{PointEnd, PointRecord};
 use skein_multicast::disk::{Described, describe};
 use skein_wal::format::Record;
 use skein_wal::{Group, Lsn};
@@ -39,13 +40,36 @@ impl Describer {
         }
         let mut whole = std::mem::take(&mut before.pieces);
         whole.extend_from_slice(record.bytes);
-        let described = describe(record.kind, &whole);
+        let described =
+            describe(record.kind, &whole).or_else(|| describe_point(record.kind, &whole));
         if described.is_none() && !follows {
             let about = format!("{} bytes of a record whose beginning is not here", whole.len());
             return Some(Described { name: "piece", about });
         }
         described
     }
+}
+
+/// Describes a record of a log of restore points.
+fn describe_point(kind: u8, record: &[u8]) -> Option<Described> {
+    let (name, about) = match PointRecord::decode(kind, record).ok()? {
+        PointRecord::Begin { generation, anew } => {
+            let anew = if anew { ", anew" } else { "" };
+            ("copy", format!("of the whole state, in generation {generation}{anew}"))
+        }
+        PointRecord::Pairs(records) => ("pairs", format!("{} bytes", records.len())),
+        PointRecord::End(PointEnd { number, floor, whole, closes, keys, bytes, .. }) => {
+            let whole = if whole { "" } else { ", the copy goes on" };
+            let closes = if closes { ", the last one" } else { "" };
+            (
+                "point",
+                format!(
+                    "{number} of {keys} keys and {bytes} bytes, {floor} is on f+1 disks{whole}{closes}"
+                ),
+            )
+        }
+    };
+    Some(Described { name, about })
 }
 
 #[cfg(test)]

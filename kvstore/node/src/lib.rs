@@ -8,6 +8,7 @@ pub mod engine;
 pub mod inspect;
 pub mod missing;
 pub mod nodes;
+pub mod points;
 pub mod process;
 mod socket;
 pub mod status;

@@ -16,7 +16,8 @@ pub fn is_missing(directory: &Directory, node: u16) -> bool {
     directory.incarnations(node).is_ok_and(|starts| starts > 0) && !has_log(directory, node)
 }
 
-fn has_log(directory: &Directory, node: u16) -> bool {
+/// Whether there is a log of a node.
+pub(crate) fn has_log(directory: &Directory, node: u16) -> bool {
     let view = View::of(&directory.node_data(node));
     // A file that was prepared to be a segment holds nothing.
     let holds_something = |file: FileName, length: u64| {
@@ -36,7 +37,8 @@ fn has_log(directory: &Directory, node: u16) -> bool {
 /// Nodes whose data is gone and without which a group has no quorum. Started, their replicas would begin without a
 /// state, and the group would be lost, even if the data is found again.
 pub fn indispensable(directory: &Directory, config: &ClusterConfig) -> BTreeSet<u16> {
-    if config.durability == Durability::Memory {
+    // With async, what is lost with a disk is found when the cluster returns.
+    if config.durability != Durability::Sync {
         return BTreeSet::new();
     }
     let missing = (0..config.topology.nodes).filter(|node| is_missing(directory, *node));
@@ -44,7 +46,7 @@ pub fn indispensable(directory: &Directory, config: &ClusterConfig) -> BTreeSet<
 }
 
 /// Those of the `missing` nodes that a quorum of some group needs.
-fn needed(config: &ClusterConfig, missing: &BTreeSet<u16>) -> BTreeSet<u16> {
+pub(crate) fn needed(config: &ClusterConfig, missing: &BTreeSet<u16>) -> BTreeSet<u16> {
     let layout = config.layout();
     let mut needed = BTreeSet::new();
     for group in 0..config.topology.groups {

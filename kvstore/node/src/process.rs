@@ -1,5 +1,6 @@
 //! A node process, from start to end.
 
+mod closing;
 mod report;
 mod start;
 mod stores;
@@ -33,12 +34,14 @@ use skein_multicast::operate::{Command, CommandError, Identity};
 use skein_multicast::roster::{Mistrust, Roster};
 use skein_protocol::ids::{GroupId, ReplicaId};
 
-use self::start::{Start, roster, start_engines};
+use self::start::{Engines, Start, roster, start_engines};
 use crate::admin::{Action, Answer, Problem, ProblemKind, Response, Server, Wanted};
 use crate::digests::Awaited;
 use crate::disk::{LogError, NodeLog};
 use crate::engine::{self, Control};
 use crate::missing;
+use crate::points::choice::ChoiceError;
+use crate::points::marker::Marker;
 use crate::status::LogLosses;
 use crate::upkeep::{self, Upkeep};
 
@@ -118,6 +121,9 @@ pub enum NodeError {
         /// Number of the engine.
         engine: usize,
     },
+    /// The cluster returns to a restore point, and the state there is not found.
+    #[error("node {node} cannot return to the cluster's restore point: {why}")]
+    NotReturned { node: u16, why: ChoiceError },
     /// The log on disk cannot be used.
     #[error("node {node} cannot keep its data on disk: {why}")]
     Log { node: u16, why: LogError },
@@ -167,6 +173,10 @@ struct Node {
     workers: Vec<Worker>,
     /// The log on disk, if the cluster is durable. The engines end before it.
     disk: Option<NodeLog>,
+    /// Makes restore points, if the cluster has them. It ends before the engines.
+    marker: Option<Marker>,
+    /// Requests that wait until the disk holds the point that closes the cluster, or until this time.
+    closing: Option<(Instant, Vec<Answer>)>,
     phase: Phase,
     /// A drain has ended; a stop that follows does not drain again.
     drained: bool,
@@ -233,10 +243,12 @@ pub fn run(
         failure: &failure,
     };
     let begin = || incarnations::begin(&incarnation_file, incarnation);
-    let (workers, disk) = start_engines(start, alarm_end, begin)?;
+    let Engines { workers, disk, marker } = start_engines(start, alarm_end, begin)?;
     let mut this = Node {
         workers,
         disk,
+        marker,
+        closing: None,
         roster,
         forgets: false,
         directory: directory.clone(),
@@ -361,7 +373,9 @@ impl Node {
                 self.clean_up();
             }
             let longest = match self.phase {
-                Phase::Serving if self.digesting.is_empty() => upkeep::EVERY,
+                Phase::Serving if self.digesting.is_empty() && self.closing.is_none() => {
+                    upkeep::EVERY
+                }
                 _ => DRAIN_POLL,
             };
             for wanted in server.wait(alarm.as_fd(), longest) {
@@ -386,6 +400,7 @@ impl Node {
                 }
             }
             self.tell_digests(server);
+            self.tell_closed(server);
             if self.finish(server) {
                 return;
             }
@@ -403,6 +418,7 @@ impl Node {
                 self.digesting.push((from, Awaited::new(engines.collect())));
             }
             Action::Drain => self.drain(Some(from), false),
+            Action::Close => self.close(from),
             Action::Stop => {
                 tracing::info!("told to stop by the admin interface");
                 self.dismissed = true;
@@ -531,6 +547,7 @@ impl Node {
 
     /// Ends the engine threads, and returns the error of one that has panicked.
     fn stop_engines(&mut self) -> Result<(), NodeError> {
+        self.marker = None;
         for worker in &mut self.workers {
             worker.control.stop();
         }

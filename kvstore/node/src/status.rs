@@ -39,12 +39,41 @@ pub struct NodeStatus {
     /// Its log on disk; absent if the cluster keeps everything in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
+    /// The restore points of the cluster, as far as this node knows; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub points: Option<PointsStatus>,
     pub replicas: Vec<ReplicaReport>,
     /// Other nodes that do not run, as far as this node has noticed.
     pub gone: Vec<GoneNode>,
     /// Other nodes that this node refuses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedNode>,
+}
+
+/// The restore points of a cluster with durability `async`. A point's number is the time when it was made, in microseconds; 0 if
+/// there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PointsStatus {
+    /// The last point that was made.
+    pub last: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_age_ms: Option<u64>,
+    /// The newest point that f+1 replicas of every group hold on disk.
+    pub floor: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor_age_ms: Option<u64>,
+    /// If all nodes lose their power now, and f disks of each group, what is lost is younger than this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_age_ms: Option<u64>,
+    /// Nothing has changed since the newest point, and f+1 replicas of every group hold that on disk.
+    pub all_on_disk: bool,
+    /// `node.lag_ms_max`
+    pub lag_ms_max: u64,
+    /// The node's disk holds the last point, which closed the cluster: nothing is lost.
+    pub closed: bool,
+    /// Groups that have not answered for five seconds, or `lag_ms_max` if that is longer: no points are made, and the others serve without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<u16>,
 }
 
 /// A node's log on disk. Times are those of the last 128 flushes, in microseconds.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use skein_cluster::directory::{Directory, DirectoryError};
-use skein_multicast::operate::Identity;
+use skein_multicast::operate::{Identity, Role};
+
+use crate::admin::{self, Action};
+use crate::status::ReplicaReport;
 
 /// A node that ran for less than this has died soon after its start.
 const AGAIN_WITHIN: Duration = Duration::from_secs(2);
@@ -33,6 +37,12 @@ const DELAY_FIRST: Duration = Duration::from_millis(50);
 /// Delay after the second quick death in a row. It doubles with each further one, up to `DELAY_MAX`.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
+/// Least delay of a restart if the cluster [returns](Plan::returns) when all nodes have ended. Processes that end for one
+/// cause do not end at once: each has memory to free.
+const DELAY_ALONE: Duration = Duration::from_millis(200);
+/// Interval between checks whether a node has a state, and time that it may take to answer.
+const STATE_POLL: Duration = Duration::from_millis(100);
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// Interval between checks of a node that cannot start because files of its directory are gone.
 const DAMAGED_POLL: Duration = Duration::from_secs(1);
 /// Number of such checks after which the problem is reported.
@@ -57,6 +67,8 @@ pub struct Plan {
     pub verbose: u8,
     /// The nodes leave the terminal and outlive this process; otherwise they end with it.
     pub detached: bool,
+    /// When no node is left that has a state, none is restarted by itself: the cluster first returns to a restore point.
+    pub returns: bool,
     /// If given, each node runs in the network namespace whose name is this and the node's number.
     pub namespaces: Option<String>,
 }
@@ -65,6 +77,11 @@ impl Plan {
     /// Whether the node is to be started here.
     fn starts(&self, node: u16) -> bool {
         !self.left_out.contains(&node) && !self.directory.was_stopped(node)
+    }
+
+    /// Whether no node runs, whoever has started it.
+    fn none_runs(&self) -> bool {
+        (0..self.nodes).all(|node| self.directory.node(node).is_none())
     }
 }
 
@@ -137,6 +154,10 @@ pub enum SuperviseError {
         /// Error of the files, with the remedy.
         why: DirectoryError,
     },
+    /// All nodes that had a state have ended, and with them those that had none yet. No node is started before the next
+    /// [`Supervisor::restart`]: the plan says that the cluster [returns](Plan::returns) first.
+    #[error("all nodes have ended")]
+    AllEnded,
 }
 
 /// Starts nodes and keeps them running. Dropping it starts no more nodes, and waits for the nodes that end with this
@@ -160,12 +181,22 @@ impl Supervisor {
         let failed = |attempt| move |source| SuperviseError::NoSupervisor { attempt, source };
         let (orders, ours) = UnixStream::pair().map_err(failed("make a socket"))?;
         let now = Instant::now();
+        let founds = plan.none_runs();
         let fresh = |node| {
             let due = plan.starts(node).then_some(now);
-            Watched { process: None, due, since: now, again: 0, damaged_polls: 0 }
+            Watched {
+                process: None,
+                due,
+                founds: founds && due.is_some(),
+                has_state: false,
+                since: now,
+                again: 0,
+                damaged_polls: 0,
+            }
         };
         let nodes = (0..plan.nodes).map(fresh).collect();
-        let mut crew = Crew { plan, nodes, restart: false, orders: ours, tell: Box::new(tell) };
+        let tell = Box::new(tell);
+        let mut crew = Crew { plan, nodes, restart: false, held: false, orders: ours, tell };
         let thread = thread::Builder::new().name("supervisor".into()).spawn(move || crew.run());
         let thread = thread.map_err(failed("start a thread"))?;
         Ok(Self { orders: Some(orders), thread: Some(thread) })
@@ -211,6 +242,8 @@ struct Crew {
     plan: Plan,
     nodes: Vec<Watched>,
     restart: bool,
+    /// The last order was to hold.
+    held: bool,
     orders: UnixStream,
     tell: Box<dyn Fn(Result<Ended, SuperviseError>) + Send>,
 }
@@ -220,6 +253,10 @@ struct Watched {
     process: Option<Process>,
     /// Time of the next start, if one is due.
     due: Option<Instant>,
+    /// Its next start is one of the cluster, with the state that this begins with.
+    founds: bool,
+    /// It began with a state, or was seen to have received one.
+    has_state: bool,
     /// Time of the last start.
     since: Instant,
     /// Number of times in a row that it died soon after its start.
@@ -303,11 +340,15 @@ impl Crew {
             return self.orders.write_all(&[order]).is_ok();
         }
         self.restart = order == RESTART;
+        let all_ended = self.nodes.iter().all(|watched| watched.process.is_none());
+        // A cluster whose nodes have all ended is held, and returns meanwhile.
+        let founds = self.held && self.restart && all_ended && self.plan.none_runs();
+        self.held = !self.restart;
         for (node, watched) in (0..).zip(&mut self.nodes) {
-            watched.due = None;
+            (watched.due, watched.founds) = (None, false);
             match &mut watched.process {
                 None if self.restart && self.plan.starts(node) => {
-                    watched.due = Some(Instant::now());
+                    (watched.due, watched.founds) = (Some(Instant::now()), founds);
                 }
                 Some(Process { pid, child: Some(child), .. }) if !self.restart => {
                     let found = self.plan.directory.node(node);
@@ -324,11 +365,65 @@ impl Crew {
 
     fn start_due(&mut self) {
         let now = Instant::now();
+        let is_due = |watched: &Watched| watched.due.is_some_and(|due| due <= now);
+        if self.plan.returns && self.restart && self.nodes.iter().any(is_due) {
+            match self.any_has_state() {
+                Some(true) => {}
+                Some(false) => return self.all_ended(),
+                None => {
+                    let later = Instant::now() + STATE_POLL;
+                    for due in self.nodes.iter_mut().filter_map(|it| it.due.as_mut()) {
+                        *due = later.max(*due);
+                    }
+                    return;
+                }
+            }
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].due.is_some_and(|due| due <= now) {
                 self.start(node);
             }
         }
+    }
+
+    /// Whether a node has a state, or begins with one. A node that is started alone receives it from the others, and has none
+    /// if they end before. `None` while that cannot be told.
+    fn any_has_state(&mut self) -> Option<bool> {
+        if self.nodes.iter().any(|it| it.has_state || it.founds) {
+            return Some(true);
+        }
+        let mut unknown = false;
+        for (node, watched) in (0..).zip(&mut self.nodes) {
+            if watched.process.is_none() {
+                // Somebody may have started it.
+                if self.plan.directory.node(node).is_some() {
+                    return Some(true);
+                }
+                continue;
+            }
+            match admin::call(&self.plan.directory, node, Action::Status, ANSWER_WITHIN) {
+                Ok(status) => {
+                    let has_none = |replica: &ReplicaReport| replica.order.role == Role::Learner;
+                    watched.has_state = !status.replicas.iter().all(has_none);
+                }
+                Err(_) => unknown = true,
+            }
+            if watched.has_state {
+                return Some(true);
+            }
+        }
+        (!unknown).then_some(false)
+    }
+
+    /// Ends the nodes that wait in vain for a state, and says that no node is left.
+    fn all_ended(&mut self) {
+        for watched in &mut self.nodes {
+            watched.due = None;
+            if let Some(mut child) = watched.process.take().and_then(|process| process.child) {
+                let _ = child.kill().and_then(|()| child.wait());
+            }
+        }
+        (self.tell)(Err(SuperviseError::AllEnded));
     }
 
     fn start(&mut self, node: usize) {
@@ -353,6 +448,8 @@ impl Crew {
         (watched.since, watched.damaged_polls) = (Instant::now(), 0);
         match process {
             Ok(process) => {
+                // What another process has started is not judged.
+                watched.has_state = mem::take(&mut watched.founds) || process.child.is_none();
                 watched.process = Some(process);
                 watched.due = None;
             }
@@ -451,6 +548,7 @@ impl Crew {
         let taken = self.adopt(number);
         let incarnations = self.plan.directory.incarnations(number);
         let watched = &mut self.nodes[node];
+        watched.has_state = taken.is_some();
         watched.again = if watched.since.elapsed() < AGAIN_WITHIN { watched.again + 1 } else { 0 };
         let next = match (taken, incarnations) {
             (Some(process), _) => {
@@ -469,7 +567,8 @@ impl Crew {
                 Next::Stays("it cannot be started again: its incarnations are used up".into())
             }
             (None, Ok(incarnation)) => {
-                let delay = delay(watched.again);
+                let least = if self.plan.returns { DELAY_ALONE } else { DELAY_FIRST };
+                let delay = delay(watched.again).max(least);
                 watched.due = Some(Instant::now() + delay);
                 Next::Restart { incarnation, delay }
             }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use skein_fabric::Constants;
 use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
-use skein_protocol::ids::{GroupId, MessageId};
+use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
-use super::control::Asked;
+use super::control::{Asked, AtMark};
 use super::exchange::{ReceivedVerdicts, Verdict, version_of};
 use super::sessions::{Admission, Owed};
 use super::stop::settle;
@@ -55,7 +55,8 @@ impl<S: Store> Application for Machine<S> {
                 Ok(Asked::Command(command))
             }
             Ok(Request::Move(it)) => Ok(Asked::Move(it)),
-            Ok(Request::Mark) => Ok(Asked::Mark),
+            Ok(Request::Mark) => Ok(Asked::Mark(AtMark::Totals)),
+            Ok(Request::RestorePoint(it)) => Ok(Asked::Mark(AtMark::Point(it))),
             Ok(Request::Read(_)) => Err(Refusal::Malformed(
                 "the request is marked as read-only but has a guard or a write".to_owned(),
             )),
@@ -88,7 +89,7 @@ impl<S: Store> Application for Machine<S> {
         match admission {
             Admission::Fresh => match asked {
                 Ok(Asked::Move(it)) => self.start_move(place, it, payload, heard, out)?,
-                Ok(Asked::Mark) => self.start_mark(place, payload, out)?,
+                Ok(Asked::Mark(at)) => self.start_mark(place, &at, payload, out)?,
                 Ok(Asked::Command(command)) => {
                     self.start(place, Ok(command), payload, heard, out)?;
                 }
@@ -146,6 +147,10 @@ impl<S: Store> Application for Machine<S> {
             self.catch_up(out)?;
         }
         Ok(())
+    }
+
+    fn takes(&self, session: SessionId) -> bool {
+        self.points.take(session)
     }
 
     fn ready(&self) -> bool {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use skein_multicast::application::Outbox;
 use skein_protocol::ids::{MessageId, SessionId};
 
+use super::control::AtMark;
 use super::exchange::ReceivedVerdicts;
 use super::part::LOOK_UP;
 use super::under_way::{Change, CommandPosition, Stage};
@@ -196,11 +197,12 @@ impl<S: Store> Machine<S> {
     pub(super) fn start_mark(
         &mut self,
         place: CommandPosition,
+        at: &AtMark,
         payload: &[u8],
         out: &mut dyn Outbox,
     ) -> Result<(), S::Error> {
         if self.under_way.is_empty() {
-            self.mark(place)?;
+            self.mark(place, at, out)?;
             self.answer(place, Some(Memo::Retained), Change::NONE, out);
             return Ok(());
         }
@@ -213,7 +215,15 @@ impl<S: Store> Machine<S> {
     }
 
     /// Executes a mark at its turn: all commands before it are over. The writer holds the reply.
-    pub(super) fn mark(&mut self, place: CommandPosition) -> Result<(), S::Error> {
+    pub(super) fn mark(
+        &mut self,
+        place: CommandPosition,
+        at: &AtMark,
+        out: &mut dyn Outbox,
+    ) -> Result<(), S::Error> {
+        if let AtMark::Point(it) = at {
+            return self.restore_point(place, it, out);
+        }
         if place.destinations != self.groups {
             let why = "a mark must go to all groups";
             self.writer.refused(Some(&Refusal::Malformed(why.to_owned())));

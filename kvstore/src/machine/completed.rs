@@ -19,7 +19,7 @@ const RECREATED_FROM: u64 = 1 << 50;
 #[derive(Default)]
 pub(super) struct Completed {
     position: Version,
-    /// A version is `born + position`. `born` is 0 except in a group that was recreated or has taken a slot, and
+    /// A version is `born + position`. `born` is 0 except in a group that was recreated, has taken a slot, or began with the state at a restore point, and
     /// never falls.
     born: Version,
     history: u64,
@@ -42,7 +42,9 @@ impl Completed {
 
     /// Called at the first delivery of the group, which has this clock.
     pub(super) const fn begin(&mut self, clock: u64) {
-        self.born = if clock < RECREATED_FROM { 0 } else { clock };
+        if clock >= RECREATED_FROM && clock > self.born {
+            self.born = clock;
+        }
     }
 
     /// Position of the last command of the prefix, or 0.

@@ -5,6 +5,7 @@ use skein_multicast::application::Outbox;
 use super::exchange::Verdict;
 use super::under_way::CommandPosition;
 use super::{Machine, Memo};
+use crate::points::RestorePoint;
 use crate::reply::Refusal;
 use crate::rules;
 use crate::slots::HashSlot;
@@ -15,7 +16,15 @@ use crate::wire::{Command, Move, Request};
 pub(super) enum Asked<'a> {
     Command(Command<'a>),
     Move(Move),
-    Mark,
+    Mark(AtMark),
+}
+
+/// What is done at a mark.
+pub(super) enum AtMark {
+    /// It tells the group's totals, and completes a backup's copy.
+    Totals,
+    /// The state is written to disk.
+    Point(RestorePoint),
 }
 
 impl<S: Store> Machine<S> {
@@ -32,6 +41,7 @@ impl<S: Store> Machine<S> {
                 let why = "a request to open, close or expire sessions must go to all groups";
                 Err(Refusal::Malformed(why.to_owned()))
             }
+            Request::Open if self.points.closed => Err(Refusal::Stopping),
             Request::Open => self.sessions.open(message),
             Request::Close => {
                 self.end_backup_of(message.session);
@@ -48,7 +58,11 @@ impl<S: Store> Machine<S> {
                 }
                 Ok(())
             }
-            Request::Transaction(_) | Request::Read(_) | Request::Move(_) | Request::Mark => {
+            Request::Transaction(_)
+            | Request::Read(_)
+            | Request::Move(_)
+            | Request::Mark
+            | Request::RestorePoint(_) => {
                 unreachable!("nothing that begins or ends a session")
             }
         };
@@ -105,7 +119,7 @@ impl<S: Store> Machine<S> {
                 let owns = self.slots.owner_of(HashSlot(it.slot)) == Some(self.group);
                 (owns, !owns)
             }
-            Ok(Asked::Mark) | Err(_) => (false, false),
+            Ok(Asked::Mark(_)) | Err(_) => (false, false),
         };
         if waited_for {
             out.exchange(place.message, others, &Verdict::NONE.encode());

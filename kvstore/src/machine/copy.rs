@@ -64,6 +64,9 @@ impl<S: Store> Machine<S> {
         assert!(done, "a part without a bound takes everything");
         // Precedes the commands under way: the map decides which of their keys this group owns.
         part.add(&Record::Slots(self.slots.clone()));
+        if let Some(points) = self.points.record() {
+            part.add(&points);
+        }
         for (message, heard) in self.early.heard() {
             part.add(&Record::Early {
                 session: message.session.0,
@@ -164,6 +167,7 @@ impl<S: Store> Machine<S> {
         self.give_up();
         self.backup = None;
         self.queries.clear();
+        self.points.forget();
         self.store.clear()?;
         self.sessions = Sessions::default();
         self.early = super::Early::default();
@@ -280,6 +284,9 @@ impl<S: Store> Machine<S> {
                     return Err(Malformed.into());
                 }
                 self.slots = slots.clone();
+            }
+            Record::Points { last, state, closed, floor, ref holds } => {
+                self.points.restore((last, state), closed, floor, holds);
             }
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));

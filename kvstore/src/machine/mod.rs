@@ -33,6 +33,7 @@ mod execute;
 mod fetching;
 mod moves;
 mod part;
+mod points;
 mod read_write_set;
 mod resume;
 mod sessions;
@@ -55,6 +56,7 @@ use self::completed::Completed;
 use self::copy::Progress;
 use self::exchange::Early;
 use self::fetching::Queries;
+use self::points::RestorePoints;
 use self::sessions::Sessions;
 use self::under_way::{Change, UnderWay};
 use crate::command::{Transaction, Version};
@@ -91,6 +93,7 @@ pub struct Machine<S = Memory> {
     progress: Progress,
     /// Not part of the replicated state.
     backup: Option<Box<BackupCopy>>,
+    points: RestorePoints,
     /// The last call has left commands that nothing blocks. Nothing is delivered before they have had their
     /// turn.
     unfinished: bool,
@@ -136,6 +139,31 @@ impl<S: Store> Machine<S> {
         limits: Limits,
     ) -> Self {
         assert!(store.is_empty(), "a machine starts with nothing in it");
+        Self::holding(store, replica, layout, slots, limits)
+    }
+
+    /// The machine of `replica` in a cluster that returns to a restore point, where its group had the pairs in `store`.
+    /// The versions that it assigns are above `versions`.
+    pub fn returning(
+        store: S,
+        versions: Version,
+        replica: ReplicaId,
+        layout: &Layout,
+        slots: SlotMap,
+        limits: Limits,
+    ) -> Self {
+        let mut machine = Self::holding(store, replica, layout, slots, limits);
+        machine.completed.raise(versions, 0);
+        machine
+    }
+
+    fn holding(
+        store: S,
+        replica: ReplicaId,
+        layout: &Layout,
+        slots: SlotMap,
+        limits: Limits,
+    ) -> Self {
         Self {
             group: replica.group,
             slot: replica.slot,
@@ -152,6 +180,7 @@ impl<S: Store> Machine<S> {
             writer: PartWriter::default(),
             progress: Progress::default(),
             backup: None,
+            points: RestorePoints::of(layout.topology().replicas),
             unfinished: false,
             work: Cell::new(0),
         }

@@ -17,6 +17,7 @@ use skein_protocol::ids::{GroupId, SessionId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::command::Version;
+use crate::points::Holds;
 use crate::reply::Refusal;
 use crate::slots::SlotMap;
 use crate::wire::{Bytes, append, take};
@@ -99,6 +100,9 @@ pub(super) enum Record<'a> {
         /// Present digest of the sessions.
         sessions: u64,
     },
+    /// The last restore point, and what disks hold. Absent from a cluster without restore points, so parts of other clusters
+    /// are those of version 7.
+    Points { last: u64, state: u64, closed: bool, floor: u64, holds: Vec<Holds> },
 }
 
 /// The [`Stage`](super::under_way::Stage) of a command that is not over. `from` lists the groups whose verdicts

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use skein_multicast::application::{Application, Outbox};
 
+use super::control::AtMark;
 use super::exchange::ReceivedVerdicts;
 use super::execute::{Came, Turn};
 use super::moves::Moved;
@@ -78,10 +79,14 @@ impl<S: Store> Machine<S> {
                     Moved::Awaits(owner) => Stage::Awaits { command, owner },
                 }
             }
-            Request::Mark => {
+            mark @ (Request::Mark | Request::RestorePoint(_)) => {
                 self.sessions.free_for(place.message, place.low_water);
+                let asked = match mark {
+                    Request::RestorePoint(it) => AtMark::Point(it),
+                    _ => AtMark::Totals,
+                };
+                self.mark(place, &asked, out)?;
                 command.payload = payload;
-                self.mark(place)?;
                 self.answered(at, command, Some(Memo::Retained), Change::NONE, out);
                 return Ok(());
             }

@@ -188,6 +188,15 @@ impl Sessions {
         }
     }
 
+    /// Ends all sessions.
+    pub(crate) fn expire_all(&mut self) {
+        let mut open: Vec<_> = self.open.keys().copied().collect();
+        open.sort_unstable();
+        for session in open {
+            self.expire(session);
+        }
+    }
+
     /// Records that `message` was delivered.
     pub(crate) fn note(&mut self, message: MessageId) -> Admission {
         let Some(session) = self.open.get_mut(&message.session) else {

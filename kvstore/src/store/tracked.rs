@@ -32,6 +32,8 @@ pub(crate) enum CopyFor {
     Replica,
     /// A client that makes a backup.
     Backup,
+    /// The disk, at restore points.
+    Point,
 }
 
 struct Walk {
@@ -84,6 +86,13 @@ impl<S: Store> Tracked<S> {
         self.give_up_copy(purpose);
         let front = Front::Below(Vec::new());
         front.next().into_iter().for_each(|next| self.store.pin(next));
+        self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
+    }
+
+    /// Notes every key that is written from now on, as if all keys had been copied.
+    pub(crate) fn begin_changes(&mut self, purpose: CopyFor) {
+        self.give_up_copy(purpose);
+        let front = Front::End;
         self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
     }
 
@@ -278,6 +287,7 @@ impl<S: Store> Store for Tracked<S> {
     fn clear(&mut self) -> Result<(), S::Error> {
         self.give_up_copy(CopyFor::Replica);
         self.give_up_copy(CopyFor::Backup);
+        self.give_up_copy(CopyFor::Point);
         self.store.clear()
     }
 

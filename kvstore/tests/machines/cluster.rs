@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use skein_kvstore::backup::{Content, CopyAnswer, CopyQuery, Mark, Record};
 use skein_kvstore::limits::Limits;
+use skein_kvstore::points::PointLog;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
 use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
@@ -51,6 +52,8 @@ pub(crate) struct Cluster {
     limits: Limits,
     groups: u16,
     pub(crate) machines: BTreeMap<(u16, u8), Machine>,
+    /// Where machines write their restore points, if they do.
+    pub(crate) point_logs: Option<Box<dyn Fn((u16, u8)) -> Box<dyn PointLog>>>,
     orders: Vec<Vec<Sent>>,
     cursors: BTreeMap<(u16, u8), usize>,
     verdicts: Vec<SentVerdict>,
@@ -193,9 +196,14 @@ pub(crate) fn ripen(machine: &mut Machine, words: &mut Words, mut take: impl FnM
     }
 }
 
+pub(crate) fn layout(groups: u16) -> Layout {
+    let replicas = REPLICAS;
+    Layout::propose(Topology { nodes: REPLICAS.into(), groups, replicas, engines: 1 }).unwrap()
+}
+
 fn empty(id: (u16, u8), slots: &SlotMap, limits: Limits, groups: u16) -> Machine {
-    let layout = Layout::propose(Topology { nodes: 1, groups, replicas: 1, engines: 1 }).unwrap();
-    tested::machine(ReplicaId::new(GroupId(id.0), id.1), &layout, slots.clone(), limits)
+    let replica = ReplicaId::new(GroupId(id.0), id.1);
+    tested::machine(replica, &layout(groups), slots.clone(), limits)
 }
 
 fn state(machine: &Machine) -> State {
@@ -224,6 +232,7 @@ impl Cluster {
         let machine = |id: &(u16, u8)| (*id, empty(*id, &slots, limits, groups));
         Self {
             machines: ids.iter().map(machine).collect(),
+            point_logs: None,
             slots: slots.clone(),
             limits,
             groups,
@@ -269,6 +278,15 @@ impl Cluster {
         if !order.is_empty() {
             order.push(order[which % order.len()].clone());
         }
+    }
+
+    /// An empty machine, which writes its restore points where the former one did.
+    fn machine(&self, id: (u16, u8)) -> Machine {
+        let mut machine = empty(id, &self.slots, self.limits, self.groups);
+        if let Some(point_logs) = &self.point_logs {
+            machine.write_points_to(point_logs(id));
+        }
+        machine
     }
 
     /// Recreates `group`: all its replicas lose their state and begin anew.
@@ -365,7 +383,7 @@ impl Cluster {
                 (from, to) => ((group, from), (group, to)),
             };
             self.machines.get_mut(&from).expect("a replica").begin_copy();
-            let machine = empty(to, &self.slots, self.limits, self.groups);
+            let machine = self.machine(to);
             self.copy = Some(Copy { from, to, machine });
             return;
         };

@@ -53,7 +53,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         // A group that has stopped takes no message, since it would not answer. A replica with many replies
         // to repeat takes none that may ask for another.
         let repeats = self.deliveries.has_many_repeats();
-        let has_room = has_room && !behind && !repeats && !self.is_stopped();
+        let taken = !self.core.log().leads() || self.application.takes(session);
+        let has_room = has_room && !behind && !repeats && !self.is_stopped() && taken;
         if within_window && within_budget {
             return has_room;
         }

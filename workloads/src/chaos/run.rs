@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
             return Err(RunError::TooFewReplicas { kind: *kind, replicas: topology.replicas });
         }
         let of_disks = plan.kinds.iter().find(|kind| kind.is_of_disks());
-        if let Some(kind) = of_disks.filter(|_| running.config.durability == Durability::Memory) {
+        if let Some(kind) = of_disks.filter(|_| running.config.durability != Durability::Sync) {
             return Err(RunError::InMemory { kind: *kind });
         }
         let max = running.config.limits.value_bytes_max;
@@ -568,6 +568,7 @@ fn supervise_for_now(
         left_out: BTreeSet::new(),
         verbose: 0,
         detached: true,
+        returns: false,
         namespaces,
     };
     let supervisor = Supervisor::start(plan, move |ended| {

@@ -126,7 +126,7 @@ impl Started {
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
                 // No question was asked yet. This process holds a sender, so an error is a timeout.
-                Ok(Event::Answer(_)) | Err(_) => {}
+                Ok(Event::Answer(_) | Event::AllEnded) | Err(_) => {}
             }
             let answers = nodes::statuses(&self.directory, count);
             let known = (0..).zip(answers).map(|(node, answer)| {

@@ -72,6 +72,7 @@ impl From<&ClusterConfig> for Draft {
             ("data_dir".to_owned(), Setting::Text(shown(config.data_dir.as_deref()))),
             number("disk_bytes_max", config.disk_bytes_max.unwrap_or(0)),
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
+            number("lag_ms_max", config.lag_ms_max),
             number("stop_within_ms", config.stop_within_ms),
         ];
         let text = |name: &str, value: &str| (name.to_owned(), Setting::Text(value.to_owned()));
@@ -277,6 +278,7 @@ impl Draft {
                 .filter(|dir| !dir.as_os_str().is_empty()),
             disk_bytes_max: Some(number("node", "disk_bytes_max")).filter(|most| *most > 0),
             region_root: PathBuf::from(text("node", "region_root")),
+            lag_ms_max: number("node", "lag_ms_max"),
             stop_within_ms: number("node", "stop_within_ms"),
         }
     }

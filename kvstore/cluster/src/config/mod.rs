@@ -41,6 +41,8 @@ pub struct ClusterConfig {
     pub waiting: Waiting,
     /// What survives when all nodes lose their power.
     pub durability: Durability,
+    /// With `Async`, the greatest age of what the cluster can return to, in milliseconds.
+    pub lag_ms_max: u64,
     /// Where replicas hold keys and values.
     pub store: StoreKind,
     /// With [`StoreKind::Rocksdb`], bytes of keys and values that a node has in memory.
@@ -64,6 +66,7 @@ impl Default for ClusterConfig {
             tuning: Tuning::default(),
             waiting: Waiting::Adaptive,
             durability: Durability::Memory,
+            lag_ms_max: 1_000,
             store: StoreKind::Memory,
             hot_bytes: 512 << 20,
             data_dir: None,
@@ -81,23 +84,30 @@ pub enum Durability {
     /// Nothing: data lives in the memory of the nodes.
     #[default]
     Memory,
+    /// The state at a place in the order, at most `lag_ms_max` old.
+    Async,
     /// Everything that was acknowledged.
     Sync,
 }
 
 impl Durability {
     /// The names that a configuration may contain.
-    pub const WORDS: &'static [&'static str] = &["memory", "sync"];
+    pub const WORDS: &'static [&'static str] = &["memory", "async", "sync"];
 
     /// The durability of that name, which must be one of [`WORDS`](Self::WORDS).
     pub fn of(name: &str) -> Self {
-        if name == "sync" { Self::Sync } else { Self::Memory }
+        match name {
+            "sync" => Self::Sync,
+            "async" => Self::Async,
+            _ => Self::Memory,
+        }
     }
 
     /// Its name in a configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
+            Self::Async => "async",
             Self::Sync => "sync",
         }
     }
@@ -171,6 +181,7 @@ impl ClusterConfig {
                 why: "it bounds what a store on disk holds, and no other",
             });
         }
+        self.check_async()?;
         let (limits, tuning) = (&self.limits, &self.tuning);
         let (entry, most) = limits.node_bytes_max();
         let largest = limits.transaction_bytes_max as u64;
@@ -194,6 +205,36 @@ impl ClusterConfig {
             Some((_, first, second, why)) => Err(Conflict { first, second, why }),
             None => Ok(()),
         }
+    }
+
+    fn check_async(&self) -> Result<(), Conflict> {
+        let conflict = |second: String, why| {
+            let first = "node.durability = async".to_owned();
+            Err(Conflict { first, second, why })
+        };
+        let network = &self.network;
+        if self.durability != Durability::Async {
+            return Ok(());
+        }
+        if !network.is_one_host() {
+            let why = "who starts the cluster must read the disks of all its nodes, so all run on one host: use memory or sync";
+            return conflict(format!("network.addresses = {}", network.addresses.join(", ")), why);
+        }
+        if !network.cluster.is_empty() {
+            let why = "a cluster that returns to a restore point has another name than before: leave the name away";
+            return conflict(format!("network.cluster = {}", network.cluster), why);
+        }
+        if self.store == StoreKind::Rocksdb {
+            let why = "restore points are written from memory: use sync with this store, or async with the store in memory";
+            return conflict("node.store = rocksdb".to_owned(), why);
+        }
+        if self.lag_ms_max < 8 {
+            return conflict(
+                format!("node.lag_ms_max = {}", self.lag_ms_max),
+                "it must be at least 8",
+            );
+        }
+        Ok(())
     }
 
     /// The location of each replica. Nodes and clients take it from here; no other code chooses it.

@@ -32,6 +32,9 @@ pub enum Action {
     /// Deliver all pending messages. Answered with a [`NodeStatus`] when nothing is pending or `node.stop_within_ms`
     /// has passed.
     Drain,
+    /// Close the cluster with a last restore point, behind which nothing is executed. Answered with a [`NodeStatus`] when the
+    /// node's disk holds that point, or `node.stop_within_ms` has passed; at once if the cluster has no restore points.
+    Close,
     /// Drain, and end. Answered at once.
     Stop,
     /// Make its replica lead the group. Answered when its engine has begun to do so.
@@ -63,10 +66,11 @@ pub enum Action {
 }
 
 /// Names of the actions, and the fields that each requires besides `v` and `do`.
-const ACTIONS: [(&str, &[&str]); 8] = [
+const ACTIONS: [(&str, &[&str]); 9] = [
     ("status", &[]),
     ("digest", &[]),
     ("drain", &[]),
+    ("close", &[]),
     ("stop", &[]),
     ("lead", &["group"]),
     ("evict", &["group", "slot"]),

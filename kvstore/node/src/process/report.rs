@@ -83,6 +83,7 @@ impl Node {
                 .disk
                 .as_ref()
                 .map(|log| log.status(replicas.iter().map(|it| it.store_bytes))),
+            points: self.points(),
             replicas,
             gone: self.gone.iter().map(gone).collect(),
             refused,

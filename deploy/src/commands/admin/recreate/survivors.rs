@@ -239,6 +239,7 @@ mod tests {
             log_lines_left_out: 0,
             directory_problem: None,
             disk: None,
+            points: None,
             replicas: vec![replica],
             gone: Vec::new(),
             refused: Vec::new(),

@@ -1,0 +1,308 @@
+//! To which restore point a cluster returns when none of its nodes runs, and the states there.
+//!
+//! **Invariant (one choice).** Whoever holds the cluster's directory chooses, and the choice is on disk, in the manifest, before a
+//! node starts. From then on, points of the generations before count only if they are the one chosen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use skein_cluster::config::ClusterConfig;
+use skein_cluster::directory::{Directory, Manifest, Returned, RolledBack};
+use skein_kvstore::points::{NotReturned, PointEnd, PointRecord, Points, Returning};
+use skein_kvstore::slots::SlotMap;
+use skein_kvstore::store::Store;
+use skein_protocol::ids::{GroupId, ReplicaId};
+use skein_wal::files::{self, FileError, Files, OpenError, View};
+use skein_wal::{Group, RecoverError, Recovery};
+
+use super::marker::now_us;
+use crate::disk::{CONTINUED, owner};
+use crate::missing::{has_log, needed};
+
+/// Versions for each millisecond of `lag_ms_max` between the newest one at a point and those that are assigned after a return:
+/// more than a group can assign meanwhile. A group assigns fewer than one in a microsecond, so the time of day is above all
+/// of them, too, unless the clock was set back.
+const VERSIONS_PER_MS: u64 = 10_000;
+/// Time for which a state is looked for, and pause between two attempts.
+const READ_WITHIN: Duration = Duration::from_secs(20);
+const READ_AGAIN: Duration = Duration::from_millis(100);
+
+/// Why no point was chosen, or the state there was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum ChoiceError {
+    /// More disks are gone than the cluster tolerates, for now or for good.
+    #[error("more disks are lost than the cluster tolerates{}: {}{}", without(.missing), found(*.floor, *.newest), advice(*.newest))]
+    Lost {
+        /// The newest point that was known to be everywhere.
+        floor: u64,
+        /// The newest point that every group still has.
+        newest: Option<u64>,
+        /// Directories of nodes in which there is no log, or none that can be read.
+        missing: Vec<PathBuf>,
+    },
+    #[error("cannot read the restore points in {}: {why}", path.display())]
+    Open { path: PathBuf, why: OpenError },
+    #[error("cannot sync {}: {why}", path.display())]
+    Sync { path: PathBuf, why: FileError },
+    #[error("no disk of this host has the state of group {group} at restore point {point}: {why}")]
+    NoState { group: u16, point: u64, why: String },
+}
+
+fn found(floor: u64, newest: Option<u64>) -> String {
+    let known = if floor > 0 {
+        format!(", and restore point {floor} was on f+1 disks of every group")
+    } else {
+        String::new()
+    };
+    newest.map_or_else(
+        || format!("no restore point is left that every group has{known}"),
+        |newest| format!("the newest restore point that every group still has is {newest}{known}"),
+    )
+}
+
+fn without(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    if paths.is_empty() { String::new() } else { format!(" (no log is in {})", paths.join(", ")) }
+}
+
+fn advice(newest: Option<u64>) -> &'static str {
+    if newest.is_some() {
+        "; put the data back where it was, and start the cluster again; or `skein up --accept-lost-disks` returns to that \
+         point, though it may be older than node.lag_ms_max"
+    } else {
+        "; put the data back where it was, and start the cluster again; if it is gone, `skein down --wipe` and `skein up` \
+         begin a new cluster, into which a backup can be restored"
+    }
+}
+
+/// Generation and number of a point.
+type Point = (u32, u64);
+
+/// What the disks of a cluster lead to.
+#[derive(Default)]
+struct Survey {
+    /// Points of each group, each with an end.
+    groups: BTreeMap<u16, BTreeMap<Point, PointEnd>>,
+    /// The newest point of the present generation that was known to be on f+1 disks of every group.
+    floor: u64,
+    /// Highest version at any end, whether its point counts or not.
+    version: u64,
+}
+
+impl Survey {
+    fn take(&mut self, present: u32, group: u16, (generation, end): (u32, &PointEnd)) {
+        if generation == present {
+            self.floor = self.floor.max(end.floor);
+        }
+        self.version = self.version.max(end.version);
+        let points = self.groups.entry(group).or_default();
+        points.insert((generation, end.number), end.clone());
+    }
+
+    /// The newest point that all groups have and that counts.
+    fn newest(&self, groups: u16, counts: impl Fn(Point) -> bool) -> Option<Point> {
+        let of_group = |group| -> BTreeSet<Point> {
+            let points = self.groups.get(&group).into_iter().flat_map(BTreeMap::keys);
+            points.copied().filter(|point| counts(*point)).collect()
+        };
+        let common = (0..groups).map(of_group).reduce(|one, other| &one & &other);
+        common.and_then(|points| points.last().copied())
+    }
+}
+
+/// Chooses the point to which the cluster returns. None of its nodes runs, and the caller keeps them from
+/// starting. `warn` is told which disks cannot be read. `accepts` the loss of more disks than the cluster tolerates, if
+/// any point is left.
+///
+/// # Errors
+/// If points may be lost that were on f+1 disks of every group.
+pub fn choose(
+    directory: &Directory,
+    manifest: &Manifest,
+    config: &ClusterConfig,
+    accepts: bool,
+    warn: &mut dyn FnMut(String),
+) -> Result<Returned, ChoiceError> {
+    let before = manifest.returned.as_ref();
+    let present = manifest.generation();
+    let mut survey = Survey::default();
+    let (mut missing, mut lost_nodes) = (Vec::new(), BTreeSet::new());
+    for node in 0..config.topology.nodes {
+        let path = data_path(directory, node);
+        if !has_log(directory, node) {
+            missing.push(path);
+            lost_nodes.insert(node);
+            continue;
+        }
+        let files = files::Directory::open(&path)
+            .map_err(|why| ChoiceError::Open { path: path.clone(), why })?;
+        // What is read may be in a cache only, and the choice would outlive it.
+        files::sync_everything(&files)
+            .map_err(|why| ChoiceError::Sync { path: path.clone(), why })?;
+        let read = read(&files, manifest, node, None, &mut |group, points, record| {
+            if let Some(point) = points.take(&record) {
+                survey.take(present, group, point);
+            }
+            Ok(())
+        });
+        if let Err(why) = read {
+            warn(format!("the log in {} counts as lost: {why}", path.display()));
+            missing.push(path);
+            lost_nodes.insert(node);
+        }
+    }
+    let chosen = before.map(|it| (it.of, it.point));
+    let counts = |point: Point| point.0 == present || Some(point) == chosen;
+    let newest = survey.newest(config.topology.groups, counts);
+    let of_present = newest.filter(|point| point.0 == present).map(|point| point.1);
+    let too_many = !needed(config, &lost_nodes).is_empty();
+    let lost = too_many || survey.floor > of_present.unwrap_or(0);
+    // A cluster that has lost its power before its first point begins empty, unless the disks are those of others.
+    let empty = missing.is_empty() && survey.floor == 0 && chosen.is_none_or(|it| it.1 == 0);
+    if lost && !(accepts && newest.is_some()) || newest.is_none() && !empty {
+        let newest = newest.map(|point| point.1);
+        return Err(ChoiceError::Lost { floor: survey.floor, newest, missing });
+    }
+    for path in &missing {
+        let path = path.display();
+        warn(format!("there is no log in {path}: its node takes what the disks of others have"));
+    }
+    let (of, point) = newest.unwrap_or((present, 0));
+    let closed = newest.is_some_and(|point| survey.groups[&0][&point].closes);
+    let gap = config.lag_ms_max.max(1_000) * VERSIONS_PER_MS;
+    let versions = survey.version.max(before.map_or(0, |it| it.versions)) + gap;
+    let versions = versions.max(now_us());
+    let generation = present + 1;
+    let rolled_back = if closed {
+        before.and_then(|it| it.rolled_back)
+    } else {
+        Some(RolledBack { generation, point })
+    };
+    Ok(Returned { generation, of, point, versions, closed, rolled_back })
+}
+
+/// The states of replicas at the point to which the cluster returns, from the disk of their `node` or of another node. `empty` makes
+/// an empty store.
+pub(crate) fn states<S: Store>(
+    directory: &Directory,
+    manifest: &Manifest,
+    config: &ClusterConfig,
+    returned: &Returned,
+    (node, replicas): (u16, &[ReplicaId]),
+    mut empty: impl FnMut(ReplicaId) -> S,
+) -> Result<BTreeMap<ReplicaId, (S, SlotMap)>, ChoiceError> {
+    let mut states = BTreeMap::new();
+    if returned.point == 0 {
+        let slots = SlotMap::even(config.topology.groups);
+        return Ok(replicas.iter().map(|id| (*id, (empty(*id), slots.clone()))).collect());
+    }
+    let begun = Instant::now();
+    let nodes = (0..config.topology.nodes).map(|more| (node + more) % config.topology.nodes);
+    for id in replicas {
+        let state = loop {
+            let mut why = "it is on no disk".to_owned();
+            let sources = nodes.clone().filter(|source| has_log(directory, *source));
+            let mut found = sources.filter_map(|source| {
+                state(directory, manifest, returned, (source, id.group), || empty(*id))
+                    .map_err(|reason| why = format!("node {source}: {reason}"))
+                    .ok()
+            });
+            if let Some(found) = found.next() {
+                break found;
+            }
+            // Another node may be at work on its log, and has renamed a file that was to be read.
+            if begun.elapsed() > READ_WITHIN {
+                let (group, point) = (id.group.0, returned.point);
+                return Err(ChoiceError::NoState { group, point, why });
+            }
+            thread::sleep(READ_AGAIN);
+        };
+        states.insert(*id, state);
+    }
+    Ok(states)
+}
+
+fn state<S: Store>(
+    directory: &Directory,
+    manifest: &Manifest,
+    returned: &Returned,
+    (node, group): (u16, GroupId),
+    mut empty: impl FnMut() -> S,
+) -> Result<(S, SlotMap), String> {
+    // A node that has begun already has the same state as its first point of the new generation, and may have dropped
+    // the other.
+    let there = [(returned.of, returned.point), (returned.generation, returned.first())];
+    let [chosen, first] = there;
+    let mut read = |point| state_at(directory, manifest, point, (node, group), empty());
+    let (store, end) = read(chosen).or_else(|_| read(first))?;
+    Ok((store, end.slots))
+}
+
+fn state_at<S: Store>(
+    directory: &Directory,
+    manifest: &Manifest,
+    (generation, number): Point,
+    (node, group): (u16, GroupId),
+    empty: S,
+) -> Result<(S, PointEnd), String> {
+    let view = View::of(&data_path(directory, node));
+    let mut returning = Returning::new(empty, generation, number);
+    let mut failure = None;
+    read(&view, manifest, node, Some(Group(group.0)), &mut |_, _, record| {
+        returning.take(&record).map_err(|why| failure = Some(why.to_string()))
+    })
+    .map_err(|why| failure.unwrap_or_else(|| why.to_string()))?;
+    returning.finish().map_err(|why: NotReturned<_>| why.to_string())
+}
+
+fn data_path(directory: &Directory, node: u16) -> PathBuf {
+    let path = directory.node_data(node);
+    std::fs::read_link(&path).unwrap_or(path)
+}
+
+/// Why a log of points is not read to its end.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Log(#[from] RecoverError),
+    #[error("a record of group {0} is malformed")]
+    Malformed(u16),
+}
+
+type Visit<'a> = dyn FnMut(u16, &mut Points, PointRecord<'_>) -> Result<(), ()> + 'a;
+
+/// Reads the records of a node's log, of all groups or of one.
+fn read(
+    files: &impl Files,
+    manifest: &Manifest,
+    node: u16,
+    only: Option<Group>,
+    visit: &mut Visit<'_>,
+) -> Result<(), ReadError> {
+    let recovery = Recovery::read(files, owner(manifest, node), &[])?;
+    let mut logs: BTreeMap<u16, (Points, Vec<u8>)> = BTreeMap::new();
+    let mut malformed = None;
+    let mut take = |group: Group, kind: u8, bytes: &[u8]| {
+        let (points, begun) = logs.entry(group.0).or_default();
+        if kind == CONTINUED {
+            begun.extend_from_slice(bytes);
+            return;
+        }
+        let whole = if begun.is_empty() { bytes } else { &[&begun[..], bytes].concat() };
+        let taken = PointRecord::decode(kind, whole).map_err(drop);
+        let taken = taken.and_then(|record| visit(group.0, points, record));
+        if taken.is_err() {
+            malformed.get_or_insert(group.0);
+        }
+        begun.clear();
+    };
+    match only {
+        Some(group) => {
+            recovery.replay_group(group, files, |it| take(it.group, it.kind, it.bytes))?;
+        }
+        None => recovery.replay(files, |it| take(it.group, it.kind, it.bytes))?,
+    }
+    malformed.map_or(Ok(()), |group| Err(ReadError::Malformed(group)))
+}

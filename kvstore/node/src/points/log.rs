@@ -1,0 +1,169 @@
+//! The restore points of an engine's replicas, in the node's log on disk.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use skein_kvstore::points::{Holds, PointEnd, PointLog, PointRecord, Progress};
+use skein_multicast::disk::Disk as _;
+use skein_protocol::ids::{GroupId, ReplicaId};
+
+use super::lag::Lag;
+use crate::disk::EngineLog;
+
+/// Bytes of a copy of the whole state that are written at one point.
+const COPY_BYTES: usize = 16 << 20;
+/// A copy is due when the log is longer than this, and than twice the state.
+const COPY_AFTER: u64 = 256 << 20;
+/// Bytes of log that an end takes.
+const END_BYTES: u64 = 4 << 10;
+
+/// The logs of an engine's replicas. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct EnginePoints {
+    logs: Arc<Mutex<Logs>>,
+    generation: u32,
+    /// Leaders take no commands while the newest point on f+1 disks is older.
+    lag_max: Duration,
+    /// No points are made because a group answers nobody.
+    suspended: Arc<AtomicBool>,
+}
+
+struct Logs {
+    disk: EngineLog,
+    replicas: BTreeMap<ReplicaId, Replica>,
+}
+
+/// The log of one replica.
+#[derive(Default)]
+struct Replica {
+    progress: Progress,
+    /// Position of the end of the point that closed the cluster.
+    closes: Option<u64>,
+}
+
+impl Logs {
+    /// Lets what was appended be written, and notes what is on disk by now.
+    fn go_on(&mut self) {
+        self.disk.go_on();
+        self.disk.flush();
+        let durable = self.disk.durable();
+        for replica in self.replicas.values_mut() {
+            replica.progress.reached(durable);
+        }
+    }
+
+    fn append(&mut self, group: GroupId, record: &PointRecord<'_>) -> (u64, usize) {
+        record.encode(|kind, bytes| (self.disk.append(group, kind, &[bytes]), bytes.len()))
+    }
+}
+
+impl EnginePoints {
+    /// The logs of an engine in a cluster that has returned `generation` times. Leaders take no commands while the newest
+    /// point on f+1 disks is older than `lag_max`.
+    pub(crate) fn new(mut disk: EngineLog, generation: u32, lag_max: Duration) -> Self {
+        disk.begin_damaged();
+        let logs = Arc::new(Mutex::new(Logs { disk, replicas: BTreeMap::new() }));
+        Self { logs, generation, lag_max, suspended: Arc::default() }
+    }
+
+    /// Lets leaders take commands though no points are made, or no longer.
+    pub(crate) fn suspend(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Relaxed);
+    }
+
+    fn logs(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log of a replica, for its machine.
+    pub(crate) fn of(&self, replica: ReplicaId) -> ReplicaPoints {
+        let lag = Lag::new(self.lag_max, Arc::clone(&self.suspended));
+        ReplicaPoints { engine: self.clone(), replica, lag }
+    }
+
+    /// Waits until the disk holds everything that was written.
+    pub(crate) fn sync(&self) {
+        self.logs().disk.sync();
+    }
+
+    /// What the disk holds of each replica.
+    pub(crate) fn holds(&self) -> Vec<Holds> {
+        let mut logs = self.logs();
+        logs.go_on();
+        let holds = |(id, it): (&ReplicaId, &Replica)| {
+            let (from, to) = it.progress.held()?;
+            Some(Holds { group: id.group.0, slot: id.slot, from, to })
+        };
+        logs.replicas.iter().filter_map(holds).collect()
+    }
+
+    /// Whether the disk holds the point that closed the cluster, of each of `replicas` replicas.
+    pub(crate) fn is_closed(&self, replicas: usize) -> bool {
+        let mut logs = self.logs();
+        logs.go_on();
+        let durable = logs.disk.durable();
+        let closed = logs.replicas.values().filter(|it| it.closes.is_some_and(|at| at <= durable));
+        closed.count() == replicas
+    }
+}
+
+/// The log of one replica, as its machine writes it.
+pub(crate) struct ReplicaPoints {
+    engine: EnginePoints,
+    replica: ReplicaId,
+    lag: Lag,
+}
+
+impl PointLog for ReplicaPoints {
+    fn begin(&mut self, anew: bool) {
+        let mut logs = self.engine.logs();
+        let generation = self.engine.generation;
+        let record = PointRecord::Begin { generation, anew };
+        let (position, _) = logs.append(self.replica.group, &record);
+        let replica = logs.replicas.entry(self.replica).or_default();
+        replica.progress.begins(position, anew);
+    }
+
+    fn write(&mut self, records: &[u8]) {
+        let mut logs = self.engine.logs();
+        let (_, bytes) = logs.append(self.replica.group, &PointRecord::Pairs(records));
+        logs.replicas.entry(self.replica).or_default().progress.wrote(bytes as u64);
+    }
+
+    fn end(&mut self, end: PointEnd) {
+        let PointEnd { number, whole, bytes, closes, floor, .. } = end;
+        let mut logs = self.engine.logs();
+        let (position, _) = logs.append(self.replica.group, &PointRecord::End(end));
+        logs.go_on();
+        let replica = logs.replicas.entry(self.replica).or_default();
+        // An end is a block of its own, mostly.
+        replica.progress.wrote(END_BYTES);
+        replica.progress.ends(position, number, whole, bytes);
+        replica.closes = closes.then_some(position);
+        if let Some(position) = replica.progress.drops(floor) {
+            logs.disk.keep_from(self.replica.group, position);
+        }
+        drop(logs);
+        self.lag.point(number, Instant::now());
+    }
+
+    fn saved(&mut self, floor: u64, all: bool) {
+        self.lag.saved(floor, all, Instant::now());
+    }
+
+    fn takes_commands(&self) -> bool {
+        self.lag.takes_commands(Instant::now())
+    }
+
+    fn copy_bytes(&self) -> usize {
+        COPY_BYTES
+    }
+
+    fn is_copy_due(&self) -> bool {
+        let logs = self.engine.logs();
+        let replica = logs.replicas.get(&self.replica);
+        replica.is_some_and(|it| it.progress.is_copy_due(COPY_AFTER))
+    }
+}
