@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use rustix::process::Signal;
 use skein_cluster::claim::Claim;
+use skein_cluster::config::Durability;
 use skein_cluster::directory::{Directory, DirectoryError, Manifest};
 use skein_cluster::regions;
 use skein_node::nodes;
 
-use super::up::{Data, close};
+use super::closing::close;
+use super::up::Data;
 use crate::args::Global;
 use crate::exit::{Exit, usage};
 use crate::output::tell;
@@ -192,9 +194,13 @@ fn confirm(at_stake: Option<&str>) -> anyhow::Result<bool> {
 
 /// Stops what runs and removes what exists.
 fn stop(directory: &Directory, manifest: &Manifest, data: Data) -> anyhow::Result<()> {
+    let config = directory.config().ok();
     let within =
-        directory.config().map_or(Duration::ZERO, |c| Duration::from_millis(c.stop_within_ms));
-    let Some(mut claim) = claim(directory, within, Directory::claim_old)? else { return Ok(()) };
+        config.as_ref().map_or(Duration::ZERO, |it| Duration::from_millis(it.stop_within_ms));
+    let closes = config.as_ref().filter(|it| it.durability == Durability::Async);
+    let closes = closes.map_or(Duration::ZERO, |it| Duration::from_millis(it.close_within_ms));
+    let claim = claim(directory, within + closes, Directory::claim_old)?;
+    let Some(mut claim) = claim else { return Ok(()) };
     match directory.manifest() {
         Ok(now) if now.cluster == manifest.cluster => {}
         Ok(_) => {
@@ -206,9 +212,9 @@ fn stop(directory: &Directory, manifest: &Manifest, data: Data) -> anyhow::Resul
     }
     claim.stopping()?;
     if data == Data::Keep
-        && let Ok(config) = directory.config()
+        && let Some(config) = &config
     {
-        close(directory, &config);
+        close(directory, config, &mut || false);
     }
     nodes::stop(directory, manifest.nodes, within, &mut || false)?;
     // Nodes of a directory that was removed a moment ago are not found by its files.

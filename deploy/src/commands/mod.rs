@@ -13,6 +13,7 @@ mod bench;
 mod cas;
 mod chaos;
 mod check;
+mod closing;
 mod completions;
 mod config;
 mod del;

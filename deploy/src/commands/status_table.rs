@@ -10,6 +10,7 @@ use skein_multicast::operate::{
 };
 use skein_node::status::{DamagedLog, DiskStatus, PointsStatus};
 
+use super::closing::names;
 use super::status::{GroupView, NodeView, Replica, Snapshot};
 
 /// Share of what a log may take on disk, or a group may hold, above which it is warned.
@@ -418,15 +419,14 @@ fn late(node: u16, points: &PointsStatus) -> Option<String> {
         || "all that was acknowledged".to_owned(),
         |age| format!("what was acknowledged in the last {}", time(age)),
     );
-    let names: Vec<_> = points.silent.iter().map(|group| format!("g{group}")).collect();
-    let why = if names.is_empty() {
+    let silent = points.silent.iter().copied().collect();
+    let why = if points.silent.is_empty() {
         "The disks or the nodes are too slow: leaders take no commands until a newer one is there."
             .to_owned()
     } else {
-        format!(
-            "{} do not answer, and no new ones are made: the others serve without.",
-            names.join(", ")
-        )
+        let verb = if points.silent.len() == 1 { "does" } else { "do" };
+        let names = names(&silent);
+        format!("{names} {verb} not answer, and no new ones are made: the others serve without.")
     };
     Some(format!(
         "n{node} knows of no restore point on f+1 disks of every group that is younger than {}: {lost} is on too few disks. {why}",
@@ -480,7 +480,7 @@ fn ceiling(group: u16, held: u64, most: u64, store: StoreKind) -> Option<String>
 }
 
 /// `850ms`, `12s`, `3m 20s`, `5h 2m`, `4d 1h`
-fn time(ms: u64) -> String {
+pub(super) fn time(ms: u64) -> String {
     let seconds = ms / 1_000;
     match seconds {
         0 => format!("{ms}ms"),

@@ -21,6 +21,7 @@ use skein_node::{admin, missing, nodes};
 
 use self::durability::Choice;
 use self::standstill::Standstill;
+use super::closing::close;
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
@@ -325,21 +326,21 @@ impl Started {
     }
 
     /// Stops the nodes and removes everything. A further signal to stop skips the wait for
-    /// operations in flight.
+    /// the last restore point and for operations in flight.
     pub(crate) fn stop(self, data: Data) -> anyhow::Result<()> {
         let Self { directory, config, mut claim, manifest, supervisor, events, .. } = self;
         // Before the search for nodes: a node that is starting and is not found sees this mark.
         claim.stopping()?;
         supervisor.hold();
         let within = Duration::from_millis(config.stop_within_ms);
-        if data == Data::Keep {
-            close(&directory, &config);
-        }
         let mut hurry = false;
         let mut hear = || {
             hurry |= events.try_iter().any(|event| matches!(event, Event::Signal(_)));
             hurry
         };
+        if data == Data::Keep {
+            close(&directory, &config, &mut hear);
+        }
         nodes::stop(&directory, manifest.nodes, within, &mut hear)?;
         drop(supervisor);
         if manifest.durable && data == Data::Keep {
@@ -399,21 +400,6 @@ pub(super) fn return_again(
     returns(claim, &config, false, note)?;
     supervisor.restart();
     Ok(())
-}
-
-/// Closes a cluster that has restore points with a last one, and says so if that does not succeed.
-pub(super) fn close(directory: &Directory, config: &ClusterConfig) {
-    let nodes = config.topology.nodes;
-    let runs = (0..nodes).any(|node| directory.node(node).is_some());
-    if config.durability != Durability::Async || !runs {
-        return;
-    }
-    if !nodes::close(directory, nodes, Duration::from_millis(config.stop_within_ms)) {
-        tell(
-            "warning: the last restore point is not on the disks of all nodes: what is newer than the newest one \
-             that every group has is lost",
-        );
-    }
 }
 
 /// How a foreground `up` ended.

@@ -2,6 +2,7 @@
 //! outside.
 
 pub mod admin;
+pub mod closing;
 mod digests;
 mod disk;
 pub mod engine;

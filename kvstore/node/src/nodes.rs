@@ -111,14 +111,6 @@ pub fn keys<'a>(statuses: impl IntoIterator<Item = &'a NodeStatus>) -> u64 {
     groups.values().map(|(_, keys)| keys).sum()
 }
 
-/// Closes the cluster with a last restore point. Returns whether the disks of all nodes hold it, so that nothing is lost.
-pub fn close(directory: &Directory, nodes: u16, within: Duration) -> bool {
-    let longest = within + ANSWER_WITHIN;
-    let answers = ask(nodes, |node| admin::call(directory, node, Action::Close, longest));
-    let closed = |status: &NodeStatus| status.points.as_ref().is_some_and(|points| points.closed);
-    answers.iter().all(|answer| answer.as_ref().is_ok_and(closed))
-}
-
 /// Stops the running nodes: drains them together, then ends them, then kills those that do not end. `hurry` is polled.
 /// If it returns true, draining is cut short, and then nodes that have not ended are killed at once.
 ///

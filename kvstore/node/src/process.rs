@@ -175,8 +175,6 @@ struct Node {
     disk: Option<NodeLog>,
     /// Makes restore points, if the cluster has them. It ends before the engines.
     marker: Option<Marker>,
-    /// Requests that wait until the disk holds the point that closes the cluster, or until this time.
-    closing: Option<(Instant, Vec<Answer>)>,
     phase: Phase,
     /// A drain has ended; a stop that follows does not drain again.
     drained: bool,
@@ -248,7 +246,6 @@ pub fn run(
         workers,
         disk,
         marker,
-        closing: None,
         roster,
         forgets: false,
         directory: directory.clone(),
@@ -373,9 +370,7 @@ impl Node {
                 self.clean_up();
             }
             let longest = match self.phase {
-                Phase::Serving if self.digesting.is_empty() && self.closing.is_none() => {
-                    upkeep::EVERY
-                }
+                Phase::Serving if self.digesting.is_empty() => upkeep::EVERY,
                 _ => DRAIN_POLL,
             };
             for wanted in server.wait(alarm.as_fd(), longest) {
@@ -400,7 +395,6 @@ impl Node {
                 }
             }
             self.tell_digests(server);
-            self.tell_closed(server);
             if self.finish(server) {
                 return;
             }
@@ -418,7 +412,11 @@ impl Node {
                 self.digesting.push((from, Awaited::new(engines.collect())));
             }
             Action::Drain => self.drain(Some(from), false),
-            Action::Close => self.close(from),
+            Action::Close => {
+                self.close();
+                let response = self.response();
+                server.answer(from, &response);
+            }
             Action::Stop => {
                 tracing::info!("told to stop by the admin interface");
                 self.dismissed = true;

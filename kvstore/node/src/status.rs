@@ -52,7 +52,7 @@ pub struct NodeStatus {
 
 /// The restore points of a cluster with durability `async`. A point's number is the time when it was made, in microseconds; 0 if
 /// there is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PointsStatus {
     /// The last point that was made.
     pub last: u64,
@@ -69,8 +69,9 @@ pub struct PointsStatus {
     pub all_on_disk: bool,
     /// `node.lag_ms_max`
     pub lag_ms_max: u64,
-    /// The node's disk holds the last point, which closed the cluster: nothing is lost.
-    pub closed: bool,
+    /// Groups for which the node's disk leads to the point that closed the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub closed: Vec<u16>,
     /// Groups that have not answered for five seconds, or `lag_ms_max` if that is longer: no points are made, and the others serve without them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<u16>,

@@ -162,6 +162,9 @@ impl<S: Store> Application for Machine<S> {
         let goes_on = fetched || self.unfinished;
         if goes_on {
             self.catch_up(out)?;
+        } else if self.points.owes_last() {
+            self.write_more_of_last()?;
+            return Ok(true);
         }
         Ok(goes_on)
     }

@@ -136,6 +136,19 @@ impl<S: Store> Machine<S> {
         part: &[u8],
         last: bool,
     ) -> Result<(), Stop<Malformed, S::Error>> {
+        let restored = self.restore_records(part, last);
+        if restored.is_err() {
+            // What was restored is no state that may be written as that at the last point.
+            self.points.forget();
+        }
+        restored
+    }
+
+    fn restore_records(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<(), Stop<Malformed, S::Error>> {
         // After an invalid part, only a first part may follow.
         let expected = std::mem::take(&mut self.progress.restored);
         let (number, mut records) = open(part, self.group)?;

@@ -100,6 +100,12 @@ impl RestorePoints {
         self.note(holds);
     }
 
+    /// The cluster is closed, and the log does not lead to its last point yet: this state came from another replica behind
+    /// that point, or the copy under way is not whole.
+    pub(super) fn owes_last(&self) -> bool {
+        self.closed && self.log.is_some() && (!self.follows || self.front.is_some())
+    }
+
     /// Another state takes the place of the present one.
     pub(super) fn forget(&mut self) {
         (self.follows, self.front) = (false, None);
@@ -123,6 +129,18 @@ impl<S: Store> Machine<S> {
         let first = RestorePoint { number, after: 0, closes: false, holds: Vec::new() };
         let version = self.completed.version(self.completed.position());
         let written = self.write_point(&mut *log, &first, version, usize::MAX);
+        self.points.log = Some(log);
+        written
+    }
+
+    /// Writes more of what the log lacks of the point that closed the cluster. Nothing has changed since that.
+    pub(super) fn write_more_of_last(&mut self) -> Result<(), S::Error> {
+        let Some(mut log) = self.points.log.take() else { return Ok(()) };
+        let number = self.points.last;
+        let last = RestorePoint { number, after: 0, closes: true, holds: Vec::new() };
+        let version = self.completed.version(self.completed.position());
+        let most = log.copy_bytes();
+        let written = self.write_point(&mut *log, &last, version, most);
         self.points.log = Some(log);
         written
     }

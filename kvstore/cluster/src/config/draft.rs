@@ -74,6 +74,7 @@ impl From<&ClusterConfig> for Draft {
             ("region_root".to_owned(), Setting::Text(config.region_root.display().to_string())),
             number("lag_ms_max", config.lag_ms_max),
             number("stop_within_ms", config.stop_within_ms),
+            number("close_within_ms", config.close_within_ms),
         ];
         let text = |name: &str, value: &str| (name.to_owned(), Setting::Text(value.to_owned()));
         let Network { fabric, cluster, addresses, encryption, certificates, .. } = &config.network;
@@ -280,6 +281,7 @@ impl Draft {
             region_root: PathBuf::from(text("node", "region_root")),
             lag_ms_max: number("node", "lag_ms_max"),
             stop_within_ms: number("node", "stop_within_ms"),
+            close_within_ms: number("node", "close_within_ms"),
         }
     }
 

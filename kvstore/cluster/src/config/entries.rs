@@ -116,6 +116,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "Where nodes write their logs if the cluster is durable: each to a directory of its own in this one, which must exist; \"\" for the cluster's directory. It makes a cluster durable for which durability is not set, and cannot be changed either." },
     bytes("node", "disk_bytes_max", "The most that the log of a node may take on disk, with the states in it, in bytes; 0 for as much as there is room. A node whose log would take more waits as if its disk were full. It must be enough for nodes that hold all that limits.memory_bytes_max allows: about four times that, and 1.3 GiB at least. It makes a cluster durable for which durability is not set; `skein up --config` changes it for a cluster that is stopped."),
     millis("node", "stop_within_ms", "How long a node that stops may take to finish operations in flight, in milliseconds."),
+    millis("node", "close_within_ms", "With durability \"async\", how long disks may take to hold the last restore point when the cluster is stopped, in milliseconds."),
 
     bytes("limits", "key_bytes_max", "The longest key, in bytes."),
     bytes("limits", "value_bytes_max", "The longest value, in bytes."),

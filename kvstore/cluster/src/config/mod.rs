@@ -55,6 +55,8 @@ pub struct ClusterConfig {
     pub region_root: PathBuf,
     /// Time that a stopping node may take to finish pending work, in milliseconds.
     pub stop_within_ms: u64,
+    /// With `Async`, how long it may take until disks hold the restore point with which the cluster is stopped, in milliseconds.
+    pub close_within_ms: u64,
 }
 
 impl Default for ClusterConfig {
@@ -73,6 +75,7 @@ impl Default for ClusterConfig {
             disk_bytes_max: None,
             region_root: PathBuf::from(SHARED_MEMORY),
             stop_within_ms: 2_000,
+            close_within_ms: 60_000,
         }
     }
 }

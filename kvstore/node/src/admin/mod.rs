@@ -32,8 +32,8 @@ pub enum Action {
     /// Deliver all pending messages. Answered with a [`NodeStatus`] when nothing is pending or `node.stop_within_ms`
     /// has passed.
     Drain,
-    /// Close the cluster with a last restore point, behind which nothing is executed. Answered with a [`NodeStatus`] when the
-    /// node's disk holds that point, or `node.stop_within_ms` has passed; at once if the cluster has no restore points.
+    /// Begin to close the cluster with a last restore point, behind which nothing is executed, if it has restore points.
+    /// Answered at once with a [`NodeStatus`], which says for which groups the disk leads to that point.
     Close,
     /// Drain, and end. Answered at once.
     Stop,

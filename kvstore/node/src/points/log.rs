@@ -39,8 +39,17 @@ struct Logs {
 #[derive(Default)]
 struct Replica {
     progress: Progress,
-    /// Position of the end of the point that closed the cluster.
+    /// Number of the point that closed the cluster, if an end of it is written.
     closes: Option<u64>,
+}
+
+impl Replica {
+    /// Whether the disk leads to the point that closed the cluster. An end that is written is not enough: the copy in front of it
+    /// may not be whole.
+    fn is_closed(&self) -> bool {
+        let leads_to = |point| self.progress.held().is_some_and(|(_, to)| to >= point);
+        self.closes.is_some_and(leads_to)
+    }
 }
 
 impl Logs {
@@ -99,13 +108,12 @@ impl EnginePoints {
         logs.replicas.iter().filter_map(holds).collect()
     }
 
-    /// Whether the disk holds the point that closed the cluster, of each of `replicas` replicas.
-    pub(crate) fn is_closed(&self, replicas: usize) -> bool {
+    /// Groups for which the disk leads to the point that closed the cluster.
+    pub(crate) fn closed(&self) -> Vec<u16> {
         let mut logs = self.logs();
         logs.go_on();
-        let durable = logs.disk.durable();
-        let closed = logs.replicas.values().filter(|it| it.closes.is_some_and(|at| at <= durable));
-        closed.count() == replicas
+        let closed = logs.replicas.iter().filter(|(_, replica)| replica.is_closed());
+        closed.map(|(id, _)| id.group.0).collect()
     }
 }
 
@@ -141,7 +149,7 @@ impl PointLog for ReplicaPoints {
         // An end is a block of its own, mostly.
         replica.progress.wrote(END_BYTES);
         replica.progress.ends(position, number, whole, bytes);
-        replica.closes = closes.then_some(position);
+        replica.closes = closes.then_some(number);
         if let Some(position) = replica.progress.drops(floor) {
             logs.disk.keep_from(self.replica.group, position);
         }

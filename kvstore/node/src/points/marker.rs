@@ -105,13 +105,16 @@ impl Marker {
 
     /// Makes a last point, which closes the cluster.
     pub(crate) fn close(&self) {
-        self.shared.close.store(true, Ordering::SeqCst);
+        if !self.shared.close.swap(true, Ordering::SeqCst) {
+            tracing::info!("the cluster is closed with a last restore point");
+        }
     }
 
-    /// Whether the node's disk holds the point that closed the cluster, for each of the replicas here: so many on each engine.
-    pub(crate) fn is_closed(&self, replicas: &[usize]) -> bool {
-        let engines = self.engines.iter().zip(replicas);
-        engines.into_iter().all(|(engine, replicas)| engine.is_closed(*replicas))
+    /// Groups for which the node's disk leads to the point that closed the cluster.
+    pub(crate) fn closed(&self) -> Vec<u16> {
+        let mut closed: Vec<u16> = self.engines.iter().flat_map(EnginePoints::closed).collect();
+        closed.sort_unstable();
+        closed
     }
 }
 
