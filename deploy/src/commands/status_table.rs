@@ -357,7 +357,9 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         let disk = disk_of(node);
         let Some(status) = &node.status else { continue };
         let node = node.node;
-        if let Some(note) = status.points.as_ref().and_then(|points| late(node, points)) {
+        if let Some(note) =
+            status.points.as_ref().and_then(|points| late(node, points, status.uptime_ms))
+        {
             notes.push(note);
         }
         if disk.is_some_and(|disk| disk.missing) {
@@ -409,10 +411,10 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
     notes
 }
 
-/// A warning if more would be lost with the power of all nodes than it should.
-fn late(node: u16, points: &PointsStatus) -> Option<String> {
-    let age = points.saved_age_ms.filter(|age| *age <= points.lag_ms_max);
-    if age.is_some() && points.silent.is_empty() {
+/// A warning if more would be lost with the power of all nodes than it should. A node that has run for so long knows nothing older.
+fn late(node: u16, points: &PointsStatus, uptime_ms: u64) -> Option<String> {
+    let age = points.saved_age_ms.unwrap_or(uptime_ms);
+    if age <= points.lag_ms_max && points.silent.is_empty() {
         return None;
     }
     let lost = points.saved_age_ms.map_or_else(

@@ -174,11 +174,8 @@ impl Started {
             standstill,
             volatile,
         };
-        let waited = if goes_on && this.config.durability == Durability::Sync {
-            this.wait_served(&left_out)
-        } else {
-            this.wait_ready().map(|()| None)
-        };
+        let waited =
+            if goes_on { this.wait_served(&left_out) } else { this.wait_ready().map(|()| None) };
         match waited {
             Ok(standstill) => {
                 this.standstill = standstill;

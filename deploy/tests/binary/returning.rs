@@ -296,6 +296,62 @@ fn a_cluster_that_is_stopped_loses_nothing() {
 }
 
 #[test]
+fn a_cluster_is_stopped_without_a_loss_while_a_node_does_not_run() {
+    let (_dir, sandbox) = on_disk();
+    let config = sandbox.config("[node]\ndurability = \"async\"\n");
+    let shape = ["--groups", "3", "--config", &config];
+    sandbox.expect(0, &[&["up", "--detach", "--no-restart"][..], &shape].concat());
+    write(&mut client(&sandbox), 1).expect("it serves");
+    kill(sandbox.pid(0).expect("it runs"), Signal::KILL);
+    write(&mut client(&sandbox), 2).expect("two of three are a quorum");
+    let down = sandbox.expect(0, &["down"]);
+    assert!(!down.err.contains("warning"), "{}", down.err);
+    let up = sandbox.expect(0, &["up", "--detach", "--no-restart"]);
+    assert!(!up.err.contains("lost"), "{}", up.err);
+    assert_eq!(read(&mut client(&sandbox)).0, 2);
+    // One node of three cannot make a point.
+    for node in 0..2 {
+        kill(sandbox.pid(node).expect("it runs"), Signal::KILL);
+    }
+    let begun = Instant::now();
+    let down = sandbox.expect(0, &["down"]);
+    assert!(down.err.contains("too few nodes of g0, g1 and g2 run"), "{}", down.err);
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(read(&mut client(&sandbox)).0, 2);
+    wipe(&sandbox);
+}
+
+#[test]
+fn a_log_that_cannot_be_read_keeps_only_its_own_node_from_starting() {
+    let (_dir, sandbox) = on_disk();
+    up(&sandbox);
+    load(&sandbox, &mut client(&sandbox), 0, LAG);
+    kill_all(&sandbox);
+    let data = sandbox.dir.join("node1.data");
+    for file in fs::read_dir(&data).expect("a log").map(|file| file.expect("a file").path()) {
+        if file.extension().is_some_and(|extension| extension == "log") {
+            let file = fs::OpenOptions::new().write(true).open(&file).expect("it is there");
+            file.set_len(5_000).expect("it can be cut");
+        }
+    }
+    let up = sandbox.expect(0, &["up", "--detach"]);
+    let said = up.out + &up.err;
+    assert!(said.contains("counts as lost") && said.contains("n1 does not run"), "{said}");
+    let number = read(&mut client(&sandbox)).0 + 1;
+    write(&mut client(&sandbox), number).expect("two of three are a quorum");
+    fs::remove_dir_all(&data).expect("it is there");
+    until("the node runs", || {
+        sandbox.pid(1).is_some() && sandbox.status()["nodes"][1]["status"]["ready"] == true
+    });
+    let down = sandbox.expect(0, &["down"]);
+    assert!(!down.err.contains("warning"), "{}", down.err);
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(read(&mut client(&sandbox)).0, number);
+    wipe(&sandbox);
+}
+
+#[test]
 fn a_node_that_is_started_again_takes_the_state_of_the_others_and_writes_it() {
     let (_dir, sandbox) = on_disk();
     up(&sandbox);
@@ -441,6 +497,7 @@ fn what_cannot_work_with_restore_points_is_refused_with_a_reason() {
          "all run on one host"),
         ("[node]\ndurability = \"async\"\n[network]\ncluster = \"one\"\n".to_owned(), "another name"),
         ("[node]\ndurability = \"async\"\nlag_ms_max = 1\n".to_owned(), "at least 8"),
+        ("[node]\ndurability = \"async\"\nstore = \"rocksdb\"\n".to_owned(), "restore points are written from memory"),
         ("[node]\ndurability = \"asynchronous\"\n".to_owned(), "\"async\""),
     ];
     for (text, why) in cases {

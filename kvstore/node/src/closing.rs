@@ -63,9 +63,10 @@ impl Watch {
         let (saved, missing): (BTreeSet<u16>, BTreeSet<u16>) =
             self.nodes.keys().partition(|group| holders(**group) >= self.quorum);
         // A node that is cut off from the others finds all groups silent.
-        let says = |group: &u16| !points.is_empty() && points.iter().all(|(_, points)| points.silent.contains(group));
-        let may_hold =
-            |group: u16, node: u16| runs(node) || self.held.contains(&(group, node));
+        let says = |group: &u16| {
+            !points.is_empty() && points.iter().all(|(_, points)| points.silent.contains(group))
+        };
+        let may_hold = |group: u16, node: u16| runs(node) || self.held.contains(&(group, node));
         let is_hopeless = |group: &u16| {
             let nodes = self.nodes[group].iter();
             nodes.filter(|node| may_hold(*group, **node)).count() < self.quorum

@@ -13,12 +13,14 @@
 
 mod log;
 mod progress;
+mod survey;
 
 use serde::{Deserialize, Serialize};
 use skein_protocol::ids::{GroupSet, SessionId};
 
 pub use self::log::{NotReturned, PointEnd, PointLog, PointRecord, Points, Returning};
 pub use self::progress::Progress;
+pub use self::survey::{Choice, Disks, Lost, Point, Survey};
 use crate::reply::{Outcome, Reply};
 
 /// The upper half of the names of sessions that make points. A client's name, which is random, hardly ever begins so.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use skein_kvstore::backup::Mark;
 use skein_kvstore::command::Transaction;
 use skein_kvstore::plan::Plan;
-use skein_kvstore::points::{PointAnswer, RestorePoint};
+use skein_kvstore::points::{Disks, Lost, Point, PointAnswer, RestorePoint, Survey};
 use skein_kvstore::reply::Refusal;
 use skein_kvstore::store::Store as _;
 use skein_kvstore::wire::Part;
@@ -15,7 +15,7 @@ use skein_protocol::ids::{GroupId, MessageId, ReplicaId, SessionId};
 
 use crate::cluster::{Cluster, REPLICAS, Random, layout};
 use crate::strategy::{LIMITS, transaction};
-use crate::tape::Tape;
+use crate::tape::{Records, Tape};
 use crate::tested::Machine;
 
 const WRITER: SessionId = SessionId(7);
@@ -28,8 +28,8 @@ enum Step {
     Point,
 }
 
-/// Generation and number of a point.
-type Point = (u32, u64);
+/// More versions than are assigned between two points.
+const GAP: u64 = 1_000;
 
 /// A cluster, from one loss of power to the next.
 struct Run {
@@ -48,6 +48,8 @@ struct Run {
     /// Versions of this generation are above this one.
     base: u64,
     floor: u64,
+    /// What disks held that were taken out.
+    aside: BTreeMap<(u16, u8), Records>,
 }
 
 /// Lets all machines write their restore points to `tapes`.
@@ -86,6 +88,7 @@ impl Run {
             began_with: None,
             base: 0,
             floor: 0,
+            aside: BTreeMap::new(),
         }
     }
 
@@ -137,19 +140,64 @@ impl Run {
         self.cluster.run();
     }
 
-    /// All power is lost, and a disk of some groups. Returns to the newest point that every group has, if there is one.
-    fn return_to(&mut self) -> Option<Point> {
+    /// All power is lost, and disks of some groups; others come back as they were before the last return. Returns to the newest
+    /// point that every group has, if there is one. If more disks are lost than are tolerated, an operator accepts that.
+    fn return_to(&mut self) -> (Disks, Option<Point>) {
         let groups = self.tapes.len() as u16 / u16::from(REPLICAS);
+        let next = self.generation + 1;
         for tape in self.tapes.values() {
-            tape.lose_power(self.generation + 1, &mut self.random);
+            tape.lose_power(next, &mut self.random);
         }
+        let mut disks = Disks::All;
         for group in 0..groups {
             let slot = self.random.below(2 * usize::from(REPLICAS)) as u8;
             // Before a point is known to be on f+1 disks, a single disk may be all that a group has.
             if slot < REPLICAS && self.floor > 0 {
-                self.tapes[&(group, slot)].lose_disk(self.generation + 1);
+                disks = disks.max(self.lose(group, slot));
+            }
+            if self.floor > 0 && self.random.below(4) == 0 {
+                for more in 0..REPLICAS {
+                    self.lose(group, (slot + more) % REPLICAS);
+                    disks = Disks::TooFew;
+                    if more > 0 && self.random.below(2) == 0 {
+                        break;
+                    }
+                }
             }
         }
+        let mut survey = Survey::new(groups, self.generation, self.began_with);
+        let ends = self.tapes.iter().flat_map(|((group, _), tape)| {
+            tape.ends().into_iter().map(|(generation, end)| (*group, generation, end))
+        });
+        for (group, generation, end) in ends {
+            survey.take(group, generation, &end);
+        }
+        let newest = self.newest();
+        let refused = Lost { floor: 0, newest: newest.map(|point| point.1) };
+        let found = survey.choose(disks, false).map_err(|lost| Lost { floor: 0, ..lost });
+        if disks == Disks::TooFew {
+            assert_eq!(found, Err(refused), "a newer point may have been on the lost disks");
+            let accepted = survey.choose(disks, true).ok().map(|choice| choice.point);
+            assert_eq!(accepted, newest.map(Some));
+            return (disks, newest);
+        }
+        let choice = found.expect("no more disks are lost than are tolerated");
+        assert_eq!(choice.point, newest);
+        (disks, newest)
+    }
+
+    /// A disk is gone, or it comes back as it was when it went.
+    fn lose(&mut self, group: u16, slot: u8) -> Disks {
+        let id = (group, slot);
+        let old = self.aside.remove(&id);
+        let gone = self.tapes[&id].lose_disk(self.generation + 1, old.clone());
+        self.aside.insert(id, gone);
+        if old.is_some() { Disks::All } else { Disks::Enough }
+    }
+
+    /// The newest point that every group has and that is not void.
+    fn newest(&self) -> Option<Point> {
+        let groups = self.tapes.len() as u16 / u16::from(REPLICAS);
         let counts = |point: &Point| point.0 == self.generation || Some(*point) == self.began_with;
         let of_group = |group| -> BTreeSet<Point> {
             let tapes = self.tapes.iter().filter(|((of, _), _)| *of == group);
@@ -162,7 +210,7 @@ impl Run {
     /// Begins anew with the states at that point.
     fn begin_with(&mut self, point: Point) {
         let newest = self.states.values().flatten().map(|mark| mark.position).max();
-        let base = newest.unwrap_or(0).max(self.base) + 1_000;
+        let base = newest.unwrap_or(0).max(self.base) + GAP;
         let groups = self.tapes.len() as u16 / u16::from(REPLICAS);
         let mut stores = BTreeMap::new();
         for (id, tape) in &self.tapes {
@@ -203,11 +251,14 @@ fn check(groups: u16, generations: &[Vec<Step>], seed: u64) {
     for steps in generations {
         run.carry_out(steps);
         let before = run.states.values().flatten().map(|mark| mark.position).max();
-        let Some(point) = run.return_to() else {
-            assert_eq!((run.floor, run.began_with), (0, None), "nothing was known to be on disk");
+        let (disks, point) = run.return_to();
+        let Some(point) = point else {
+            let empty = (run.floor, run.began_with) == (0, None);
+            assert!(empty || disks == Disks::TooFew, "something was known to be on disk");
             return;
         };
-        assert!(point >= (run.generation, run.floor), "{point:?}");
+        let floor = (run.generation, run.floor);
+        assert!(point >= floor || disks == Disks::TooFew, "{point:?}, and {floor:?} was there");
         run.begin_with(point);
         // The first version behind the return is above every one that anybody was told.
         run.point(false);
@@ -227,7 +278,7 @@ proptest! {
     #[test]
     fn all_groups_return_to_one_place_in_the_order(
         groups in 1u16..=3,
-        generations in vec(steps(), 1..4),
+        generations in vec(steps(), 1..6),
         seed: u64,
     ) {
         check(groups, &generations, seed);
@@ -254,9 +305,34 @@ fn behind_the_last_point_nothing_is_executed_and_no_session_opens() {
     for (_, part) in run.cluster.parts(opens) {
         assert_eq!(Part::decode(part), Ok(Part::Refused(Refusal::Stopping)));
     }
-    // A replica that received the state behind the point has not written it.
-    for (_, tape) in run.tapes.iter().filter(|(_, tape)| !tape.points().is_empty()) {
-        tape.state((0, 10));
+}
+
+#[test]
+fn the_disks_of_all_replicas_lead_to_the_last_point_once_they_are_written() {
+    for seed in 0..64 {
+        let mut run = Run::new(2, seed);
+        for number in 0..40 {
+            let (key, value) = (format!("key {number}").into_bytes(), vec![b'v'; 20]);
+            let put = skein_kvstore::command::Operation::Put { key, value };
+            run.write(&Transaction::of(put));
+            // The copies of some are under way at the last point.
+            if number % 16 == 0 {
+                run.point(false);
+            }
+        }
+        run.point(true);
+        // A copy may replace a replica behind the last point.
+        run.cluster.run();
+        let last = run.number;
+        for (id, tape) in &run.tapes {
+            tape.sync();
+            let held = tape.holds(*id).expect("it is whole");
+            assert_eq!(held.to, last, "seed {seed}, {id:?}");
+            let (store, end) = tape.state((0, last));
+            let machine = &run.cluster.machines[id];
+            let (found, expected) = (store.len() as u64, machine.keys());
+            assert_eq!((found, end.closes), (expected, true), "seed {seed}, {id:?}");
+        }
     }
 }
 

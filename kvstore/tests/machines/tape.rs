@@ -7,6 +7,9 @@ use skein_kvstore::store::memory::Memory;
 
 use crate::cluster::Random;
 
+/// Kinds and bytes.
+pub(crate) type Records = Vec<(u8, Vec<u8>)>;
+
 /// The log of one replica. Clones are the same log.
 #[derive(Clone, Default)]
 pub(crate) struct Tape(Arc<Mutex<Content>>);
@@ -14,7 +17,7 @@ pub(crate) struct Tape(Arc<Mutex<Content>>);
 #[derive(Default)]
 struct Content {
     generation: u32,
-    records: Vec<(u8, Vec<u8>)>,
+    records: Records,
     /// Records in front of this one are dropped.
     first: usize,
     /// So many records are on disk.
@@ -70,19 +73,29 @@ impl Tape {
         (content.generation, content.progress) = (generation, Progress::default());
     }
 
-    /// The disk is gone.
-    pub(crate) fn lose_disk(&self, generation: u32) {
-        *self.content() = Content { generation, ..Content::default() };
+    /// The disk is gone, and another one is in its place. Returns what it held.
+    pub(crate) fn lose_disk(&self, generation: u32, other: Option<Records>) -> Records {
+        let records = other.unwrap_or_default();
+        let durable = records.len();
+        let mut content = self.content();
+        let next = Content { generation, records, durable, ..Content::default() };
+        let gone = std::mem::replace(&mut *content, next);
+        gone.records[gone.first..].to_vec()
     }
 
-    /// The points to which it leads: generation and number.
-    pub(crate) fn points(&self) -> Vec<(u32, u64)> {
+    /// The points to which it leads: generation and end.
+    pub(crate) fn ends(&self) -> Vec<(u32, PointEnd)> {
         let (content, mut points) = (self.content(), Points::default());
         let records = content.records[content.first..].iter();
         let decoded = records.map(|(kind, bytes)| PointRecord::decode(*kind, bytes).unwrap());
         decoded
-            .filter_map(|record| points.take(&record).map(|(of, end)| (of, end.number)))
+            .filter_map(|record| points.take(&record).map(|(of, end)| (of, end.clone())))
             .collect()
+    }
+
+    /// Generation and number of the points to which it leads.
+    pub(crate) fn points(&self) -> Vec<(u32, u64)> {
+        self.ends().into_iter().map(|(of, end)| (of, end.number)).collect()
     }
 
     /// The state at one of its points.

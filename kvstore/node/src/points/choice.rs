@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use skein_cluster::config::ClusterConfig;
 use skein_cluster::directory::{Directory, Manifest, Returned, RolledBack};
-use skein_kvstore::points::{NotReturned, PointEnd, PointRecord, Points, Returning};
+use skein_kvstore::points::{
+    Choice, Disks, Lost, NotReturned, Point, PointEnd, PointRecord, Points, Returning, Survey,
+};
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::store::Store;
 use skein_protocol::ids::{GroupId, ReplicaId};
@@ -46,7 +48,10 @@ pub enum ChoiceError {
     Open { path: PathBuf, why: OpenError },
     #[error("cannot sync {}: {why}", path.display())]
     Sync { path: PathBuf, why: FileError },
-    #[error("no disk of this host has the state of group {group} at restore point {point}: {why}")]
+    #[error(
+        "no disk of this host has the state of group {group} at restore point {point}: {why}; `skein down` and `skein up` \
+         return to a newer one"
+    )]
     NoState { group: u16, point: u64, why: String },
 }
 
@@ -64,7 +69,11 @@ fn found(floor: u64, newest: Option<u64>) -> String {
 
 fn without(paths: &[PathBuf]) -> String {
     let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-    if paths.is_empty() { String::new() } else { format!(" (no log is in {})", paths.join(", ")) }
+    if paths.is_empty() {
+        String::new()
+    } else {
+        format!(" (no log that can be read is in {})", paths.join(", "))
+    }
 }
 
 fn advice(newest: Option<u64>) -> &'static str {
@@ -74,41 +83,6 @@ fn advice(newest: Option<u64>) -> &'static str {
     } else {
         "; put the data back where it was, and start the cluster again; if it is gone, `skein down --wipe` and `skein up` \
          begin a new cluster, into which a backup can be restored"
-    }
-}
-
-/// Generation and number of a point.
-type Point = (u32, u64);
-
-/// What the disks of a cluster lead to.
-#[derive(Default)]
-struct Survey {
-    /// Points of each group, each with an end.
-    groups: BTreeMap<u16, BTreeMap<Point, PointEnd>>,
-    /// The newest point of the present generation that was known to be on f+1 disks of every group.
-    floor: u64,
-    /// Highest version at any end, whether its point counts or not.
-    version: u64,
-}
-
-impl Survey {
-    fn take(&mut self, present: u32, group: u16, (generation, end): (u32, &PointEnd)) {
-        if generation == present {
-            self.floor = self.floor.max(end.floor);
-        }
-        self.version = self.version.max(end.version);
-        let points = self.groups.entry(group).or_default();
-        points.insert((generation, end.number), end.clone());
-    }
-
-    /// The newest point that all groups have and that counts.
-    fn newest(&self, groups: u16, counts: impl Fn(Point) -> bool) -> Option<Point> {
-        let of_group = |group| -> BTreeSet<Point> {
-            let points = self.groups.get(&group).into_iter().flat_map(BTreeMap::keys);
-            points.copied().filter(|point| counts(*point)).collect()
-        };
-        let common = (0..groups).map(of_group).reduce(|one, other| &one & &other);
-        common.and_then(|points| points.last().copied())
     }
 }
 
@@ -126,9 +100,9 @@ pub fn choose(
     warn: &mut dyn FnMut(String),
 ) -> Result<Returned, ChoiceError> {
     let before = manifest.returned.as_ref();
-    let present = manifest.generation();
-    let mut survey = Survey::default();
-    let (mut missing, mut lost_nodes) = (Vec::new(), BTreeSet::new());
+    let chosen = before.map(|it| (it.of, it.point));
+    let mut survey = Survey::new(config.topology.groups, manifest.generation(), chosen);
+    let (mut missing, mut unread, mut lost_nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
     for node in 0..config.topology.nodes {
         let path = data_path(directory, node);
         if !has_log(directory, node) {
@@ -142,39 +116,40 @@ pub fn choose(
         files::sync_everything(&files)
             .map_err(|why| ChoiceError::Sync { path: path.clone(), why })?;
         let read = read(&files, manifest, node, None, &mut |group, points, record| {
-            if let Some(point) = points.take(&record) {
-                survey.take(present, group, point);
+            if let Some((generation, end)) = points.take(&record) {
+                survey.take(group, generation, end);
             }
             Ok(())
         });
         if let Err(why) = read {
             warn(format!("the log in {} counts as lost: {why}", path.display()));
-            missing.push(path);
+            unread.push(path);
             lost_nodes.insert(node);
         }
     }
-    let chosen = before.map(|it| (it.of, it.point));
-    let counts = |point: Point| point.0 == present || Some(point) == chosen;
-    let newest = survey.newest(config.topology.groups, counts);
-    let of_present = newest.filter(|point| point.0 == present).map(|point| point.1);
-    let too_many = !needed(config, &lost_nodes).is_empty();
-    let lost = too_many || survey.floor > of_present.unwrap_or(0);
-    // A cluster that has lost its power before its first point begins empty, unless the disks are those of others.
-    let empty = missing.is_empty() && survey.floor == 0 && chosen.is_none_or(|it| it.1 == 0);
-    if lost && !(accepts && newest.is_some()) || newest.is_none() && !empty {
-        let newest = newest.map(|point| point.1);
-        return Err(ChoiceError::Lost { floor: survey.floor, newest, missing });
-    }
+    let disks = if lost_nodes.is_empty() {
+        Disks::All
+    } else if needed(config, &lost_nodes).is_empty() {
+        Disks::Enough
+    } else {
+        Disks::TooFew
+    };
+    let Choice { point, closed, version } = match survey.choose(disks, accepts) {
+        Ok(choice) => choice,
+        Err(Lost { floor, newest }) => {
+            missing.extend(unread);
+            return Err(ChoiceError::Lost { floor, newest, missing });
+        }
+    };
     for path in &missing {
         let path = path.display();
         warn(format!("there is no log in {path}: its node takes what the disks of others have"));
     }
-    let (of, point) = newest.unwrap_or((present, 0));
-    let closed = newest.is_some_and(|point| survey.groups[&0][&point].closes);
+    let generation = manifest.generation() + 1;
+    let (of, point) = point.unwrap_or((manifest.generation(), 0));
     let gap = config.lag_ms_max.max(1_000) * VERSIONS_PER_MS;
-    let versions = survey.version.max(before.map_or(0, |it| it.versions)) + gap;
+    let versions = version.max(before.map_or(0, |it| it.versions)) + gap;
     let versions = versions.max(now_us());
-    let generation = present + 1;
     let rolled_back = if closed {
         before.and_then(|it| it.rolled_back)
     } else {

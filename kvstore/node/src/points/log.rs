@@ -175,3 +175,26 @@ impl PointLog for ReplicaPoints {
         replica.is_some_and(|it| it.progress.is_copy_due(COPY_AFTER))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_closed_when_its_disk_leads_to_the_last_point() {
+        let mut replica = Replica::default();
+        replica.progress.begins(1, true);
+        replica.progress.ends(2, 10, false, 0);
+        replica.closes = Some(10);
+        replica.progress.reached(2);
+        assert!(!replica.is_closed(), "its copy is not whole");
+        replica.progress.ends(3, 10, true, 0);
+        assert!(!replica.is_closed(), "the disk does not hold the end");
+        replica.progress.reached(3);
+        assert!(replica.is_closed());
+        replica.closes = Some(20);
+        assert!(!replica.is_closed(), "the disk leads to an earlier point");
+        replica.closes = None;
+        assert!(!replica.is_closed(), "that point does not close the cluster");
+    }
+}
