@@ -335,7 +335,7 @@ fn a_log_that_cannot_be_read_keeps_only_its_own_node_from_starting() {
             file.set_len(5_000).expect("it can be cut");
         }
     }
-    let up = sandbox.expect(0, &["up", "--detach"]);
+    let up = sandbox.expect(5, &["up", "--detach"]);
     let said = up.out + &up.err;
     assert!(said.contains("counts as lost") && said.contains("n1 does not run"), "{said}");
     let number = read(&mut client(&sandbox)).0 + 1;
@@ -348,6 +348,30 @@ fn a_log_that_cannot_be_read_keeps_only_its_own_node_from_starting() {
     assert!(!down.err.contains("warning"), "{}", down.err);
     sandbox.expect(0, &["up", "--detach"]);
     assert_eq!(read(&mut client(&sandbox)).0, number);
+    wipe(&sandbox);
+}
+
+#[test]
+fn logs_of_other_nodes_are_moved_away_before_their_loss_is_accepted() {
+    let (_dir, sandbox) = on_disk();
+    up(&sandbox);
+    load(&sandbox, &mut client(&sandbox), 0, LAG);
+    kill_all(&sandbox);
+    let data = |node: u16| sandbox.dir.join(format!("node{node}.data"));
+    let aside = sandbox.dir.with_file_name("aside");
+    let swap = || {
+        for (from, to) in [(data(0), aside.clone()), (data(1), data(0)), (aside.clone(), data(1))] {
+            fs::rename(from, to).expect("it is there");
+        }
+    };
+    swap();
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    assert!(refused.err.contains("belongs to node 1, and this is node 0"), "{}", refused.err);
+    let refused = sandbox.expect(3, &["up", "--detach", "--accept-lost-disks"]);
+    assert!(refused.err.contains("move these directories away"), "{}", refused.err);
+    swap();
+    sandbox.expect(0, &["up", "--detach"]);
+    read(&mut client(&sandbox));
     wipe(&sandbox);
 }
 

@@ -46,6 +46,12 @@ pub enum ChoiceError {
     },
     #[error("cannot read the restore points in {}: {why}", path.display())]
     Open { path: PathBuf, why: OpenError },
+    /// Nodes whose logs cannot be read do not start, and a group needs them.
+    #[error(
+        "too few nodes would start: the logs in {} cannot be read; put the nodes' own files back, or move these \
+         directories away, and `skein up --accept-lost-disks` again", shown(.0)
+    )]
+    Unread(Vec<PathBuf>),
     #[error("cannot sync {}: {why}", path.display())]
     Sync { path: PathBuf, why: FileError },
     #[error(
@@ -67,12 +73,15 @@ fn found(floor: u64, newest: Option<u64>) -> String {
     )
 }
 
+fn shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
 fn without(paths: &[PathBuf]) -> String {
-    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     if paths.is_empty() {
         String::new()
     } else {
-        format!(" (no log that can be read is in {})", paths.join(", "))
+        format!(" (no log that can be read is in {})", shown(paths))
     }
 }
 
@@ -102,7 +111,7 @@ pub fn choose(
     let before = manifest.returned.as_ref();
     let chosen = before.map(|it| (it.of, it.point));
     let mut survey = Survey::new(config.topology.groups, manifest.generation(), chosen);
-    let (mut missing, mut unread, mut lost_nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let (mut missing, mut unread, mut lost_nodes) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     for node in 0..config.topology.nodes {
         let path = data_path(directory, node);
         if !has_log(directory, node) {
@@ -123,7 +132,7 @@ pub fn choose(
         });
         if let Err(why) = read {
             warn(format!("the log in {} counts as lost: {why}", path.display()));
-            unread.push(path);
+            unread.insert(node, path);
             lost_nodes.insert(node);
         }
     }
@@ -137,10 +146,14 @@ pub fn choose(
     let Choice { point, closed, version } = match survey.choose(disks, accepts) {
         Ok(choice) => choice,
         Err(Lost { floor, newest }) => {
-            missing.extend(unread);
+            missing.extend(unread.into_values());
             return Err(ChoiceError::Lost { floor, newest, missing });
         }
     };
+    // Nothing is chosen before that, for the choice makes newer points void.
+    if !needed(config, &unread.keys().copied().collect()).is_empty() {
+        return Err(ChoiceError::Unread(unread.into_values().collect()));
+    }
     for path in &missing {
         let path = path.display();
         warn(format!("there is no log in {path}: its node takes what the disks of others have"));
