@@ -120,16 +120,19 @@ mod tests {
     use super::*;
 
     /// Each node's answer: the groups of which its disk leads to the last point, and those that are silent.
-    type Told<'a> = Option<(&'a [u16], &'a [u16])>;
+    type Told<'a> = Option<(Groups<'a>, Groups<'a>)>;
+    type Groups<'a> = &'a [u16];
+    /// What each node tells; the nodes that run; the missing, the silent and the hopeless groups; why.
+    type Case<'a> = ([Told<'a>; 4], Groups<'a>, Groups<'a>, Groups<'a>, Groups<'a>, &'a str);
 
     #[test]
     fn every_group_needs_the_last_point_on_the_disks_of_a_quorum() {
         // Group 0 is on nodes 0, 1 and 2, and group 1 on nodes 1, 2 and 3.
         let topology = Topology { nodes: 4, groups: 2, replicas: 3, engines: 1 };
         let config = ClusterConfig { topology, ..ClusterConfig::default() };
-        let all: &[u16] = &[0, 1, 2, 3];
+        let all: Groups<'_> = &[0, 1, 2, 3];
         #[rustfmt::skip]
-        let cases: [([Told<'_>; 4], &[u16], &[u16], &[u16], &[u16], &str); 6] = [
+        let cases: [Case<'_>; 6] = [
             // node 0             node 1                 node 2                 node 3              runs     missing  silent  hopeless because
             ([Some((&[0], &[])),  Some((&[0, 1], &[])),  Some((&[1], &[])),     Some((&[], &[]))],  all,     &[],     &[],    &[],     "two of three are a quorum"),
             ([Some((&[0], &[])),  Some((&[0, 1], &[])),  Some((&[], &[])),      Some((&[], &[]))],  all,     &[1],    &[],    &[],     "one is none, though its copy comes"),

@@ -47,13 +47,16 @@ struct SentVerdict {
     bytes: Vec<u8>,
 }
 
+/// Makes the log of a replica's restore points.
+type PointLogs = Box<dyn Fn((u16, u8)) -> Box<dyn PointLog>>;
+
 pub(crate) struct Cluster {
     pub(crate) slots: SlotMap,
     limits: Limits,
     groups: u16,
     pub(crate) machines: BTreeMap<(u16, u8), Machine>,
     /// Where machines write their restore points, if they do.
-    pub(crate) point_logs: Option<Box<dyn Fn((u16, u8)) -> Box<dyn PointLog>>>,
+    pub(crate) point_logs: Option<PointLogs>,
     orders: Vec<Vec<Sent>>,
     cursors: BTreeMap<(u16, u8), usize>,
     verdicts: Vec<SentVerdict>,
