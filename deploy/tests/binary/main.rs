@@ -21,9 +21,9 @@ mod namespaces;
 mod networks;
 mod operators;
 mod returning;
-mod rollbacks;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+mod rollbacks;
 mod standstill;
 mod supervision;
 mod support;
