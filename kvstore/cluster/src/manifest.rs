@@ -132,7 +132,7 @@ mod tests {
             topology: durable.then_some(topology),
             durable,
             store: StoreKind::Memory,
-            points: durable,
+            points: false,
             data: None,
             returned: None,
             made: vec![PathBuf::from("/srv/skein")],
@@ -205,6 +205,11 @@ mod tests {
         let memory = ClusterConfig::default();
         let error = manifest(true).check_config(&directory, &memory).unwrap_err().to_string();
         assert!(error.contains("node.durability = memory"), "{error}");
+        let returns = ClusterConfig { durability: Durability::Async, ..ClusterConfig::default() };
+        let made = Manifest { points: true, ..manifest(true) };
+        assert!(made.check_config(&directory, &returns).is_ok());
+        let error = made.check_config(&directory, &durable).unwrap_err().to_string();
+        assert!(error.contains("node.durability = sync"), "{error}");
         let rocksdb = ClusterConfig { store: StoreKind::Rocksdb, ..durable };
         let error = manifest(true).check_config(&directory, &rocksdb).unwrap_err().to_string();
         assert!(error.contains("node.store = rocksdb"), "{error}");
