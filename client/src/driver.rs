@@ -199,13 +199,16 @@ impl<F: Fabric> Driver<F> {
 
     /// Opens a session. Operations can be submitted at once; they are sent when every group has accepted the session.
     pub fn open(&mut self) -> SessionKey {
-        self.open_as(SessionId(rand::random()))
+        self.open_as(SessionId::from_random(rand::random()))
     }
 
-    /// Same as [`open`](Self::open), with a name derived from `random`, so that a run can be repeated exactly. No two
-    /// sessions of a cluster may ever have the same name.
-    pub fn open_as(&mut self, random: SessionId) -> SessionKey {
-        let key = self.transport.open(random);
+    /// Same as [`open`](Self::open), with a given name, so that a run can be repeated exactly. No two sessions of a
+    /// cluster may ever have the same name.
+    ///
+    /// # Panics
+    /// If the name is that of a node's own message.
+    pub fn open_as(&mut self, id: SessionId) -> SessionKey {
+        let key = self.transport.open(id);
         self.operations.opening(key, Plan::open(&self.shape.slots));
         let now = self.transport.fabric().now();
         self.refresh(now);

@@ -197,9 +197,13 @@ impl<F: Fabric> SessionTransport<F> {
         }
     }
 
-    /// Opens a session, named after 64 bits that must be drawn at random. Rings are opened at their first use.
-    pub fn open(&mut self, random: SessionId) -> SessionKey {
-        let id = SessionId::from_random(random.0);
+    /// Opens a session of that name, which no other session may ever have had: it is drawn at random, as by
+    /// [`SessionId::from_random`]. Rings are opened at their first use.
+    ///
+    /// # Panics
+    /// If the name is that of a node's own message.
+    pub fn open(&mut self, id: SessionId) -> SessionKey {
+        assert!(!id.is_own(), "{id} is the name of a node's own message");
         let replicas = usize::from(self.layout.topology().groups)
             * usize::from(self.layout.topology().replicas);
         let session = Session {

@@ -168,7 +168,8 @@ impl Cluster {
         let shape = Shape { layout, tuning, slots, limits, waiting };
         let mut driver = Driver::new(join("sessions"), shape);
         // The names are spread like random ones, but are the same in each run.
-        let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let bits = |i: usize| (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let name = |i| SessionId::from_random(bits(i));
         let sessions = (0..SESSIONS).map(|i| driver.open_as(name(i))).collect();
         Self { engines, driver, sessions, clock }
     }

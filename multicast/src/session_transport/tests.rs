@@ -272,6 +272,15 @@ fn a_peer_cannot_refuse_what_it_has_opened_itself() {
 }
 
 #[test]
+fn a_session_has_the_name_with_which_it_is_opened() {
+    let mut scene = Scene::new();
+    for name in [SessionId(1), SessionId(0x534b_5054 << 32), SessionId::from_random(u64::MAX)] {
+        let session = scene.access.open(name);
+        assert_eq!(scene.access.id(session), name);
+    }
+}
+
+#[test]
 fn a_message_is_sent_again_on_demand_where_nothing_waits() {
     let mut scene = Scene::new();
     let session = scene.access.open(SessionId(7));

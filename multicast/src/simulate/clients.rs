@@ -469,7 +469,7 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
 }
 
 fn open(access: &mut SessionTransport<SimFabric>, bits: u64, script: Vec<Sent>) -> Session {
-    let key = access.open(SessionId(bits));
+    let key = access.open(SessionId::from_random(bits));
     let (unanswered, reads) = (BTreeMap::new(), BTreeMap::new());
     Session { key, bits, script, sent: 0, unanswered, reads }
 }

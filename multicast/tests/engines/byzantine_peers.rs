@@ -174,7 +174,8 @@ fn misbehave(ground: &Ground, seed: u64) {
     let fabric =
         Rough { fabric: ground.visit(&format!("rogue{seed}")), whims, rng: Rng::new(seed) };
     let mut access = SessionTransport::new(fabric, &layout(), Tuning::default());
-    let sessions: Vec<_> = (0..3).map(|_| access.open(SessionId(rng.word()))).collect();
+    let sessions: Vec<_> =
+        (0..3).map(|_| access.open(SessionId::from_random(rng.word()))).collect();
     // It receives some answers, and ignores them.
     for _ in 0..rng.between(20, 60) {
         for session in &sessions {

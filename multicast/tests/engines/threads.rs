@@ -147,7 +147,7 @@ fn drive(
     let fabric = cluster.ground.visit(&format!("c-{:016x}", rand::random::<u64>()));
     let mut access = SessionTransport::new(fabric, &cluster.layout, tuning);
     let keys: Vec<SessionKey> =
-        (0..sessions).map(|_| access.open(SessionId(rand::random()))).collect();
+        (0..sessions).map(|_| access.open(SessionId::from_random(rand::random()))).collect();
     let mut under_way = vec![std::collections::BTreeMap::<u64, GroupSet>::new(); sessions];
     let mut next = vec![1_u64; sessions];
     let (mut sent, mut answered) = (0, 0);

@@ -151,7 +151,8 @@ impl<F: Fabric> Scene<F> {
         }
         let mut transport = SessionTransport::new(join("sessions"), &layout, tuning);
         // Like random names, but the same each time.
-        let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let bits = |i: usize| (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let name = |i| SessionId::from_random(bits(i));
         let sessions = (0..load.sessions).map(|i| transport.open(name(i))).collect();
         let mut scene = Self {
             load,

@@ -139,7 +139,7 @@ impl Load {
         let began = Instant::now();
         let nothing = UnderWay { sequence: 0, since: began, unanswered: GroupSet::EMPTY };
         let client = |_| Client {
-            key: transport.open(SessionId(rand::random())),
+            key: transport.open(SessionId::from_random(rand::random())),
             unanswered: 0,
             under_way: vec![nothing; plan.window],
         };

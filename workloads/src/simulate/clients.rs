@@ -76,7 +76,7 @@ impl Client {
         let name = format!("c{number}");
         let mut driver = Driver::new(world.join(&name), shape.clone());
         let lanes = (0..sessions).map(|_| Lane {
-            session: driver.open_as(SessionId(rng.word())),
+            session: driver.open_as(SessionId::from_random(rng.word())),
             process: tape.process(),
             asks: None,
             asked: Transaction::default(),

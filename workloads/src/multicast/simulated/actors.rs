@@ -73,7 +73,7 @@ impl Client {
         random: &mut SmallRng,
     ) -> Self {
         let session = |_| Session {
-            key: transport.open(SessionId(random.random())),
+            key: transport.open(SessionId::from_random(random.random())),
             random: SmallRng::seed_from_u64(random.random()),
             under_way: Vec::new(),
             has_had_reply: false,
