@@ -55,8 +55,10 @@ impl Other {
                 .args(["bench", "--quiet", "--locked", "--bench", "costs", "--no-run"])
                 .args(["--message-format", "json"]),
         )?;
+        // The package's binaries are built, too.
+        let bench = built.lines().find(|line| line.contains("\"kind\":[\"bench\"]"));
         let program =
-            built.rsplit_once("\"executable\":\"").and_then(|(_, rest)| rest.split_once('"'));
+            bench.and_then(|line| line.split_once("\"executable\":\"")?.1.split_once('"'));
         other.program = program.map(|(path, _)| path.into()).ok_or("cargo names no program")?;
         Ok(other)
     }

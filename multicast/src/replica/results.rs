@@ -117,9 +117,13 @@ impl ResultExchange {
         from: GroupId,
         core: &O,
     ) -> bool {
-        let over =
-            || self.given(message).is_none() && core.stage_of(message) == MessageStage::Delivered;
-        self.heard.get(&message).is_some_and(|groups| groups.contains(from)) || over()
+        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
+            || self.is_over(message, core)
+    }
+
+    /// Returns whether our machine has applied the message.
+    fn is_over<O: OrderingProtocol>(&self, message: MessageId, core: &O) -> bool {
+        self.given(message).is_none() && core.stage_of(message) == MessageStage::Delivered
     }
 
     /// As follower: takes the results of entry `index` of the log.
@@ -177,13 +181,12 @@ impl ResultExchange {
         while let Some(next) = self.exchanged.pop_front_if(|next| next.index <= index) {
             self.given_to = self.given_to.max(next.index);
             self.early.note(next.index, next.message, next.from, core.log().commit_index());
-            if self.is_received(next.message, next.from, core) && !planted(Mutant::ResultGivenTwice)
-            {
-                paths.result_again += 1;
-                continue;
+            let is_new = !self.is_over(next.message, core)
+                && self.heard.entry(next.message).or_default().insert(next.from);
+            if is_new || planted(Mutant::ResultGivenTwice) {
+                return Some(next);
             }
-            self.heard.entry(next.message).or_default().insert(next.from);
-            return Some(next);
+            paths.result_again += 1;
         }
         None
     }
