@@ -524,7 +524,7 @@ fn what_cannot_work_with_restore_points_is_refused_with_a_reason() {
         (format!("[node]\ndurability = \"async\"\n[network]\nfabric = \"tcp\"\ncluster = \"one\"\n{hosts}\n[limits]\nmemory_bytes_max = \"1GiB\"\n"),
          "all run on one host"),
         ("[node]\ndurability = \"async\"\n[network]\ncluster = \"one\"\n".to_owned(), "another name"),
-        ("[node]\ndurability = \"async\"\nlag_ms_max = 1\n".to_owned(), "at least 8"),
+        ("[node]\ndurability = \"async\"\nlag_ms_max = 1\n".to_owned(), "at least 40"),
         ("[node]\ndurability = \"async\"\nstore = \"rocksdb\"\n".to_owned(), "restore points are written from memory"),
         ("[node]\ndurability = \"asynchronous\"\n".to_owned(), "\"async\""),
     ];

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
 
 /// A byte string: up to [`Compact::INLINE`] bytes in place, longer ones on the heap; four words either way.
 ///
@@ -85,6 +86,13 @@ impl PartialEq for Compact {
 }
 
 impl Eq for Compact {}
+
+// The hash of a slice, so that a set of these can be searched by a slice.
+impl Hash for Compact {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_slice().hash(state);
+    }
+}
 
 #[cfg(test)]
 mod tests {

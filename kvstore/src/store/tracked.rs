@@ -7,7 +7,8 @@
 //! The pairs that a walk comes to next are pinned in the store, and so are the dirty keys. The last part of a copy thus
 //! needs nothing that is not in memory.
 
-use std::collections::BTreeSet;
+use hashbrown::DefaultHashBuilder;
+use indexmap::IndexSet;
 
 use super::compact::Compact;
 use super::{Found, Pair, Store, Wanted};
@@ -39,7 +40,7 @@ pub(crate) enum CopyFor {
 struct Walk {
     purpose: CopyFor,
     front: Front,
-    dirty: BTreeSet<Compact>,
+    dirty: IndexSet<Compact, DefaultHashBuilder>,
     /// Number of keys that became dirty since the last call of [`changed`](Tracked::changed).
     changed: usize,
 }
@@ -86,14 +87,14 @@ impl<S: Store> Tracked<S> {
         self.give_up_copy(purpose);
         let front = Front::Below(Vec::new());
         front.next().into_iter().for_each(|next| self.store.pin(next));
-        self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
+        self.walks.push(Walk { purpose, front, dirty: IndexSet::default(), changed: 0 });
     }
 
     /// Notes every key that is written from now on, as if all keys had been copied.
     pub(crate) fn begin_changes(&mut self, purpose: CopyFor) {
         self.give_up_copy(purpose);
         let front = Front::End;
-        self.walks.push(Walk { purpose, front, dirty: BTreeSet::new(), changed: 0 });
+        self.walks.push(Walk { purpose, front, dirty: IndexSet::default(), changed: 0 });
     }
 
     pub(crate) fn give_up_copy(&mut self, purpose: CopyFor) {
@@ -167,7 +168,7 @@ impl<S: Store> Tracked<S> {
     ) -> Result<bool, S::Error> {
         let Self { store, walks } = self;
         let walk = walk_for(walks, purpose).expect("a copy was begun");
-        while let Some(key) = walk.dirty.pop_first() {
+        while let Some(key) = walk.dirty.pop() {
             let key = key.as_slice();
             let found = store.get(key)?;
             let borrowed =

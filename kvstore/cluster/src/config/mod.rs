@@ -231,10 +231,11 @@ impl ClusterConfig {
             let why = "restore points are written from memory: use sync with this store, or async with the store in memory";
             return conflict("node.store = rocksdb".to_owned(), why);
         }
-        if self.lag_ms_max < 8 {
+        // A quarter of it is the margin for what leaders have taken, by a clock that ticks every ten milliseconds at worst.
+        if self.lag_ms_max < 40 {
             return conflict(
                 format!("node.lag_ms_max = {}", self.lag_ms_max),
-                "it must be at least 8",
+                "it must be at least 40",
             );
         }
         Ok(())

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use skein_kvstore::points::{Holds, PointEnd, PointLog, PointRecord, Progress};
 use skein_multicast::disk::Disk as _;
 use skein_protocol::ids::{GroupId, ReplicaId};
 
-use super::lag::Lag;
+use super::lag::{self, Lag};
 use crate::disk::EngineLog;
 
 /// Bytes of a copy of the whole state that are written at one point.
@@ -154,15 +154,15 @@ impl PointLog for ReplicaPoints {
             logs.disk.keep_from(self.replica.group, position);
         }
         drop(logs);
-        self.lag.point(number, Instant::now());
+        self.lag.point(number, lag::now());
     }
 
     fn saved(&mut self, floor: u64, all: bool) {
-        self.lag.saved(floor, all, Instant::now());
+        self.lag.saved(floor, all, lag::now());
     }
 
     fn takes_commands(&self) -> bool {
-        self.lag.takes_commands(Instant::now())
+        self.lag.takes_commands(lag::now())
     }
 
     fn copy_bytes(&self) -> usize {
