@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use skein_fabric::Constants;
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 
-use crate::layout::Layout;
-
-/// The number of nodes, groups, replicas and engines. A [`Layout`] assigns the replicas to nodes
+/// The number of nodes, groups, replicas and engines. A [`Layout`](crate::layout::Layout) assigns the replicas to nodes
 /// and engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -224,22 +222,6 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Checks the entries against a layout.
-    ///
-    /// # Errors
-    /// The conflict.
-    pub fn check_along(&self, layout: &Layout) -> Result<(), Conflict> {
-        let (longest, inline) = (self.payload_bytes_max, self.inline_bytes_max);
-        if layout.tree().is_none() || longest <= inline {
-            return Ok(());
-        }
-        Err(Conflict {
-            first: format!("payload_bytes_max = {longest}"),
-            second: format!("inline_bytes_max = {inline}"),
-            why: "a cluster that orders along a tree has all payloads in its logs",
-        })
-    }
-
     /// Checks each entry, and the entries against each other.
     ///
     /// # Errors
@@ -290,7 +272,6 @@ impl Tuning {
 
 #[cfg(test)]
 mod tests {
-    use skein_protocol::tram::tree::Tree;
 
     use super::*;
 
@@ -311,11 +292,6 @@ mod tests {
             assert!(conflict.first == first && conflict.second.starts_with(second), "{conflict}");
         }
         assert_eq!(Tuning::default().check(), Ok(()));
-        let along = Layout::propose(good).unwrap().along(&Tree::depth(good.groups)).unwrap();
-        let conflict = Tuning::default().check_along(&along).unwrap_err().to_string();
-        assert!(conflict.contains("inline_bytes_max") && conflict.contains("a tree"), "{conflict}");
-        let all_inline = Tuning { payload_bytes_max: 4 << 10, ..Tuning::default() };
-        assert_eq!(all_inline.check_along(&along), Ok(()));
         let small = Tuning { held_bytes_max: 1 << 20, ..Tuning::default() };
         assert!(small.check().unwrap_err().to_string().contains("payload_bytes_max"));
     }

@@ -106,9 +106,6 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     /// node's engines share the roster. If there is a `disk`, replicas say only what it holds, and begin with that in
     /// [`replay`](Self::replay).
     ///
-    /// # Panics
-    /// If the tuning does not work [with the layout](Tuning::check_along).
-    ///
     /// # Errors
     /// If the fabric cannot create the memory.
     pub fn with_roster(
@@ -120,7 +117,6 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         disk: Option<Box<dyn Disk>>,
         application: impl FnMut(ReplicaId) -> A + Send + 'static,
     ) -> Result<Self, FabricError> {
-        tuning.check_along(layout).expect("a tuning for this layout");
         let mut application: Box<dyn FnMut(ReplicaId) -> A + Send> = Box::new(application);
         let sizes = RingSizes {
             session: tuning.ring_bytes as u64,

@@ -237,6 +237,12 @@ pub trait OrderingProtocol: Sized {
         false
     }
 
+    /// As leader: the destinations and the checksum of the payload for which an entry of another group waits, before it can
+    /// be logged here.
+    fn awaits(&self, _: MessageId) -> Option<(GroupSet, u64)> {
+        None
+    }
+
     /// Whether the message is, or was, in our log.
     fn is_logged(&self, message: MessageId) -> bool;
 

@@ -80,9 +80,16 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.stir();
         let Head { sequence, low_water, destinations } = head;
         let message = MessageId::new(session, sequence);
+        let lacking = self.core.log().stalled_on() == Some(message);
+        let awaited = self.core.awaits(message);
+        let concerns_us = destinations.contains(self.id.group)
+            || self.core.orders(destinations)
+            // It passes through our group.
+            || lacking
+            || awaited.is_some();
         let valid = !destinations.is_empty()
             && self.topology.all_groups().contains_all(destinations)
-            && (destinations.contains(self.id.group) || self.core.orders(destinations))
+            && concerns_us
             // No more are in flight than fit a window, which bounds the memory for a session.
             && sequence - low_water < self.tuning.window as u64
             && payload.len() <= self.tuning.payload_bytes_max;
@@ -98,7 +105,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         let new = !known
             && (self.core.log().leads() || !session.is_own())
             && self.core.orders(destinations);
-        let lacking = self.core.log().stalled_on() == Some(message);
         if lacking
             && !guard!(
                 Mutant::PayloadNotCompared,
@@ -108,8 +114,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             tracing::warn!(%message, "dropped a payload that differs from the one in the log");
             return;
         }
+        if awaited.is_some_and(|awaited| awaited != (destinations, check(payload))) {
+            tracing::warn!(%message, "dropped a payload that differs from the one that was passed on");
+            return;
+        }
         let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, || sequence);
-        if new || lacking {
+        if new || lacking || awaited.is_some() {
             if !self.payloads.insert(message, low_water, destinations, payload) {
                 // It was here before this replica led, perhaps with other bytes: those count.
                 return self.receive_held(message, links);

@@ -604,7 +604,6 @@ impl Profile {
             () if self.loses || self.surroundings == Some(Surroundings::Remains) => {
                 Some("a recreated group orders again what its former self has ordered")
             }
-            () if self.relayed => Some("it has no payloads outside the log yet"),
             () => None,
         }
     }

@@ -284,8 +284,7 @@ impl Scenario {
         scenario
     }
 
-    /// Has a tree of its groups: one of the paper's, or any other. All payloads are in the log, and machines exchange
-    /// nothing: the ordering lacks the rest.
+    /// Has a tree of its groups: one of the paper's, or any other. Machines exchange nothing: the ordering lacks that.
     fn plant(&mut self, rng: &mut Rng) {
         let groups = self.topology().groups;
         let tree = match rng.below(5) {
@@ -299,8 +298,6 @@ impl Scenario {
             }
         };
         self.layout = self.layout.clone().along(&tree).expect("a tree of all groups");
-        self.tuning.payload_bytes_max = self.tuning.inline_bytes_max;
-        self.large_one_in = u64::MAX;
     }
 
     /// Sessions read what is not ordered. Whoever does not know yet that a process has died counts on its memory, while its

@@ -1,11 +1,13 @@
 //! The driver's part of TRAM: entries that leaders pass on along the tree, and their reports to parents and children.
 //!
-//! An entry travels with its payload, which every group on its path logs. So each replica of a group keeps the payload of
-//! a message until the children on its path have acknowledged it.
+//! An entry travels with its payload, which every group on its path logs. If that is too large for the log, the child's
+//! leader fetches it from ours, and logs the entry when it is there. So each replica of a group keeps the payload of a message until the
+//! children on its path have acknowledged it.
 
 mod passages;
 
 use skein_fabric::Fabric;
+use skein_protocol::check::check;
 use skein_protocol::ids::{GroupSet, ReplicaId};
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::properties::{About, Touch};
@@ -57,6 +59,8 @@ impl Links for Tram {
                     links.note(|| Note::ReceivedResult(Touch { by, to, about }));
                     &payloads.get(message).expect("kept until it is acknowledged").bytes
                 });
+                let sum = edge.content.is_large().then(|| check(payload).to_le_bytes());
+                let payload = sum.as_ref().map_or(payload, |sum| &sum[..]);
                 let passage = Passage { ballot, edge, payload };
                 outgoing.push(to, |bytes| passage.encode(bytes), links);
             }

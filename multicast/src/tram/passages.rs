@@ -17,6 +17,7 @@ use crate::replica_links::ReplicaLinks;
 pub(super) struct Passage<'a> {
     pub(super) ballot: Ballot,
     pub(super) edge: Edge,
+    /// If it is too large for the log, its checksum is here instead, and the receiver fetches it.
     pub(super) payload: &'a [u8],
 }
 
@@ -53,16 +54,21 @@ impl<A: Application> Replica<A, Tram> {
     ) {
         self.stir();
         let Passage { ballot, edge, payload } = *passage;
-        if !self.may_take(payload.len(), &edge.content) {
+        let Some(sum) = self.sum_of(payload, &edge.content) else {
             return tracing::warn!(%from, ?edge, "dropped an entry that is not as our parent's are");
-        }
+        };
         let message = edge.content.message().filter(|_| self.core.log().leads());
-        if let Content::Message { message, low_water, destinations, .. } = edge.content
+        let mut held = true;
+        if let Content::Message { message, low_water, destinations, inline } = edge.content
             && self.core.log().leads()
         {
-            self.payloads.insert(message, low_water, destinations, payload);
+            if inline {
+                self.payloads.insert(message, low_water, destinations, payload);
+            } else {
+                held = self.payloads.holds(message, destinations, sum);
+            }
         }
-        let event = PeerEvent::Passed { from, ballot, edge, held: true };
+        let event = PeerEvent::Passed { from, ballot, edge, sum, held };
         self.core.step(Event::Heard(event), &mut self.effects);
         self.carry_out(links);
         if let Some(message) = message.filter(|message| !self.core.may_need(*message)) {
@@ -70,10 +76,14 @@ impl<A: Application> Replica<A, Tram> {
         }
     }
 
-    fn may_take(&self, payload: usize, content: &Content) -> bool {
+    /// The checksum of a payload outside the log; 0 for one that is in its entry. `None` if the entry is malformed.
+    fn sum_of(&self, payload: &[u8], content: &Content) -> Option<u64> {
         match content {
-            Content::Message { inline, .. } => *inline && payload <= self.inline_bytes_max(),
-            Content::Marker { .. } => payload == 0,
+            Content::Message { inline: false, .. } => {
+                payload.try_into().ok().map(u64::from_le_bytes)
+            }
+            Content::Message { .. } => (payload.len() <= self.inline_bytes_max()).then_some(0),
+            Content::Marker { .. } => payload.is_empty().then_some(0),
         }
     }
 

@@ -8,6 +8,7 @@ use super::edges::{Children, Incoming};
 use super::gate::Gate;
 use super::neighbours::Retries;
 use super::tree::Tree;
+use super::waiting::Waiting;
 use super::{Body, Draft, Effect, Event, Inspection, PeerEffect, PeerEvent, Record, Tram};
 use crate::ballot::Ballot;
 use crate::divergence::Slots;
@@ -45,7 +46,7 @@ impl OrderingProtocol for Tram {
             incoming: Incoming::new(config.groups),
             children: Children::of(&tree, own),
             gate: Gate::new(tree, own),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
             pending: VecDeque::new(),
             delivered: 0,
             newest: None,
@@ -95,10 +96,10 @@ impl OrderingProtocol for Tram {
                     self.unstall(message);
                 }
             }
-            Event::Heard(PeerEvent::Passed { from, ballot, edge, held }) => {
+            Event::Heard(PeerEvent::Passed { from, ballot, edge, sum, held }) => {
                 self.hears_ballot(from.group, ballot);
                 if self.log.leads() {
-                    self.hear_edge(from, &edge, held, effects);
+                    self.hear_edge(from, &edge, (sum, held), effects);
                 }
             }
             Event::Exchanged => {
@@ -231,7 +232,11 @@ impl OrderingProtocol for Tram {
     }
 
     fn passes_on(&self, message: MessageId) -> bool {
-        self.children.iter().any(|(_, table)| table.keeps(message))
+        self.children.keep(message)
+    }
+
+    fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {
+        self.waiting.awaits(message)
     }
 
     fn is_logged(&self, message: MessageId) -> bool {

@@ -66,6 +66,11 @@ impl Content {
         }
     }
 
+    /// Whether it has a payload that is not in the entry.
+    pub const fn is_large(&self) -> bool {
+        matches!(self, Self::Message { inline: false, .. })
+    }
+
     /// Appends it.
     pub(super) fn encode(&self, out: &mut Writer<'_>) {
         match *self {

@@ -370,6 +370,11 @@ impl Children {
         self.0.iter_mut().map(|(child, table)| (*child, table))
     }
 
+    /// Whether a child has yet to acknowledge the message.
+    pub fn keep(&self, message: MessageId) -> bool {
+        self.iter().any(|(_, table)| table.keeps(message))
+    }
+
     /// The destinations behind our children to which we order no messages of our own.
     pub fn closed(&self, tree: &Tree) -> GroupSet {
         let closed = |(child, table): (GroupId, &Outgoing)| table.closed(tree.below(child));

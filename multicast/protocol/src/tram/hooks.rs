@@ -91,7 +91,7 @@ impl OnLog for Tram {
             let Record::Ordered { content, .. } = record else { continue };
             if let Content::Message { message, inline, .. } = *content {
                 undelivered.insert(message);
-                if !inline && self.needs_payload(content) {
+                if !inline {
                     large.push(kept(*index, message));
                 }
             }
@@ -137,6 +137,7 @@ impl Tram {
                 self.gate.parent_recreated();
             }
             if !self.incoming.fold(number, place, lca) {
+                self.note_not_delivered(&content);
                 return self.gate.note_edges(from_parent, &[]);
             }
         }
@@ -151,6 +152,9 @@ impl Tram {
         let hops = hops.collect();
         let here = destinations.contains(self.own()) || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
+        if !here {
+            self.note_not_delivered(&content);
+        }
         self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
         if let Content::Message { message, low_water, inline, .. } = content
             && here
@@ -166,6 +170,13 @@ impl Tram {
                 since_ms,
                 inline,
             });
+        }
+    }
+
+    /// What is committed and never delivered here: its payload is kept for our followers, and then for our children, only.
+    fn note_not_delivered(&mut self, content: &Content) {
+        if let Content::Message { message, inline: false, .. } = *content {
+            self.log.payloads.note_delivered(message);
         }
     }
 

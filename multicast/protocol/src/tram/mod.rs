@@ -22,6 +22,7 @@ mod inspect;
 mod neighbours;
 mod saved;
 pub mod tree;
+mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ use self::gate::Gate;
 pub use self::inspect::Inspection;
 use self::neighbours::Retries;
 use self::tree::Tree;
+use self::waiting::Waiting;
 use crate::ballot::Ballot;
 use crate::group::GroupLog;
 use crate::group::on_log::OnLog as _;
@@ -49,9 +51,6 @@ pub type Event = crate::step::Event<Record, PeerEvent>;
 /// An effect of this ordering.
 pub type Effect = crate::step::Effect<Record, PeerEffect>;
 
-/// Most edges from our parent that wait for a payload, or for one before them that does.
-const WAITING_MAX: usize = edges::ROOM;
-
 /// Bits of a rank below the generation. An acceptance word has as many for an index.
 const INDEX_BITS: u32 = 48;
 
@@ -64,7 +63,9 @@ pub enum PeerEvent {
         from: ReplicaId,
         ballot: Ballot,
         edge: Edge,
-        /// Whether we hold the payload, if there is one and we are a destination.
+        /// Checksum of the payload, if it is not in the entry.
+        sum: u64,
+        /// Whether we hold the payload, if there is one.
         held: bool,
     },
 }
@@ -111,8 +112,7 @@ pub struct Tram {
     incoming: Incoming,
     children: Children,
     gate: Gate,
-    /// As leader: edges from our parent behind those in the log, in order: the first one waits for its payload.
-    waiting: VecDeque<Edge>,
+    waiting: Waiting,
     pending: VecDeque<Pending>,
     delivered: u64,
     /// The last delivery: its message, destinations and rank.
@@ -164,7 +164,8 @@ impl Tram {
             effects.push(Effect::Repeat { message });
         }
         if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
-            return self.take_waiting(Some(message), effects);
+            self.waiting.arrives(message);
+            return self.take_waiting(effects);
         }
         if logged {
             return;
@@ -193,9 +194,7 @@ impl Tram {
     /// As leader: logs what is ordered, here first or by our parent.
     fn order(&mut self, content: Content, taken: Option<Taken>, effects: &mut Vec<Effect>) {
         let index = self.append(Record::Ordered { content, taken }, effects);
-        if let Content::Message { message, inline: false, .. } = content
-            && self.needs_payload(&content)
-        {
+        if let Content::Message { message, inline: false, .. } = content {
             self.log.payloads.keep(index, message);
         }
         if taken.is_some() || content.destinations(&self.tree).has_several() {
@@ -203,59 +202,50 @@ impl Tram {
         }
     }
 
-    /// Whether each replica must hold the payload of a message that is not in the log: we deliver it, or its session
-    /// has sent it to us alone.
-    fn needs_payload(&self, content: &Content) -> bool {
-        match content {
-            Content::Message { destinations, .. } => {
-                destinations.contains(self.own()) || content.lca(&self.tree) == self.own()
-            }
-            Content::Marker { .. } => false,
-        }
-    }
-
-    /// As leader: our parent has passed on an entry.
-    fn hear_edge(&mut self, from: ReplicaId, edge: &Edge, held: bool, effects: &mut Vec<Effect>) {
+    /// As leader: our parent has passed on an entry. It is logged when the payload is here, too: whoever follows us, or
+    /// takes the entry from us, gets it here.
+    fn hear_edge(
+        &mut self,
+        from: ReplicaId,
+        edge: &Edge,
+        (sum, held): (u64, bool),
+        effects: &mut Vec<Effect>,
+    ) {
         let is_parent = self.tree.parent(self.own()) == Some(from.group);
         if !is_parent || !edge.content.passes(self.own(), &self.tree) || edge.first == 0 {
             return;
         }
-        let next = self.waiting.back().map(|last| last.number);
+        let held = held || !edge.content.is_large();
+        let last = self.waiting.last();
         match self.incoming.judge(edge, self.log.ballot().generation()) {
-            Judgement::Next if self.waiting.is_empty() => {
-                if held || !self.waits_for_payload(edge) {
+            Judgement::Next if held => {
+                if !self.waiting.hear_again(edge.number, true) {
+                    self.waiting.clear();
                     self.take(edge, effects);
-                } else {
-                    effects.extend(
-                        edge.content.message().map(|message| Effect::Fetch { message, from }),
-                    );
-                    self.waiting.push_back(*edge);
                 }
+                self.take_waiting(effects);
             }
-            Judgement::Early if next.is_some_and(|last| last.follows(edge.number)) => {
-                if self.waiting.len() < WAITING_MAX {
-                    self.waiting.push_back(*edge);
+            Judgement::Next => {
+                if !self.waiting.hear_again(edge.number, false) {
+                    self.waiting.clear();
+                    self.waiting.push(*edge, sum, false);
                 }
+                let missing = edge.content.message();
+                effects.extend(missing.map(|message| Effect::Fetch { message, from }));
             }
+            Judgement::Early if last.is_some_and(|last| last.follows(edge.number)) => {
+                self.waiting.push(*edge, sum, held);
+            }
+            Judgement::Early if self.waiting.hear_again(edge.number, held) => {}
             Judgement::Early => self.ask_parent(effects),
             Judgement::Known => self.retries.owes_parent = true,
-            Judgement::Next | Judgement::Former => {}
+            Judgement::Former => {}
         }
     }
 
-    fn waits_for_payload(&self, edge: &Edge) -> bool {
-        matches!(edge.content, Content::Message { inline: false, .. })
-            && self.needs_payload(&edge.content)
-    }
-
-    /// As leader: the payload of a message has arrived. Logs the edge that waits for it and those behind it, up to the
-    /// next one that waits.
-    fn take_waiting(&mut self, arrived: Option<MessageId>, effects: &mut Vec<Effect>) {
-        while let Some(edge) = self.waiting.front().copied() {
-            if self.waits_for_payload(&edge) && edge.content.message() != arrived {
-                return;
-            }
-            self.waiting.pop_front();
+    /// As leader: logs the entries that waited, up to the next one without its payload, and asks for that.
+    fn take_waiting(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(edge) = self.waiting.pop_held() {
             if self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next {
                 self.take(&edge, effects);
             }
@@ -286,7 +276,6 @@ impl Tram {
         if let Record::Ordered { content, taken } = record {
             if let Content::Message { message, inline: false, .. } = content
                 && !held
-                && self.needs_payload(&content)
             {
                 let now_ms = self.log.now_ms();
                 return self.log.payloads.stall(message, now_ms, entry, last);
@@ -315,7 +304,12 @@ impl Tram {
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {
         if self.log.leads() {
-            self.log.release(|message| effects.push(Effect::Forget { message }));
+            let children = &self.children;
+            self.log.release(|message| {
+                if !children.keep(message) {
+                    effects.push(Effect::Forget { message });
+                }
+            });
         } else {
             self.forget_kept(effects);
         }
@@ -330,9 +324,11 @@ impl Tram {
         }
     }
 
-    /// Drops the delivered payloads that this replica kept while it led.
+    /// Drops the delivered payloads that this replica kept while it led, but those that it is yet to pass on.
     fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
-        effects.extend(self.log.payloads.forget().map(|message| Effect::Forget { message }));
+        let children = &self.children;
+        let forgotten = self.log.payloads.forget().filter(|message| !children.keep(*message));
+        effects.extend(forgotten.map(|message| Effect::Forget { message }));
     }
 
     fn next(&mut self) -> Option<Deliver> {

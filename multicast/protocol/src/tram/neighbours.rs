@@ -16,7 +16,7 @@ use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use crate::ordering::{MessageStage, OrderingProtocol as _};
+use crate::ordering::OrderingProtocol as _;
 use crate::tram::content::Content;
 
 /// Time after which a leader sends again what was not answered.
@@ -302,10 +302,8 @@ impl Tram {
             }
         }
         self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
-        // The others are dropped when they are delivered, or passed on to the last child.
-        let over = |message: &MessageId| {
-            !self.passes_on(*message) && self.stage_of(*message) == MessageStage::Delivered
-        };
+        // The others are dropped when they are delivered, when all followers have them, or when the last child has.
+        let over = |message: &MessageId| !self.may_need(*message);
         let over = covered.into_iter().filter(|message| acknowledges && over(message));
         effects.extend(over.map(|message| Effect::Forget { message }));
         Some(())

@@ -157,7 +157,10 @@ impl Played for Tram {
         match told {
             tram::PeerEffect::Pass { to, edge } => {
                 let ballot = stage.core(by).log().ballot();
-                stage.send(to, tram::PeerEvent::Passed { from: by, ballot, edge, held: true });
+                stage.send(
+                    to,
+                    tram::PeerEvent::Passed { from: by, ballot, edge, sum: 0, held: true },
+                );
             }
             tram::PeerEffect::Report { to, asks } => {
                 let (mut report, mut effects) = (Vec::new(), Vec::new());

@@ -1,0 +1,70 @@
+//! As leader: entries that our parent has passed on and that cannot be logged yet. The first one waits for its payload.
+//!
+//! **Invariant.** The numbers rise by one, in one generation, and the payload of the first one is not here.
+
+use alloc::collections::VecDeque;
+
+use super::edges::{Edge, EdgeNumber};
+use crate::ids::{GroupSet, MessageId};
+use crate::tram::content::Content;
+
+/// Most entries that wait. Our parent passes on again what it has sent beyond that.
+const WAITING_MAX: usize = super::edges::ROOM;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    edge: Edge,
+    /// Checksum of the payload, if it is outside the log.
+    sum: u64,
+    /// Whether the payload is here, or in the entry.
+    held: bool,
+}
+
+/// The entries that wait, in order.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(VecDeque<Entry>);
+
+impl Waiting {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The number of the last one.
+    pub(super) fn last(&self) -> Option<EdgeNumber> {
+        self.0.back().map(|entry| entry.edge.number)
+    }
+
+    /// Appends an entry, if there is room.
+    pub(super) fn push(&mut self, edge: Edge, sum: u64, held: bool) {
+        if self.0.len() < WAITING_MAX {
+            self.0.push_back(Entry { edge, sum, held });
+        }
+    }
+
+    /// An entry of that number has come again. Its payload may be here by now. Returns whether it waits here.
+    pub(super) fn hear_again(&mut self, number: EdgeNumber, held: bool) -> bool {
+        let entry = self.0.iter_mut().find(|entry| entry.edge.number == number);
+        entry.map(|entry| entry.held |= held).is_some()
+    }
+
+    /// The payload of the message is here.
+    pub(super) fn arrives(&mut self, message: MessageId) {
+        let of_it = |entry: &&mut Entry| entry.edge.content.message() == Some(message);
+        self.0.iter_mut().filter(of_it).for_each(|entry| entry.held = true);
+    }
+
+    /// The payload that is to come for the message: its destinations and checksum. `None` if none is.
+    pub(super) fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {
+        self.0.iter().filter(|entry| !entry.held).find_map(|entry| match entry.edge.content {
+            Content::Message { message: it, destinations, .. } if it == message => {
+                Some((destinations, entry.sum))
+            }
+            _ => None,
+        })
+    }
+
+    /// Takes the first one, if its payload is here.
+    pub(super) fn pop_held(&mut self) -> Option<Edge> {
+        self.0.pop_front_if(|entry| entry.held).map(|entry| entry.edge)
+    }
+}
