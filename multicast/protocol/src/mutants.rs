@@ -54,6 +54,10 @@ macro_rules! mutants {
                 Self::OrderedBelowLca,
                 Self::EdgeDeduplicatedByName,
                 Self::BystanderDelivers,
+                Self::OwnAppliedIsEnough,
+                Self::PlacesOfAnyLca,
+                Self::ResultsNotAskedFor,
+                Self::SharedNotInState,
             ];
 
             /// Those of them that need what no simulated cluster along a tree has yet: a group that is recreated.
@@ -403,6 +407,14 @@ mutants! {
     EdgeDeduplicatedByName,
     /// Along a tree: a group on the path delivers what is not addressed to it.
     BystanderDelivers,
+    /// Along a tree: a result is dropped when its own group has applied the message, whoever else may ask for it.
+    OwnAppliedIsEnough,
+    /// Along a tree: a place that a group has applied counts for what any group has ordered first.
+    PlacesOfAnyLca,
+    /// Along a tree: a leader whose machine waits for a result never asks for it.
+    ResultsNotAskedFor,
+    /// Along a tree: a state lacks the messages about which other groups may still need results.
+    SharedNotInState,
 }
 
 /// Whether the guard is disabled.

@@ -284,7 +284,7 @@ impl Scenario {
         scenario
     }
 
-    /// Has a tree of its groups: one of the paper's, or any other. Machines exchange nothing: the ordering lacks that.
+    /// Has a tree of its groups: one of the paper's, or any other.
     fn plant(&mut self, rng: &mut Rng) {
         let groups = self.topology().groups;
         let tree = match rng.below(5) {

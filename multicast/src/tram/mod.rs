@@ -1,4 +1,5 @@
-//! The driver's part of TRAM: entries that leaders pass on along the tree, and their reports to parents and children.
+//! The driver's part of TRAM: entries that leaders pass on along the tree, their reports to parents and children, and what
+//! they say of results to any group that shares messages with them.
 //!
 //! An entry travels with its payload, which every group on its path logs. If that is too large for the log, the child's
 //! leader fetches it from ours, and logs the entry when it is there. So each replica of a group keeps the payload of a message until the
@@ -36,8 +37,8 @@ impl Links for Tram {
     fn together(_: u16) {}
 
     /// An entry of the log is at most this much longer than what was passed on, counted in short entries.
-    fn entries_for(_: Kind, len: usize) -> usize {
-        len.div_ceil(Passage::BYTES_MIN)
+    fn entries_for(kind: Kind, len: usize) -> usize {
+        if kind == Kind::Order { len.div_ceil(Passage::BYTES_MIN) } else { 1 }
     }
 
     fn entries_behind(_: GroupSet) -> usize {
@@ -74,6 +75,22 @@ impl Links for Tram {
                 } else {
                     links.send(by, to, Kind::Progress, &bytes, &[]);
                 }
+                links.keep(bytes);
+            }
+            PeerEffect::Applied { to, asks } => {
+                let about = About::Passed;
+                links.note(|| Note::ReceivedResult(Touch { by, to, about }));
+                let mut bytes = links.borrow();
+                replica.core.report_applied(asks, &mut bytes);
+                links.ask(by, to, Kind::Progress, &bytes);
+                links.keep(bytes);
+            }
+            PeerEffect::AskResult { to, message } => {
+                let about = About::Message(message);
+                links.note(|| Note::ReceivedResult(Touch { by, to, about }));
+                let mut bytes = links.borrow();
+                replica.core.ask_result(message, &mut bytes);
+                links.ask(by, to, Kind::Progress, &bytes);
                 links.keep(bytes);
             }
             PeerEffect::Refuse { message, closed } => replica.refuse(message, closed),

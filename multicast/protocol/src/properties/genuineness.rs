@@ -5,7 +5,7 @@
 //! message that both groups share, or did before its writer received a state.
 //!
 //! Along a tree, the groups on a message's path take part as its destinations do, and reports go from a group to its
-//! parent and to its children.
+//! parent, to its children, and to the other destinations of its messages.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -25,6 +25,9 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn logged(&mut self, by: ReplicaId, destinations: GroupSet) {
+        if !destinations.contains(by.group) {
+            return; // A group on the path shares nothing with them.
+        }
         let of_replica = self.of_replica.entry(by).or_default();
         *of_replica = destinations.iter().fold(*of_replica, GroupSet::with);
         let of_group = self.of_group.entry(by.group).or_default();
@@ -61,13 +64,11 @@ pub(super) fn check(history: &History, touch: &Touch) -> Result<(), Violation> {
                 history.shares.of_group.get(&of).is_some_and(|all| all.contains(with))
             };
             let (by_group, to_group) = (by.group, to.group);
-            let shared = match &history.tree {
-                Some(tree) => {
-                    let parent = |of, is| tree.parent(of) == Some(is);
-                    parent(by_group, to_group) || parent(to_group, by_group)
-                }
-                None => shares(by_group, to_group) || shares(to_group, by_group),
-            };
+            let near = history.tree.is_some_and(|tree| {
+                let parent = |of, is| tree.parent(of) == Some(is);
+                parent(by_group, to_group) || parent(to_group, by_group)
+            });
+            let shared = near || shares(by_group, to_group) || shares(to_group, by_group);
             if by_group != to_group && !shared {
                 return violated(format!(
                     "{by} sent {to} what it passed, but neither their messages nor a tree connect their groups"

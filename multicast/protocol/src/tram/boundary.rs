@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::edges::{Children, Incoming};
 use super::gate::Gate;
 use super::neighbours::Retries;
+use super::shared::Shared;
 use super::tree::Tree;
 use super::waiting::Waiting;
 use super::{Body, Draft, Effect, Event, Inspection, PeerEffect, PeerEvent, Record, Tram};
@@ -49,6 +50,7 @@ impl OrderingProtocol for Tram {
             waiting: Waiting::default(),
             pending: VecDeque::new(),
             delivered: 0,
+            shared: Shared::new(tree, own),
             newest: None,
             last_shared: 0,
             retries: Retries::new(config.groups),
@@ -123,11 +125,11 @@ impl OrderingProtocol for Tram {
             Event::Denied => self.step_down(),
             Event::Group(event) => self.happens(event, effects),
             Event::TurnEnd => self.end_turn(effects),
-            // A committed message is delivered at once. Results are not kept for other groups yet.
-            Event::Settled { .. }
-            | Event::Waits { .. }
-            | Event::AllDelivered
-            | Event::Lacked { .. } => {}
+            // Other groups tell the places that they have applied: their ranks mean nothing here.
+            Event::Settled { group, rank } if group == self.own() => self.shared.settle(rank),
+            Event::Waits { message, heard } => self.wait_for_results(message, heard, effects),
+            // A committed message is delivered at once.
+            Event::Settled { .. } | Event::AllDelivered | Event::Lacked { .. } => {}
         }
     }
 

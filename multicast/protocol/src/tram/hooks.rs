@@ -101,6 +101,7 @@ impl OnLog for Tram {
         self.log.led_from(self.last_shared);
         self.mark_root(effects);
         self.meet_neighbours(effects);
+        self.shared.forget_told();
         let missed = self.logged.recent().into_iter().filter(|it| !undelivered.contains(it));
         effects.extend(missed.map(|message| Effect::Repeat { message }));
     }
@@ -166,6 +167,7 @@ impl Tram {
                 destinations,
                 index,
                 rank,
+                place,
                 time_ms,
                 since_ms,
                 inline,

@@ -61,7 +61,7 @@ impl Inspect for Inspection<'_> {
 
     fn retained(&self) -> usize {
         let edges: usize = self.0.children.iter().map(|(_, it)| it.unacknowledged()).sum();
-        self.0.gate.unstable() + edges
+        self.0.gate.unstable() + edges + self.0.shared.len()
     }
 
     fn passed(&self) -> Rank {

@@ -20,7 +20,9 @@ pub mod gate;
 mod hooks;
 mod inspect;
 mod neighbours;
+mod results;
 mod saved;
+pub mod shared;
 pub mod tree;
 mod waiting;
 
@@ -33,6 +35,7 @@ pub use self::entries::{Body, Draft, Record, Taken};
 use self::gate::Gate;
 pub use self::inspect::Inspection;
 use self::neighbours::Retries;
+use self::shared::{Shared, SharedMessage};
 use self::tree::Tree;
 use self::waiting::Waiting;
 use crate::ballot::Ballot;
@@ -81,6 +84,14 @@ pub enum PeerEffect {
         /// Whether the receiver is to report, too.
         asks: bool,
     },
+    /// Send a replica of a group that shares messages with us what our group has [applied](Tram::report_applied).
+    Applied {
+        to: ReplicaId,
+        /// Instead, ask how far its group has.
+        asks: bool,
+    },
+    /// [Ask](Tram::ask_result) a replica of another group for its machine's result about a message.
+    AskResult { to: ReplicaId, message: MessageId },
     /// Tell a session that its message is not ordered: these groups cannot take it now.
     Refuse { message: MessageId, closed: GroupSet },
 }
@@ -93,6 +104,8 @@ struct Pending {
     destinations: GroupSet,
     index: u64,
     rank: Rank,
+    /// Rank in the log of the lowest common ancestor.
+    place: Rank,
     time_ms: u64,
     /// Our time at which it was committed here.
     since_ms: u64,
@@ -115,6 +128,7 @@ pub struct Tram {
     waiting: Waiting,
     pending: VecDeque<Pending>,
     delivered: u64,
+    shared: Shared,
     /// The last delivery: its message, destinations and rank.
     newest: Option<(MessageId, GroupSet, Rank)>,
     /// As leader: index of the last entry that a replica other than this one may have answered, or may answer.
@@ -143,9 +157,11 @@ impl Tram {
             self.log_due_changes(effects);
             self.spread(effects);
             self.retry(effects);
+            self.tell_applied(effects);
         } else {
             self.ask_for_reports(effects);
         }
+        self.drop_results(effects);
     }
 
     /// As leader: a message has arrived from its session. The LCA logs it unless that was done. For a destination below
@@ -332,9 +348,10 @@ impl Tram {
     }
 
     fn next(&mut self) -> Option<Deliver> {
-        let Pending { message, low_water, destinations, rank, time_ms, .. } =
+        let Pending { message, low_water, destinations, rank, place, time_ms, .. } =
             self.pending.pop_front()?;
         self.delivered += 1;
+        self.shared.deliver(SharedMessage { message, destinations, rank, place });
         self.newest = Some((message, destinations, rank));
         let (position, clock) = (self.delivered, rank.number());
         let next = Deliver { message, low_water, destinations, rank, position, clock, time_ms };

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::edges::EdgeNumber;
+use super::results::{APPLIED, ASKS_APPLIED, ASKS_RESULT};
 use super::{Effect, PeerEffect, Record, Tram};
 use crate::backoff::longer;
 use crate::ballot::Ballot;
@@ -44,6 +45,8 @@ pub(super) struct Retries {
     /// Our last report to each group: to its leader, and to its other replicas.
     told: Vec<Vec<u8>>,
     spread: Vec<Vec<u8>>,
+    /// By group: when it was last asked how far it has applied what it delivers, and how often since it last told news.
+    pub(super) applied_asked: Vec<(u64, u32)>,
     /// Our parent is to be told again what we have taken.
     pub(super) owes_parent: bool,
     /// We have asked our parent since the last tick.
@@ -56,7 +59,9 @@ impl Retries {
         let groups = usize::from(groups);
         let reports = vec![Vec::new(); groups];
         let (told, spread) = (reports.clone(), reports);
-        Self { attempts: vec![(0, 0); groups], told, spread, ..Self::default() }
+        let attempts = vec![(0, 0); groups];
+        let applied_asked = attempts.clone();
+        Self { attempts, told, spread, applied_asked, ..Self::default() }
     }
 }
 
@@ -217,11 +222,16 @@ impl Tram {
         }
     }
 
-    /// Handles a report of another replica. A malformed one, or one of a group that is not our neighbour, is ignored.
+    /// Handles a report of another replica, or what it says of [results](super::results). A malformed one, or a report of a
+    /// group that is not our neighbour, is ignored.
     pub fn hear_report(&mut self, from: ReplicaId, report: &[u8], effects: &mut Vec<Effect>) {
         let mut reader = Reader(report);
         let head = (|| Some((reader.u8()?, Ballot::from_word(reader.u64()?))))();
         let Some((tag, ballot)) = head else { return };
+        if matches!(tag, APPLIED | ASKS_APPLIED | ASKS_RESULT) {
+            self.hear_of_results(from, (tag, ballot), &mut reader, effects);
+            return;
+        }
         if tag == QUESTION && self.neighbours().contains(&from.group) {
             self.hears_ballot(from.group, ballot);
             if self.log.leads() {

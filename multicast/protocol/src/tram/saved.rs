@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::content::Content;
 use super::edges::{Children, EdgeNumber, Incoming, Outgoing};
 use super::gate::{Gate, Unstable};
+use super::shared::Shared;
 use super::tree::Tree;
 use super::{Pending, Record, Tram};
 use crate::ballot::Ballot;
@@ -17,7 +18,7 @@ use crate::ordering::{NotRestored, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 impl Tram {
     /// Appends what a replica needs to go on from our commit index.
@@ -36,11 +37,13 @@ impl Tram {
         self.incoming.save(&mut out);
         self.children.save(&mut out);
         self.gate.save(&mut out);
+        self.shared.save(&mut out);
         out.u64(self.pending.len() as u64);
         for it in &self.pending {
             out.message(it.message);
             out.groups(it.destinations);
-            out.words([it.low_water, it.index, it.rank.number(), it.time_ms]);
+            let (rank, place) = (it.rank.number(), it.place.number());
+            out.words([it.low_water, it.index, rank, place, it.time_ms]);
             out.u8(u8::from(it.inline));
         }
         // Entries above the commit index may be lost, so the saved logged set must not contain their messages.
@@ -84,11 +87,12 @@ impl Tram {
         let incoming = Incoming::read(self.config.groups, from)?;
         let children = Children::read(&self.tree, self.own(), from)?;
         let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
+        let shared = Shared::restore(self.tree, self.own(), from)?;
         let mut pending = VecDeque::new();
         for _ in 0..from.u64()? {
             let (message, destinations) = (from.message()?, from.groups()?);
-            let [low_water, index, rank, time_ms] = from.words()?;
-            let (rank, since_ms) = (Rank::new(rank), self.log.now_ms());
+            let [low_water, index, rank, place, time_ms] = from.words()?;
+            let (rank, place, since_ms) = (Rank::new(rank), Rank::new(place), self.log.now_ms());
             let inline = from.u8()? != 0;
             pending.push_back(Pending {
                 message,
@@ -96,6 +100,7 @@ impl Tram {
                 destinations,
                 index,
                 rank,
+                place,
                 time_ms,
                 since_ms,
                 inline,
@@ -119,6 +124,7 @@ impl Tram {
             gate,
             pending,
             delivered,
+            shared,
             ..anew
         })
     }

@@ -200,6 +200,11 @@ impl Tree {
         self.parents[group.index()].map(|parent| GroupId(parent.into()))
     }
 
+    /// The group, its parent, and so on up to the root.
+    pub fn ancestors(&self, group: GroupId) -> impl Iterator<Item = GroupId> {
+        core::iter::successors(Some(group), |it| self.parent(*it))
+    }
+
     /// The group and all its descendants.
     pub const fn below(&self, group: GroupId) -> GroupSet {
         self.below[group.index()]

@@ -150,6 +150,13 @@ impl Played for Single {
     }
 }
 
+/// A replica hears a report, or a question, of another one.
+fn hear(stage: &mut Stage<Tram>, by: ReplicaId, to: ReplicaId, report: &[u8]) {
+    let mut effects = Vec::new();
+    stage.core(to).hear_report(by, report, &mut effects);
+    stage.carry_out(to, effects);
+}
+
 impl Played for Tram {
     const GROUPS: u16 = 1;
 
@@ -163,10 +170,19 @@ impl Played for Tram {
                 );
             }
             tram::PeerEffect::Report { to, asks } => {
-                let (mut report, mut effects) = (Vec::new(), Vec::new());
+                let mut report = Vec::new();
                 stage.core(by).report(to, asks, &mut report);
-                stage.core(to).hear_report(by, &report, &mut effects);
-                stage.carry_out(to, effects);
+                hear(stage, by, to, &report);
+            }
+            tram::PeerEffect::Applied { to, asks } => {
+                let mut report = Vec::new();
+                stage.core(by).report_applied(asks, &mut report);
+                hear(stage, by, to, &report);
+            }
+            tram::PeerEffect::AskResult { to, message } => {
+                let mut question = Vec::new();
+                stage.core(by).ask_result(message, &mut question);
+                hear(stage, by, to, &question);
             }
             tram::PeerEffect::Refuse { message, closed } => {
                 stage.say(format_args!("{by} refuses m{}: {closed} are closed", message.sequence));

@@ -7,6 +7,7 @@ mod history;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod random;
+mod results;
 mod world;
 
 use skein_protocol::tram::tree::Tree;

@@ -4,6 +4,7 @@ use skein_protocol::mutants::{Mutant, plant};
 
 use crate::history::Outcome;
 use crate::play;
+use crate::results::{self, Kept};
 use crate::world::Caller;
 
 /// A seed that notices each mutant. `HUNT=20000` looks for the first one of each among so many. Mutants that concern
@@ -45,5 +46,15 @@ fn each_guard_that_is_taken_out_is_noticed() {
             mutant.name()
         );
         assert_eq!(play(None, *seed), Outcome::Fine, "seed {seed} without {}", mutant.name());
+    }
+}
+
+#[test]
+fn a_guard_of_results_that_is_taken_out_is_noticed() {
+    for mutant in [Mutant::OwnAppliedIsEnough, Mutant::PlacesOfAnyLca] {
+        plant(Some(mutant));
+        let noticed = (0..100).find(|seed| results::play(*seed) == Kept::DroppedTooEarly);
+        plant(None);
+        assert!(noticed.is_some(), "{} survives", mutant.name());
     }
 }

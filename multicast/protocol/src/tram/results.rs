@@ -1,0 +1,139 @@
+//! How groups that exchange results find each other's leaders, and when they drop their results.
+//!
+//! Results go from leader to leader of a message's destinations, which need not be neighbours in the tree. Three datagrams
+//! between any two groups that share messages belong to that, each with the sender's ballot, by which leaders are known:
+//!
+//! - *Applied*: the [places](super::shared) up to which the sender's group has applied what it delivers. A leader tells
+//!   that once a tick to all replicas of the groups that share it, and a new leader tells it again.
+//! - *How far have you applied?* asks for that: a replica that keeps only what another group is yet to apply may have
+//!   missed it.
+//! - *What is your result?* about a message, to all replicas of a group: a leader whose machine waits does not know who
+//!   leads there. The one that does sends its result again, to the leader that has asked.
+
+use alloc::vec::Vec;
+
+use super::{Effect, PeerEffect, Tram};
+use crate::backoff::longer;
+use crate::ballot::Ballot;
+use crate::bytes::{Reader, Writer};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::mutants::{Mutant, planted};
+use crate::rank::Rank;
+
+/// Tags of datagrams, behind those of [reports](super::neighbours).
+pub(super) const APPLIED: u8 = 3;
+pub(super) const ASKS_APPLIED: u8 = 4;
+pub(super) const ASKS_RESULT: u8 = 5;
+
+/// Time after which a replica asks for what another group may have told.
+const ASK_MS: u64 = 20;
+
+impl Tram {
+    /// As leader, once a tick: tells the groups that share messages with us, our own among them, what we have applied.
+    pub(super) fn tell_applied(&mut self, effects: &mut Vec<Effect>) {
+        let own = self.own();
+        let applied = self.log.applied_by_all();
+        let untold = self.shared.take_untold(applied);
+        self.shared.settle(applied);
+        if untold.contains(own) {
+            effects.push(Effect::Settle { group: own, rank: self.shared.settled() });
+        }
+        for group in untold.without(own).iter() {
+            self.to_all(group, |to| PeerEffect::Applied { to, asks: false }, effects);
+        }
+    }
+
+    /// Once a tick: drops what all groups have applied, and asks the groups that keep us from it.
+    pub(super) fn drop_results(&mut self, effects: &mut Vec<Effect>) {
+        let dropped = self.shared.trim().into_iter();
+        effects.extend(dropped.map(|message| Effect::DropResult { message }));
+        let (now_ms, lacks) = (self.log.now_ms(), self.shared.lacks());
+        for group in GroupSet::first(self.config.groups).without(self.own()).iter() {
+            let asked = &mut self.retries.applied_asked[group.index()];
+            if !lacks.contains(group) {
+                *asked = (now_ms, 0);
+            } else if now_ms >= asked.0 + longer(ASK_MS, asked.1) {
+                *asked = (now_ms, asked.1.saturating_add(1));
+                self.to_all(group, |to| PeerEffect::Applied { to, asks: true }, effects);
+            }
+        }
+    }
+
+    /// As leader: our machine waits for results about a message. They may have been sent to a leader that is gone, or to
+    /// a replica that does not lead.
+    pub(super) fn wait_for_results(
+        &self,
+        message: MessageId,
+        heard: GroupSet,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.log.leads() || planted(Mutant::ResultsNotAskedFor) {
+            return;
+        }
+        let Some(destinations) = self.shared.destinations(message) else { return };
+        for group in destinations.without(self.own()).minus(heard).iter() {
+            self.to_all(group, |to| PeerEffect::AskResult { to, message }, effects);
+        }
+    }
+
+    fn to_all(
+        &self,
+        group: GroupId,
+        effect: impl Fn(ReplicaId) -> PeerEffect,
+        effects: &mut Vec<Effect>,
+    ) {
+        let all = (0..self.config.group.replicas).map(|slot| ReplicaId::new(group, slot));
+        effects.extend(all.map(|to| Effect::Tell(effect(to))));
+    }
+
+    /// Appends what our group has applied, or a question how far another one has.
+    pub fn report_applied(&self, asks: bool, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.u8(if asks { ASKS_APPLIED } else { APPLIED });
+        out.u64(self.log.ballot().to_word());
+        if !asks {
+            self.shared.places().for_each(|place| out.u64(place.number()));
+        }
+    }
+
+    /// Appends a question for a result.
+    pub fn ask_result(&self, message: MessageId, bytes: &mut Vec<u8>) {
+        let mut out = Writer(bytes);
+        out.u8(ASKS_RESULT);
+        out.u64(self.log.ballot().to_word());
+        out.message(message);
+    }
+
+    /// Handles what follows the tag and the ballot of such a datagram. A malformed one is ignored.
+    pub(super) fn hear_of_results(
+        &mut self,
+        from: ReplicaId,
+        (tag, ballot): (u8, Ballot),
+        reader: &mut Reader<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<()> {
+        if from.group == self.own() {
+            return None;
+        }
+        match tag {
+            APPLIED => {
+                let count = self.tree.ancestors(from.group).count();
+                let places = (0..count).map(|_| reader.u64().map(Rank::new));
+                let places: Vec<_> = places.collect::<Option<_>>()?;
+                if self.shared.hear(from.group, &places) {
+                    self.retries.applied_asked[from.group.index()].1 = 0;
+                }
+            }
+            ASKS_APPLIED if self.log.leads() => {
+                effects.push(Effect::Tell(PeerEffect::Applied { to: from, asks: false }));
+            }
+            ASKS_RESULT if self.log.leads() => {
+                effects.push(Effect::Resend { message: reader.message()?, to: from.group });
+            }
+            _ => {}
+        }
+        // A result goes to the leader that has asked.
+        self.hears_ballot(from.group, ballot);
+        Some(())
+    }
+}
