@@ -9,20 +9,23 @@ use std::thread;
 
 use skein_checker::history::{Coverage, Record};
 use skein_multicast::config::Topology;
-use skein_workloads::simulate::{Small, run, run_small};
+use skein_multicast::simulate::Ordering::Tram;
+use skein_workloads::simulate::{Run, Small, run, run_ordered_by, run_small};
 
 /// Seeds of every test run.
 const RUNS: Range<u64> = 0..150;
 
-fn seeds() -> Range<u64> {
-    let Ok(range) = std::env::var("SKEIN_SEEDS") else { return RUNS };
+/// The same, with messages ordered along a tree.
+const RUNS_ALONG_A_TREE: Range<u64> = 0..50;
+
+fn seeds(usual: Range<u64>) -> Range<u64> {
+    let Ok(range) = std::env::var("SKEIN_SEEDS") else { return usual };
     let (from, to) = range.split_once("..").expect("SKEIN_SEEDS=FIRST..END");
     from.parse().expect("a number")..to.parse().expect("a number")
 }
 
-#[test]
-fn what_clients_are_told_is_strictly_serializable() {
-    let seeds = seeds();
+/// Runs these seeds, and returns the coverage of all. Their histories must be strictly serializable.
+fn campaign(seeds: &Range<u64>, run: impl Fn(u64) -> Run + Sync) -> Coverage {
     let next = AtomicU64::new(seeds.start);
     let failures = Mutex::new(Vec::new());
     let coverage = Mutex::new(Coverage::default());
@@ -57,14 +60,6 @@ fn what_clients_are_told_is_strictly_serializable() {
     let coverage = coverage.into_inner().unwrap();
     println!("{}", coverage.text());
     assert!(failures.is_empty(), "{} seeds fail\n{}", failures.len(), failures.join("\n\n"));
-    // Otherwise little was tested.
-    if std::env::var_os("SKEIN_SEEDS").is_none() {
-        assert_eq!(
-            coverage.missing(),
-            Vec::<String>::new(),
-            "of what a command can be and come to"
-        );
-    }
     let tried = seeds.end - seeds.start;
     assert!(
         operations > 100 * tried
@@ -73,6 +68,27 @@ fn what_clients_are_told_is_strictly_serializable() {
             && unknown > 0
             && moves > tried / 8
     );
+    coverage
+}
+
+#[test]
+fn what_clients_are_told_is_strictly_serializable() {
+    let coverage = campaign(&seeds(RUNS), run);
+    // Otherwise little was tested.
+    if std::env::var_os("SKEIN_SEEDS").is_none() {
+        assert_eq!(
+            coverage.missing(),
+            Vec::<String>::new(),
+            "of what a command can be and come to"
+        );
+    }
+}
+
+#[test]
+fn what_clients_are_told_along_a_tree_is_strictly_serializable() {
+    campaign(&seeds(RUNS_ALONG_A_TREE), |seed| {
+        run_ordered_by(seed, Tram).expect("it orders several groups")
+    });
 }
 
 #[test]

@@ -45,7 +45,7 @@ use self::ordering::Driven;
 pub use self::ordering::Ordering;
 pub use self::profile::Profile;
 pub use self::reduction::{MalformedReduction, Reduction};
-pub use self::scenario::Scenario;
+pub use self::scenario::{Scenario, draw_tree};
 use self::world::Simulation;
 use crate::endpoint::EndpointPaths;
 use crate::replica::ReplicaPaths;

@@ -286,17 +286,7 @@ impl Scenario {
 
     /// Has a tree of its groups: one of the paper's, or any other.
     fn plant(&mut self, rng: &mut Rng) {
-        let groups = self.topology().groups;
-        let tree = match rng.below(5) {
-            0 => Tree::breadth(groups),
-            1 => Tree::depth(groups),
-            2 => Tree::base(groups),
-            _ => {
-                let mut parents = vec![None];
-                parents.extend((1..groups).map(|group| Some(rng.below(group.into()) as u16)));
-                Tree::of(&parents).expect("each parent comes before its children")
-            }
-        };
+        let tree = draw_tree(self.topology().groups, rng);
         self.layout = self.layout.clone().along(&tree).expect("a tree of all groups");
     }
 
@@ -378,6 +368,20 @@ impl Scenario {
             drag_max: 50,
             tear_one_in: 1,
             ..usual
+        }
+    }
+}
+
+/// A tree of so many groups: one of the paper's, or any other.
+pub fn draw_tree(groups: u16, rng: &mut Rng) -> Tree {
+    match rng.below(5) {
+        0 => Tree::breadth(groups),
+        1 => Tree::depth(groups),
+        2 => Tree::base(groups),
+        _ => {
+            let mut parents = vec![None];
+            parents.extend((1..groups).map(|group| Some(rng.below(group.into()) as u16)));
+            Tree::of(&parents).expect("each parent comes before its children")
         }
     }
 }

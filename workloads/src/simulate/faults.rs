@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::sim::{Rng, World};
+use skein_multicast::Links;
 
 use super::nodes::Nodes;
 
@@ -50,7 +51,7 @@ impl Faults {
     }
 
     /// Ends faults that are over, and begins the next one if it is due.
-    pub(super) fn go_on(&mut self, nodes: &mut Nodes, groups: u16, world: &World) {
+    pub(super) fn go_on<O: Links>(&mut self, nodes: &mut Nodes<O>, groups: u16, world: &World) {
         let now = world.now();
         while let Some(at) = self.ends.iter().position(|(end, _)| *end <= now) {
             let (_, undo) = self.ends.swap_remove(at);
@@ -125,7 +126,7 @@ impl Faults {
         Duration::from_nanos(self.rng.below(most))
     }
 
-    fn undo(undo: Undo, nodes: &mut Nodes, world: &World) {
+    fn undo<O: Links>(undo: Undo, nodes: &mut Nodes<O>, world: &World) {
         match undo {
             Undo::Restart(node) => nodes.restart(node),
             Undo::Resume(node) => nodes.stand_still(node, false),
@@ -135,7 +136,7 @@ impl Faults {
     }
 
     /// Ends all faults. No other begins.
-    pub(super) fn end_all(&mut self, nodes: &mut Nodes, world: &World) {
+    pub(super) fn end_all<O: Links>(&mut self, nodes: &mut Nodes<O>, world: &World) {
         for (_, undo) in std::mem::take(&mut self.ends) {
             Self::undo(undo, nodes, world);
         }

@@ -25,10 +25,13 @@ use skein_client::{Error, ReadMode, Refusal, Reply, Shape, Transaction, Waiting}
 use skein_fabric::sim::{Rng, SimConfig, World};
 use skein_kvstore::limits::Limits;
 use skein_kvstore::slots::{SlotMap, slot_of};
+use skein_multicast::Links;
 use skein_multicast::config::{Topology, Tuning};
 use skein_multicast::layout::Layout;
-use skein_multicast::simulate::panicked_at;
+use skein_multicast::simulate::{Ordering, draw_tree, panicked_at};
 use skein_protocol::ids::GroupId;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
 
 use self::clients::{Client, Tape, found, reading};
 use self::faults::{Faults, Weights};
@@ -95,7 +98,20 @@ impl Run {
 
 /// Runs a seed in a cluster of three nodes with ample memory.
 pub fn run(seed: u64) -> Run {
-    finish(Simulation::new(seed, None))
+    finish(Simulation::<Ramcast>::new(seed, None, None))
+}
+
+/// Runs a seed with another ordering between groups; along a tree that the seed draws, if the ordering has one. `None`
+/// if it orders a single group only: the store of a seed may have several.
+pub fn run_ordered_by(seed: u64, ordering: Ordering) -> Option<Run> {
+    match ordering {
+        Ordering::Ramcast => Some(run(seed)),
+        Ordering::Tram => {
+            let mut tree = Rng::new(seed ^ 0x07ee_5706);
+            Some(finish(Simulation::<Tram>::new(seed, None, Some(&mut tree))))
+        }
+        Ordering::Single => None,
+    }
 }
 
 /// A cluster of given sizes with so little memory that writes are refused.
@@ -108,10 +124,10 @@ pub struct Small {
 
 /// Runs a seed in a small cluster.
 pub fn run_small(seed: u64, small: Small) -> Run {
-    finish(Simulation::new(seed, Some(small)))
+    finish(Simulation::<Ramcast>::new(seed, Some(small), None))
 }
 
-fn finish(mut simulation: Simulation) -> Run {
+fn finish<O: Links>(mut simulation: Simulation<O>) -> Run {
     let end = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let stuck = end.unwrap_or_else(|panic| Err(said(&*panic))).err();
     let Simulation { header, tape, faults, world, amiss, .. } = simulation;
@@ -130,6 +146,13 @@ fn finish(mut simulation: Simulation) -> Run {
         wrong,
         judged,
     }
+}
+
+/// The same sizes, with logs that have room for all payloads: an ordering along a tree has none outside of them.
+const fn all_inline(tuning: Tuning) -> Tuning {
+    let log_bytes = 1 << 20;
+    let longest = log_bytes / 16;
+    Tuning { log_bytes, inline_bytes_max: longest, payload_bytes_max: longest, ..tuning }
 }
 
 /// The message and the place of a panic.
@@ -252,14 +275,14 @@ const MOVING: Style = Style {
 /// One in this many seeds uses [`MOVING`].
 const MOVING_ONE_IN: u64 = 8;
 
-struct Simulation {
+struct Simulation<O: Links> {
     style: Style,
     world: World,
     rng: Rng,
     shape: Shape,
     header: Header,
     objects: Objects,
-    nodes: Nodes,
+    nodes: Nodes<O>,
     faults: Faults,
     clients: Vec<Client>,
     /// The client that moves slots, and whether a move is in progress.
@@ -280,8 +303,9 @@ struct Simulation {
     idle: usize,
 }
 
-impl Simulation {
-    fn new(seed: u64, small: Option<Small>) -> Self {
+impl<O: Links> Simulation<O> {
+    /// A run that has not begun. `tree` draws the tree of an ordering that has one.
+    fn new(seed: u64, small: Option<Small>, tree: Option<&mut Rng>) -> Self {
         let mut rng = Rng::new(seed ^ 0x0005_706e);
         let style = match small {
             Some(_) => STYLES[0],
@@ -294,6 +318,10 @@ impl Simulation {
         let plenty = Topology { nodes: NODES, groups, replicas: 3, engines: 1 };
         let topology = small.map_or(plenty, |small| small.topology);
         let layout = Layout::propose(topology).expect("sizes that can be");
+        let layout = match tree {
+            Some(rng) => layout.along(&draw_tree(groups, rng)).expect("a tree of all groups"),
+            None => layout,
+        };
         let limits = small.map_or_else(Limits::default, |Small { group_bytes_max, .. }| {
             let most = u64::from(layout.replicas_per_node_max());
             Limits { memory_bytes_max: group_bytes_max * most, ..Limits::default() }
@@ -321,6 +349,7 @@ impl Simulation {
             lease_ms: silence / 2 + rng.below(4 * silence),
             ..Tuning::default()
         };
+        let tuning = if layout.tree().is_some() { all_inline(tuning) } else { tuning };
         let rough = rng.one_in(3);
         let usual = SimConfig::default();
         let config = SimConfig {

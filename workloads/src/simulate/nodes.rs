@@ -1,5 +1,6 @@
 //! The nodes of a run: engines with the store's machines, which crash, restart and pause.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use skein_checker::history::Digest;
@@ -8,20 +9,22 @@ use skein_fabric::sim::{SimFabric, World};
 use skein_fabric::wait::{Waiter, Waiting};
 use skein_kvstore::machine::Machine;
 use skein_kvstore::wire::Request;
+use skein_multicast::Links;
 use skein_multicast::application::Application;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Identity, Role};
+use skein_multicast::roster::Roster;
 use skein_protocol::ids::ReplicaId;
 
 /// Maximum number of sessions that a node closes with one message.
 const EXPIRED_MAX: usize = 16;
 
 /// The process of a node, with one engine.
-struct Node {
+struct Node<O: Links> {
     name: String,
     /// `None` while the node is down.
-    engine: Option<Engine<SimFabric, Machine>>,
+    engine: Option<Engine<SimFabric, Machine, O>>,
     waiter: Waiter,
     stands_still: bool,
     /// Number of restarts.
@@ -29,13 +32,13 @@ struct Node {
 }
 
 /// The nodes of a run.
-pub(super) struct Nodes {
+pub(super) struct Nodes<O: Links> {
     world: World,
     shape: Shape,
-    all: Vec<Node>,
+    all: Vec<Node<O>>,
 }
 
-impl Nodes {
+impl<O: Links> Nodes<O> {
     pub(super) fn new(world: &World, shape: &Shape) -> Self {
         let node = |node| Node {
             name: endpoint_name(node, 0),
@@ -65,7 +68,8 @@ impl Nodes {
         let of_machines = layout.clone();
         let machine = move |id: ReplicaId| Machine::new(id, &of_machines, slots.clone(), limits);
         let fabric = self.world.join(&node.name);
-        let engine = Engine::new(fabric, &layout, tuning, me, machine)
+        let roster = Arc::new(Roster::unrecorded(me.node, me.incarnation));
+        let engine = Engine::with_roster(fabric, &layout, tuning, me, roster, None, machine)
             .expect("simulated memory does not run out");
         node.waiter = Waiter::new(Waiting::Park);
         node.engine = Some(engine);
@@ -125,7 +129,7 @@ impl Nodes {
 
     /// Whether every node runs, and none of its replicas is a learner.
     pub(super) fn are_whole(&self) -> bool {
-        let counts = |engine: &Engine<SimFabric, Machine>| {
+        let counts = |engine: &Engine<SimFabric, Machine, O>| {
             engine.status().iter().all(|replica| replica.role != Role::Learner)
         };
         self.all.iter().all(|node| node.engine.as_ref().is_some_and(counts))
@@ -133,7 +137,7 @@ impl Nodes {
 
     /// The node with a replica that considers itself the leader of the group.
     pub(super) fn leader(&self, group: u16) -> Option<usize> {
-        let leads = |node: &Node| {
+        let leads = |node: &Node<O>| {
             let status = node.engine.as_ref().map(Engine::status).unwrap_or_default();
             status.iter().any(|replica| replica.group == group && replica.role == Role::Leader)
         };

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
     #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
     profile: Profile,
-    #[arg(long, default_value_t = Ordering::DEFAULT, value_name = "NAME", conflicts_with = "store")]
+    #[arg(long, default_value_t = Ordering::DEFAULT, value_name = "NAME")]
     #[arg(help = format!("The ordering protocol: {}", Ordering::ALL.map(Ordering::about).join(", or ")))]
     ordering: Ordering,
     /// Divides the seeds over all profiles, as the gate divides its own

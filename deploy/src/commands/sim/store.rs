@@ -1,6 +1,6 @@
 //! `skein sim --store`: the store and its clients under faults drawn from seeds.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use skein_checker::chart::grouped;
 use skein_checker::history::Coverage;
 use skein_multicast::simulate::on_threads;
-use skein_workloads::simulate::{Run, run};
+use skein_workloads::simulate::{Run, run_ordered_by};
 
 use super::failures::STORE;
 use super::{Args, Files, of_the_store};
@@ -20,6 +20,7 @@ use crate::progress::{Bars, Interrupt};
 /// The result of a campaign.
 #[derive(Default, Serialize)]
 struct Summary {
+    ordering: String,
     from: u64,
     seeds: u64,
     failed: u64,
@@ -45,6 +46,12 @@ struct Failed {
 /// Runs seeds until one fails, or all seeds if failures are kept in a file. Keeps the history of
 /// the first failure.
 pub(super) fn simulate(args: &Args) -> anyhow::Result<Exit> {
+    if !args.ordering.orders_several_groups() {
+        return Err(usage(format!(
+            "the ordering {} orders a single group, and the store of a seed may have several; name another",
+            args.ordering
+        )));
+    }
     let (begun, seeds) = (Instant::now(), args.seeds.range(args.from).map_err(usage)?);
     let until = args.until(begun);
     let files = Files::open(args)?;
@@ -58,21 +65,23 @@ pub(super) fn simulate(args: &Args) -> anyhow::Result<Exit> {
     let bar = bars.line();
     let (first, next) = (AtomicUsize::new(0), AtomicU64::new(seeds.start));
     let over = AtomicBool::new(false);
-    let summary = Mutex::new((Summary { from: seeds.start, ..Summary::default() }, None::<Run>));
+    let (ordering, from) = (args.ordering.to_string(), seeds.start);
+    let none = Summary { ordering, from, ..Summary::default() };
+    let summary = Mutex::new((none, None::<Run>));
     let unkept = Mutex::new(None);
     on_threads(args.jobs(), || {
-        if over.load(Ordering::Relaxed) || interrupt.asked() {
+        if over.load(Relaxed) || interrupt.asked() {
             return false;
         }
-        let seed = match kept.get(first.fetch_add(1, Ordering::Relaxed)) {
+        let seed = match kept.get(first.fetch_add(1, Relaxed)) {
             Some(seed) => *seed,
-            None => next.fetch_add(1, Ordering::Relaxed),
+            None => next.fetch_add(1, Relaxed),
         };
         let late = until.is_some_and(|until| Instant::now() >= until);
         if !kept.contains(&seed) && (late || seed >= seeds.end) {
             return false;
         }
-        let run = run(seed);
+        let run = run_ordered_by(seed, args.ordering).expect("it orders several groups");
         let written = if let Some(wrong) = &run.wrong {
             files.failed(STORE, seed, wrong.trim())
         } else {
@@ -81,7 +90,7 @@ pub(super) fn simulate(args: &Args) -> anyhow::Result<Exit> {
         };
         if let Err(error) = written {
             unkept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            over.store(true, Ordering::Relaxed);
+            over.store(true, Relaxed);
         }
         let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
         let (summary, failed) = &mut *summary;
@@ -91,7 +100,7 @@ pub(super) fn simulate(args: &Args) -> anyhow::Result<Exit> {
         if run.wrong.is_some() {
             failed.get_or_insert(run);
             if summary.failed >= files.failures_max() as u64 {
-                over.store(true, Ordering::Relaxed);
+                over.store(true, Relaxed);
             }
         }
         true
@@ -131,10 +140,10 @@ impl Summary {
     }
 
     fn text(&self) -> String {
-        let Self { from, seeds, failed, seconds, seeds_per_second, .. } = self;
+        let Self { ordering, from, seeds, failed, seconds, seeds_per_second, .. } = self;
         let Self { operations, unknown, faults, crashes, failure, coverage, .. } = self;
         let summary = format!(
-            "{} seeds of the store, from {from} on, in {seconds:.1} s: {seeds_per_second:.1} seeds/s, {failed} failed; {} \
+            "{} seeds of the store, ordered by {ordering}, from {from} on, in {seconds:.1} s: {seeds_per_second:.1} seeds/s, {failed} failed; {} \
              operations, {} of unknown outcome; {} faults, {} nodes died\n\n{}\n",
             grouped(*seeds),
             grouped(*operations),

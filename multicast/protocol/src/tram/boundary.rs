@@ -15,7 +15,6 @@ use crate::ballot::Ballot;
 use crate::divergence::Slots;
 use crate::group::body::{Body as _, Contents};
 use crate::group::on_log::OnLog as _;
-use crate::group::ordering::NoOthers;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -171,7 +170,7 @@ impl OrderingProtocol for Tram {
     }
 
     fn hands_over(&self, lag: Slots) -> Option<u8> {
-        self.log.hands_over(lag, &NoOthers)
+        self.log.hands_over(lag, &self.deliveries())
     }
 
     /// A committed message is delivered at once, so a follower lacks nothing.

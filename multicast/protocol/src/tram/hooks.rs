@@ -9,7 +9,7 @@ use super::gate::Unstable;
 use super::{Effect, Pending, Tram};
 use crate::ballot::Ballot;
 use crate::group::on_log::OnLog;
-use crate::group::ordering::{Next, NoOthers};
+use crate::group::ordering::{Next, Ordering};
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{GroupLog, GroupRecord};
@@ -17,12 +17,37 @@ use crate::ids::GroupId;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
-impl OnLog for Tram {
-    /// What is committed is delivered whatever other groups do.
-    type Deliveries<'a> = NoOthers;
+/// What our log reads of the deliveries.
+pub(crate) struct Deliveries {
+    /// The rank up to which our group has told others that it has applied everything.
+    settled: Rank,
+}
 
-    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, NoOthers) {
-        (&mut self.log, NoOthers)
+impl Ordering for Deliveries {
+    fn done(&self) -> Rank {
+        self.settled
+    }
+
+    /// What is committed is delivered whatever other groups do, and what our group is done with rests on results that are
+    /// committed in our log.
+    fn waits_for_others_below(&self, _: u64) -> bool {
+        false
+    }
+}
+
+impl Tram {
+    /// The state of deliveries that our log reads.
+    pub(super) const fn deliveries(&self) -> Deliveries {
+        Deliveries { settled: self.shared.settled() }
+    }
+}
+
+impl OnLog for Tram {
+    type Deliveries<'a> = Deliveries;
+
+    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries) {
+        let deliveries = self.deliveries();
+        (&mut self.log, deliveries)
     }
 
     fn waits_first(&mut self) -> Option<Next> {

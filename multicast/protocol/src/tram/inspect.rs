@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use super::{Record, Tram};
 use crate::group::Role;
-use crate::group::ordering::NoOthers;
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
@@ -40,7 +39,7 @@ impl Inspect for Inspection<'_> {
     }
 
     fn can_be_revived(&self, _: u64) -> bool {
-        self.0.log.role() != Role::Blank && self.0.log.is_whole(&NoOthers)
+        self.0.log.role() != Role::Blank && self.0.log.is_whole(&self.0.deliveries())
     }
 
     fn pending(&self) -> usize {

@@ -45,7 +45,8 @@ pub(super) struct Retries {
     /// Our last report to each group: to its leader, and to its other replicas.
     told: Vec<Vec<u8>>,
     spread: Vec<Vec<u8>>,
-    /// By group: when it was last asked how far it has applied what it delivers, and how often since it last told news.
+    /// By group: when it last told news of how far it has applied what it delivers, or was asked for that since, and how
+    /// often it was asked.
     pub(super) applied_asked: Vec<(u64, u32)>,
     /// Our parent is to be told again what we have taken.
     pub(super) owes_parent: bool,

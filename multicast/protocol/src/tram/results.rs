@@ -47,15 +47,28 @@ impl Tram {
     pub(super) fn drop_results(&mut self, effects: &mut Vec<Effect>) {
         let dropped = self.shared.trim().into_iter();
         effects.extend(dropped.map(|message| Effect::DropResult { message }));
-        let (now_ms, lacks) = (self.log.now_ms(), self.shared.lacks());
-        for group in GroupSet::first(self.config.groups).without(self.own()).iter() {
+        let now_ms = self.log.now_ms();
+        let asked = &self.retries.applied_asked;
+        let due = |group: &GroupId| {
+            let (at, count) = asked[group.index()];
+            now_ms >= at + longer(ASK_MS, count)
+        };
+        let others = GroupSet::first(self.config.groups).without(self.own());
+        let due: GroupSet = others.iter().filter(due).collect();
+        if due.is_empty() {
+            return;
+        }
+        let lacks = self.shared.lacks();
+        for group in due.iter() {
             let asked = &mut self.retries.applied_asked[group.index()];
-            if !lacks.contains(group) {
-                *asked = (now_ms, 0);
-            } else if now_ms >= asked.0 + longer(ASK_MS, asked.1) {
-                *asked = (now_ms, asked.1.saturating_add(1));
-                self.to_all(group, |to| PeerEffect::Applied { to, asks: true }, effects);
-            }
+            *asked = if lacks.contains(group) {
+                (now_ms, asked.1.saturating_add(1))
+            } else {
+                (now_ms, 0)
+            };
+        }
+        for group in due.intersection(lacks).iter() {
+            self.to_all(group, |to| PeerEffect::Applied { to, asks: true }, effects);
         }
     }
 
@@ -121,7 +134,7 @@ impl Tram {
                 let places = (0..count).map(|_| reader.u64().map(Rank::new));
                 let places: Vec<_> = places.collect::<Option<_>>()?;
                 if self.shared.hear(from.group, &places) {
-                    self.retries.applied_asked[from.group.index()].1 = 0;
+                    self.retries.applied_asked[from.group.index()] = (self.log.now_ms(), 0);
                 }
             }
             ASKS_APPLIED if self.log.leads() => {

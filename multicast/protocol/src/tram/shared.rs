@@ -6,7 +6,6 @@
 //! **Places say what is applied.** The ranks of two groups cannot be compared, but each message has one place: its rank in
 //! the log of the lowest common ancestor (LCA) of its destinations. A group takes what one LCA has ordered in the order
 //! of places. So a place for each LCA says what a group has applied. These are the group and its ancestors, and no others.
-//! A group that was recreated takes nothing below a place that its former self told, or takes it as something new.
 //!
 //! **Invariants.** `kept` is in the order of delivery, so ranks rise. `settled`, and all places, never fall. The places of
 //! our own group are those of the messages up to `settled`, which are not dropped before `settled` has reached them.
@@ -32,12 +31,19 @@ pub struct SharedMessage {
     pub place: Rank,
 }
 
+/// A message that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    shared: SharedMessage,
+    lca: GroupId,
+}
+
 /// What one replica keeps, and how far each group has applied what it delivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
     tree: Tree,
     own: GroupId,
-    kept: VecDeque<SharedMessage>,
+    kept: VecDeque<Kept>,
     /// By group, and then by LCA: the place up to which the group has applied what that one has ordered for it.
     applied: Vec<Vec<Rank>>,
     /// Our rank up to which our group has applied everything.
@@ -75,10 +81,11 @@ impl Shared {
         for group in destinations.iter() {
             self.last_with[group.index()] = rank;
         }
-        self.kept.push_back(delivered);
+        let kept = Kept { shared: delivered, lca: self.tree.lca(destinations) };
+        self.kept.push_back(kept);
         // A slow replica hears that all are done with a message before it delivers that.
         if rank <= self.settled {
-            self.apply(delivered);
+            self.apply(kept);
         }
     }
 
@@ -87,16 +94,15 @@ impl Shared {
         if rank <= self.settled {
             return;
         }
-        let first = self.kept.partition_point(|it| it.rank <= self.settled);
-        let end = self.kept.partition_point(|it| it.rank <= rank);
+        let first = self.kept.partition_point(|it| it.shared.rank <= self.settled);
+        let end = self.kept.partition_point(|it| it.shared.rank <= rank);
         self.settled = rank;
         for at in first..end {
             self.apply(self.kept[at]);
         }
     }
 
-    fn apply(&mut self, shared: SharedMessage) {
-        let lca = self.tree.lca(shared.destinations);
+    fn apply(&mut self, Kept { shared, lca }: Kept) {
         raise(&mut self.applied[self.own.index()][lca.index()], shared.place);
         self.dirty = true;
     }
@@ -125,7 +131,7 @@ impl Shared {
     }
 
     /// Whether a group, perhaps our own, has applied a message.
-    fn has_applied(&self, group: GroupId, shared: &SharedMessage) -> bool {
+    fn has_applied(&self, group: GroupId, Kept { shared, lca }: &Kept) -> bool {
         if group == self.own {
             return shared.rank <= self.settled;
         }
@@ -133,7 +139,7 @@ impl Shared {
         if planted(Mutant::PlacesOfAnyLca) {
             return places.iter().any(|place| *place >= shared.place);
         }
-        places[self.tree.lca(shared.destinations).index()] >= shared.place
+        places[lca.index()] >= shared.place
     }
 
     /// Drops what all destinations have applied.
@@ -144,9 +150,10 @@ impl Shared {
         }
         let mut kept = core::mem::take(&mut self.kept);
         kept.retain(|it| {
-            let here = planted(Mutant::OwnAppliedIsEnough) && it.rank <= self.settled;
-            let over = here || it.destinations.iter().all(|group| self.has_applied(group, it));
-            dropped.extend(over.then_some(it.message));
+            let SharedMessage { message, destinations, rank, .. } = it.shared;
+            let here = planted(Mutant::OwnAppliedIsEnough) && rank <= self.settled;
+            let over = here || destinations.iter().all(|group| self.has_applied(group, it));
+            dropped.extend(over.then_some(message));
             !over
         });
         self.kept = kept;
@@ -156,11 +163,11 @@ impl Shared {
     /// The groups because of which we keep messages that our group has applied.
     pub fn lacks(&self) -> GroupSet {
         let mut lacks = GroupSet::EMPTY;
-        for shared in self.kept.iter().take_while(|it| it.rank <= self.settled) {
-            let others = shared.destinations.minus(lacks).without(self.own);
+        for it in self.kept.iter().take_while(|it| it.shared.rank <= self.settled) {
+            let others = it.shared.destinations.minus(lacks).without(self.own);
             lacks = others
                 .iter()
-                .filter(|it| !self.has_applied(*it, shared))
+                .filter(|group| !self.has_applied(*group, it))
                 .fold(lacks, GroupSet::with);
         }
         lacks
@@ -187,7 +194,11 @@ impl Shared {
 
     /// The destinations of a message that is kept.
     pub fn destinations(&self, message: MessageId) -> Option<GroupSet> {
-        self.kept.iter().find(|it| it.message == message).map(|it| it.destinations)
+        self.kept
+            .iter()
+            .map(|it| it.shared)
+            .find(|it| it.message == message)
+            .map(|it| it.destinations)
     }
 
     /// Number of messages that are kept.
@@ -203,7 +214,7 @@ impl Shared {
     pub(super) fn save(&self, out: &mut Writer<'_>) {
         let kept = if planted(Mutant::SharedNotInState) { 0 } else { self.kept.len() };
         out.u64(kept as u64);
-        for shared in self.kept.iter().take(kept) {
+        for Kept { shared, .. } in self.kept.iter().take(kept) {
             out.message(shared.message);
             out.groups(shared.destinations);
             out.words([shared.rank.number(), shared.place.number()]);
@@ -222,9 +233,11 @@ impl Shared {
             let (message, destinations) = (from.message()?, from.groups()?);
             let [rank, place] = from.words()?.map(Rank::new);
             let known = GroupSet::first(tree.groups()).contains_all(destinations);
-            let rises = shared.kept.back().is_none_or(|last| last.rank < rank);
+            let rises = shared.kept.back().is_none_or(|last| last.shared.rank < rank);
             (known && rises).then_some(())?;
-            shared.kept.push_back(SharedMessage { message, destinations, rank, place });
+            let lca = tree.lca(destinations);
+            let kept = SharedMessage { message, destinations, rank, place };
+            shared.kept.push_back(Kept { shared: kept, lca });
         }
         shared.settled = Rank::new(from.u64()?);
         for group in GroupSet::first(tree.groups()).iter() {

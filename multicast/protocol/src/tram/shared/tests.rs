@@ -104,7 +104,7 @@ fn a_replica_that_takes_a_state_keeps_and_knows_the_same() {
     assert!((0..saved.len()).all(|cut| restore(&saved[..cut]).is_none()));
     let mut elsewhere = Vec::new();
     let mut odd = chain();
-    odd.kept.push_back(delivered(1, &[2, 7], 3, 3));
+    odd.kept.push_back(Kept { shared: delivered(1, &[2, 7], 3, 3), lca: GroupId(2) });
     odd.save(&mut Writer(&mut elsewhere));
     assert_eq!(restore(&elsewhere), None, "there is no such group");
 }
