@@ -22,3 +22,4 @@ mod timeouts;
 mod tram;
 mod tram_realtime;
 mod tram_recreation;
+mod tram_results;
