@@ -243,6 +243,11 @@ pub trait OrderingProtocol: Sized {
         None
     }
 
+    /// As leader: whether an entry of another group with this message waits to be logged here.
+    fn is_waiting(&self, _: MessageId) -> bool {
+        false
+    }
+
     /// Whether the message is, or was, in our log.
     fn is_logged(&self, message: MessageId) -> bool;
 
@@ -257,6 +262,7 @@ pub trait OrderingProtocol: Sized {
             || self.log().stalled_on() == Some(message)
             || self.log().keeps(message)
             || self.passes_on(message)
+            || self.is_waiting(message)
     }
 
     /// Whether the session is known to have ended.

@@ -78,10 +78,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Drops the queries and unlogged messages of a session whose process is gone.
+    /// Drops the queries of a session whose process is gone, and its messages that nobody has ordered.
     pub(crate) fn session_gone(&mut self, session: SessionId) {
         self.reads.forget(session);
         let core = &self.core;
-        self.payloads.retain(session, |message| core.is_logged(message));
+        let ordered = |message| core.is_logged(message) || core.is_waiting(message);
+        self.payloads.retain(session, ordered);
     }
 }

@@ -240,6 +240,10 @@ impl OrderingProtocol for Tram {
         self.waiting.awaits(message)
     }
 
+    fn is_waiting(&self, message: MessageId) -> bool {
+        self.waiting.has(message)
+    }
+
     fn is_logged(&self, message: MessageId) -> bool {
         self.logged.contains(message)
     }

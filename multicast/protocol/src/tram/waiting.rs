@@ -63,6 +63,11 @@ impl Waiting {
         })
     }
 
+    /// Whether an entry with the message waits.
+    pub(super) fn has(&self, message: MessageId) -> bool {
+        self.0.iter().any(|entry| entry.edge.content.message() == Some(message))
+    }
+
     /// Takes the first one, if its payload is here.
     pub(super) fn pop_held(&mut self) -> Option<Edge> {
         self.0.pop_front_if(|entry| entry.held).map(|entry| entry.edge)

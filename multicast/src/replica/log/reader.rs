@@ -166,7 +166,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(in crate::replica) fn forget_unsent<F: Fabric>(&mut self, links: &ReplicaLinks<F, O>) {
         let (core, id) = (&self.core, self.id);
         self.payloads.retain_all(|message| {
-            core.is_logged(message) || links.has_session(message.session, id)
+            let ordered = core.is_logged(message) || core.is_waiting(message);
+            ordered || links.has_session(message.session, id)
         });
     }
 
