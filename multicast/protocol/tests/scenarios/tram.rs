@@ -351,6 +351,7 @@ fn a_learner_goes_on_where_the_state_was_saved() {
         let refused = cluster.stage.core(learner).restored(&ours[..cut]).err();
         assert_eq!(refused, Some(NotRestored::Malformed), "cut off at {cut}");
     }
+    cluster.settle(1); // It reports that it has applied what its group is done with.
     cluster.stage.admitted(leader, learner);
     cluster.settle(5);
     cluster.down = vec![leader];
