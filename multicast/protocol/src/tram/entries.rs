@@ -68,9 +68,9 @@ impl LogRecord for Record {
         matches!(self, Self::Exchange)
     }
 
-    /// Every committed entry is delivered at once.
+    /// The machine may wait for results of the other destinations.
     fn depends_on_others(&self) -> bool {
-        false
+        self.message().is_some_and(|message| message.destinations.has_several())
     }
 
     fn of_items(first: Infallible) -> Self {

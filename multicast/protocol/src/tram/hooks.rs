@@ -1,11 +1,12 @@
 //! The hooks of the [group log](crate::group) for this ordering.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::content::Content;
 use super::entries::{Record, Taken};
 use super::gate::Unstable;
+use super::shared::Shared;
 use super::{Effect, Pending, Tram};
 use crate::ballot::Ballot;
 use crate::group::on_log::OnLog;
@@ -17,37 +18,36 @@ use crate::ids::GroupId;
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
-/// What our log reads of the deliveries.
-pub(crate) struct Deliveries {
-    /// The rank up to which our group has told others that it has applied everything.
-    settled: Rank,
+/// What our group has to deliver, and up to where it is done.
+pub(crate) struct Deliveries<'a> {
+    pending: &'a VecDeque<Pending>,
+    shared: &'a Shared,
 }
 
-impl Ordering for Deliveries {
+impl Ordering for Deliveries<'_> {
     fn done(&self) -> Rank {
-        self.settled
+        self.shared.settled()
     }
 
-    /// What is committed is delivered whatever other groups do, and what our group is done with rests on results that are
-    /// committed in our log.
-    fn waits_for_others_below(&self, _: u64) -> bool {
-        false
+    /// What is committed is delivered, but a machine that waits for results takes nothing meanwhile.
+    fn waits_for_others_below(&self, index: u64) -> bool {
+        self.pending.iter().any(|it| it.destinations.has_several() && it.index < index)
     }
 }
 
 impl Tram {
     /// The state of deliveries that our log reads.
-    pub(super) const fn deliveries(&self) -> Deliveries {
-        Deliveries { settled: self.shared.settled() }
+    pub(super) const fn deliveries(&self) -> Deliveries<'_> {
+        Deliveries { pending: &self.pending, shared: &self.shared }
     }
 }
 
 impl OnLog for Tram {
-    type Deliveries<'a> = Deliveries;
+    type Deliveries<'a> = Deliveries<'a>;
 
-    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries) {
-        let deliveries = self.deliveries();
-        (&mut self.log, deliveries)
+    fn log_and_deliveries(&mut self) -> (&mut GroupLog<Record>, Deliveries<'_>) {
+        let Self { log, pending, shared, .. } = self;
+        (log, Deliveries { pending, shared })
     }
 
     fn waits_first(&mut self) -> Option<Next> {

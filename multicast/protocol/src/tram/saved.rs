@@ -87,7 +87,7 @@ impl Tram {
         let incoming = Incoming::read(self.config.groups, from)?;
         let children = Children::read(&self.tree, self.own(), from)?;
         let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
-        let shared = Shared::restore(self.tree, self.own(), from)?;
+        let shared = Shared::restore(&self.tree, self.own(), from)?;
         let mut pending = VecDeque::new();
         for _ in 0..from.u64()? {
             let (message, destinations) = (from.message()?, from.groups()?);

@@ -227,8 +227,8 @@ impl Shared {
         places.chain(self.last_with.iter().copied()).for_each(|word| out.u64(word.number()));
     }
 
-    pub(super) fn restore(tree: Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
-        let mut shared = Self::new(tree, own);
+    pub(super) fn restore(tree: &Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
+        let mut shared = Self::new(*tree, own);
         for _ in 0..from.u64()? {
             let (message, destinations) = (from.message()?, from.groups()?);
             let [rank, place] = from.words()?.map(Rank::new);

@@ -96,7 +96,7 @@ fn a_replica_that_takes_a_state_keeps_and_knows_the_same() {
     shared.save(&mut Writer(&mut saved));
     let restore = |bytes: &[u8]| {
         let mut from = Reader(bytes);
-        let restored = Shared::restore(Tree::depth(3), GroupId(2), &mut from);
+        let restored = Shared::restore(&Tree::depth(3), GroupId(2), &mut from);
         restored.filter(|_| from.0.is_empty())
     };
     let restored = restore(&saved).expect("it was just saved");
