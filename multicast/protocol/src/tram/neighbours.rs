@@ -223,7 +223,7 @@ impl Tram {
         }
     }
 
-    /// Handles a report of another replica, or what it says of [results](super::results). A malformed one, or a report of a
+    /// Handles a report of another replica, or what it says of results. A malformed one, or a report of a
     /// group that is not our neighbour, is ignored.
     pub fn hear_report(&mut self, from: ReplicaId, report: &[u8], effects: &mut Vec<Effect>) {
         let mut reader = Reader(report);
