@@ -3,6 +3,7 @@
 mod channels;
 mod pace;
 mod peers;
+mod ungated;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

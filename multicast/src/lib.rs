@@ -3,6 +3,7 @@
 //! | question | module |
 //! |---|---|
 //! | which replica runs on which engine | [`layout`] |
+//! | trees of groups, as they are written | [`trees`] |
 //! | sizes and limits | [`config`] |
 //! | what replicas write to a disk | [`disk`] |
 //! | a replica's and an engine's work, and its order | [`engine`], `replica` |
@@ -39,6 +40,7 @@ pub mod simulate;
 mod single;
 mod slots;
 mod tram;
+pub mod trees;
 mod turn_batches;
 mod wakes;
 pub mod work;

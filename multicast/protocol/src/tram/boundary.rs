@@ -53,6 +53,7 @@ impl OrderingProtocol for Tram {
             newest: None,
             last_shared: 0,
             retries: Retries::new(config.groups),
+            ungated: false,
             tree,
         }
     }
@@ -62,7 +63,7 @@ impl OrderingProtocol for Tram {
         let log = self.log.anew(view.clone(), ballot_counter);
         let counter = Ballot::recreated(ballot_counter).expect("a generation is left");
         let generation = Ballot::new(counter, 0, 0).generation();
-        Self { log, generation, ..Self::new(self.config, view) }
+        Self { log, generation, ungated: self.ungated, ..Self::new(self.config, view) }
     }
 
     fn save(&mut self, into: &mut Vec<u8>) {
@@ -181,6 +182,7 @@ impl OrderingProtocol for Tram {
     fn reply_dependency(&self, to: AnswerTo) -> Rank {
         let end = Rank::new(u64::MAX);
         match (to, self.newest) {
+            _ if self.ungated => Rank::NOTHING,
             (AnswerTo::Message(message), Some((newest, destinations, rank)))
                 if newest == message =>
             {

@@ -125,6 +125,7 @@ impl Tram {
             pending,
             delivered,
             shared,
+            ungated: self.ungated,
             ..anew
         })
     }
