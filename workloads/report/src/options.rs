@@ -1,7 +1,7 @@
 //! The options of a command that have no field of their own in a report.
 
 /// Options that have a field in reports, and whether a value follows.
-const TOLD: [(&str, bool); 34] = [
+const TOLD: [(&str, bool); 39] = [
     ("-w", true),
     ("--workload", true),
     ("--records", true),
@@ -18,6 +18,10 @@ const TOLD: [(&str, bool); 34] = [
     ("--neighbours", true),
     ("--groups", true),
     ("--dst", true),
+    ("--order", true),
+    ("--tree", true),
+    ("--adjacent", false),
+    ("--ungated", false),
     ("--payload", true),
     ("--idle", true),
     ("--window", true),
@@ -31,6 +35,7 @@ const TOLD: [(&str, bool); 34] = [
     ("--simulated", false),
     ("--hardware", true),
     // Options that do not change what is measured.
+    ("--compare", false),
     ("--no-load", false),
     ("--seed", true),
     ("--runs", true),
@@ -52,7 +57,8 @@ pub(crate) fn options(command: &str) -> String {
         };
         at += 1;
         let takes = TOLD.iter().find(|(told, _)| *told == name).map(|(_, takes)| *takes);
-        let follows = words.get(at).filter(|next| !next.starts_with('-'));
+        let number = |word: &str| word[1..].starts_with(|c: char| c.is_ascii_digit());
+        let follows = words.get(at).filter(|next| !next.starts_with('-') || number(next));
         if value.is_none() && takes != Some(false) && follows.is_some() {
             value = follows.copied();
             at += 1;
@@ -84,6 +90,7 @@ mod tests {
             ("skein bench ycsb --history /a/b --seed 7", "--history", "wherever it is recorded"),
             ("skein bench bank --hot 3 --accounts 10 --alike", "--alike --hot 3", "in order"),
             ("skein bench multicast --simulated --csv -vv", "", "none sets anything else"),
+            ("skein bench multicast --tree -1,0,0 --adjacent --compare", "", "a number is no option"),
             ("workloads/peers/run", "", "nothing is said"),
         ];
         for (command, wanted, because) in cases {

@@ -17,7 +17,11 @@ use skein_workloads::neighbours::Neighbours;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
     Workload,
+    /// What orders messages, and along which tree.
+    Order,
     Destinations,
+    /// The tree in which destinations are adjacent.
+    Adjacent,
     Groups,
     Replicas,
     Payload,
@@ -173,6 +177,10 @@ fn of_multicast(settings: &mut Settings, multicast: &Multicast) {
     text(Setting::Placement, on.as_ref().unwrap_or(placement));
     text(Setting::Fabric, fabric);
     text(Setting::Waiting, &format!("{waiting} waiting"));
+    text(Setting::Order, &multicast.order_words());
+    if let Some(words) = multicast.adjacent_words() {
+        text(Setting::Adjacent, &words);
+    }
     let to = counted((*destinations).into(), "group");
     settings.set(Setting::Destinations, format!("to {to}"), f64::from(*destinations));
     let bytes = format!("{} B", grouped(*payload_bytes as u64));

@@ -62,6 +62,17 @@ pub(crate) struct Multicast {
     #[serde(default)]
     pub(crate) hardware: Option<String>,
     pub(crate) waiting: String,
+    /// What ordered the messages. Versions that do not report it had RamCast alone.
+    #[serde(default = "ramcast")]
+    pub(crate) order: String,
+    /// The tree along which it ordered, or in which destinations were adjacent.
+    #[serde(default)]
+    pub(crate) tree: Option<String>,
+    #[serde(default)]
+    pub(crate) adjacent: bool,
+    /// Replies did not wait for the order of real time.
+    #[serde(default)]
+    pub(crate) ungated: bool,
     pub(crate) destinations: u16,
     pub(crate) payload_bytes: usize,
     pub(crate) clients: usize,
@@ -85,6 +96,10 @@ pub(crate) struct Multicast {
     /// The end of each run, if reported.
     #[serde(default)]
     runs: Vec<Ended>,
+}
+
+fn ramcast() -> String {
+    "ramcast".to_owned()
 }
 
 /// How a run ended.
@@ -284,6 +299,20 @@ impl Store {
 }
 
 impl Multicast {
+    /// What ordered the messages, and along which tree.
+    pub(crate) fn order_words(&self) -> String {
+        let along = self.tree.as_ref().filter(|_| self.order == "tram");
+        let along = along.map_or_else(String::new, |tree| format!(" along {tree}"));
+        let gate = if self.ungated { ", ungated" } else { "" };
+        format!("{}{along}{gate}", self.order)
+    }
+
+    /// The tree in which the groups of a message were adjacent, if they were.
+    pub(crate) fn adjacent_words(&self) -> Option<String> {
+        let tree = self.tree.as_ref().filter(|_| self.adjacent)?;
+        Some(format!("adjacent in {tree}"))
+    }
+
     /// The load and the results.
     pub(crate) fn load(&self) -> Load {
         Load {

@@ -11,12 +11,16 @@ use skein_fabric::shm::Host;
 use skein_fabric::tcp::{Book, Net, Security, Tls, TlsError};
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_fabric::{Fabric, FabricError};
+use skein_multicast::Links;
 use skein_multicast::application::Answer;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
+use skein_multicast::roster::Roster;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
 
 /// Parameters that all processes of an experiment share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +29,8 @@ pub struct Experiment {
     pub layout: Layout,
     /// Sizes of their memory.
     pub tuning: Tuning,
+    /// Along a tree, whether replies leave without waiting for what the order of real time needs, as in the paper.
+    pub ungated: bool,
     /// Where they connect.
     pub place: MeetingPlace,
 }
@@ -119,6 +125,17 @@ impl Ground {
     }
 }
 
+/// The engine of one node, of the layout's ordering.
+pub(super) fn engine<F: Fabric, O: Links>(
+    fabric: F,
+    layout: &Layout,
+    tuning: Tuning,
+    me: Identity,
+) -> Result<Engine<F, Answer, O>, FabricError> {
+    let roster = Arc::new(Roster::unrecorded(me.node, me.incarnation));
+    Engine::with_roster(fabric, layout, tuning, me, roster, None, |_| Answer)
+}
+
 /// Runs `engines`, pairs of a node and an engine's number there, in turn on this thread until
 /// `stop`. Calls `ready` when all are connected to their peers. Several engines on one thread never
 /// sleep, because a sleeping engine would block the others. Returns the batch statistics.
@@ -140,6 +157,7 @@ pub fn run(
     }
 }
 
+/// Runs engines of the ordering that the layout asks for.
 fn run_on<F: Fabric>(
     join: impl Fn(&str) -> Result<F, FabricError>,
     experiment: &Experiment,
@@ -148,12 +166,33 @@ fn run_on<F: Fabric>(
     ready: impl FnOnce(),
     stop: &AtomicBool,
 ) -> Result<Batches, FabricError> {
-    let start = |(node, engine): &(u16, u16)| {
-        let fabric = join(&endpoint_name(*node, *engine))?;
-        let me = Identity::first(*node, *engine);
-        Engine::new(fabric, &experiment.layout, experiment.tuning, me, |_| Answer)
+    if experiment.layout.tree().is_none() {
+        return run_with::<F, Ramcast>(join, experiment, engines, waiting, ready, stop, |_| {});
+    }
+    let ungate = |engine: &mut Engine<F, Answer, Tram>| {
+        if experiment.ungated {
+            engine.ungate();
+        }
+    };
+    run_with(join, experiment, engines, waiting, ready, stop, ungate)
+}
+
+fn run_with<F: Fabric, O: Links>(
+    join: impl Fn(&str) -> Result<F, FabricError>,
+    experiment: &Experiment,
+    engines: &[(u16, u16)],
+    waiting: Waiting,
+    ready: impl FnOnce(),
+    stop: &AtomicBool,
+    prepare: impl Fn(&mut Engine<F, Answer, O>),
+) -> Result<Batches, FabricError> {
+    let start = |(node, number): &(u16, u16)| {
+        let fabric = join(&endpoint_name(*node, *number))?;
+        let me = Identity::first(*node, *number);
+        engine(fabric, &experiment.layout, experiment.tuning, me)
     };
     let mut engines = engines.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+    engines.iter_mut().for_each(prepare);
     let alone = engines.len() == 1;
     ask_for_short_slices();
     let mut waiter = Waiter::new(waiting);

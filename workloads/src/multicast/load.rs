@@ -8,14 +8,16 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_multicast::batches::Batches;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
-use skein_protocol::ids::{GroupId, GroupSet, SessionId};
+use skein_protocol::ids::{GroupSet, SessionId};
+use skein_protocol::tram::tree::Parents;
 
+use super::destinations::Destinations;
 use super::simulated::utilisation::Utilisation;
 use crate::arrivals::Arrivals;
 use crate::generator::{Errors, Progress, histogram};
@@ -26,6 +28,8 @@ pub struct Plan {
     pub groups: u16,
     /// Groups per message, drawn for each message.
     pub destinations: u16,
+    /// A tree in which the groups of a message are to be adjacent; `None` if they may be any.
+    pub adjacent: Option<Parents>,
     /// Bytes per message.
     pub payload_bytes: usize,
     /// Sessions that multicast.
@@ -144,11 +148,12 @@ impl Load {
             under_way: vec![nothing; plan.window],
         };
         let measure_from = began + plan.warm_up;
+        let destinations = Destinations::of(plan);
         Self {
             plan: *plan,
             clients: (0..plan.clients + plan.idle).map(client).collect(),
             payload: vec![0x5a; plan.payload_bytes],
-            destinations: (0..DRAWS).map(|_| draw(&mut random, plan)).collect(),
+            destinations: (0..DRAWS).map(|_| destinations.draw(&mut random)).collect(),
             drawn: 0,
             arrivals: plan.rate.map(|rate| Arrivals::new(random, rate, began)),
             turn: 0,
@@ -344,15 +349,6 @@ impl Load {
     }
 }
 
-/// A uniformly random set of as many groups as a message has.
-pub(super) fn draw(random: &mut SmallRng, plan: &Plan) -> GroupSet {
-    let mut set = GroupSet::EMPTY;
-    while set.len() < usize::from(plan.destinations) {
-        set = set.with(GroupId(random.random_range(0..plan.groups)));
-    }
-    set
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -371,7 +367,7 @@ mod tests {
         let tuning = Tuning { window: plan.window, ..Tuning::default() };
         let place = MeetingPlace::Tcp { addresses: Vec::new(), papers: None };
         let layout = Layout::propose(topology).unwrap();
-        let experiment = Experiment { layout: layout.clone(), tuning, place };
+        let experiment = Experiment { layout: layout.clone(), tuning, ungated: false, place };
         let ground = Ground::Host(Host::anonymous());
         let stop = AtomicBool::new(false);
         let stop = &stop;
@@ -395,6 +391,7 @@ mod tests {
     const PLAN: Plan = Plan {
         groups: 4,
         destinations: 2,
+        adjacent: None,
         payload_bytes: 64,
         clients: 3,
         idle: 0,
@@ -452,17 +449,5 @@ mod tests {
         });
         assert_eq!(measured.ended_early.as_deref(), Some("interrupted"));
         assert!(measured.measured_for < Duration::from_secs(10));
-    }
-
-    #[test]
-    fn destinations_are_drawn_evenly() {
-        let mut random = SmallRng::seed_from_u64(7);
-        let mut counts = [0_u32; 4];
-        for _ in 0..4_000 {
-            let set = draw(&mut random, &PLAN);
-            assert_eq!(set.len(), 2);
-            set.iter().for_each(|group| counts[group.index()] += 1);
-        }
-        assert!(counts.iter().all(|count| (1_800..2_200).contains(count)), "{counts:?}");
     }
 }

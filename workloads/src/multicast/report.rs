@@ -11,6 +11,9 @@ use skein_checker::chart;
 use skein_cluster::config::Durability;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::Topology;
+use skein_multicast::layout::Layout;
+use skein_multicast::trees::Shape;
+use skein_protocol::tram::tree::Tree;
 
 use super::load::{Measured, Plan};
 use super::simulated::utilisation::{Shares, Utilisation};
@@ -35,6 +38,14 @@ pub struct Setting {
     pub waiting: String,
     /// Always `memory`: the replicas have no disk.
     pub durability: &'static str,
+    /// `ramcast` or `tram`.
+    pub order: &'static str,
+    /// The tree along which `tram` orders, or in which destinations are adjacent; null if neither.
+    pub tree: Option<String>,
+    /// Whether the groups of each message are adjacent in the tree.
+    pub adjacent: bool,
+    /// Whether replies left without waiting for the order of real time.
+    pub ungated: bool,
     /// Groups per message.
     pub destinations: u16,
     /// Bytes per message.
@@ -67,12 +78,13 @@ impl Setting {
     /// The parameters in `plan`, and the others.
     pub fn new(
         plan: &Plan,
-        topology: Topology,
+        layout: &Layout,
         [placement, fabric]: [&'static str; 2],
         waiting: String,
         command: String,
         skein: String,
     ) -> Self {
+        let (along, adjacent) = (layout.tree(), plan.adjacent.as_ref().map(Tree::from));
         Self {
             workload: "multicast",
             command,
@@ -81,6 +93,10 @@ impl Setting {
             hardware: None,
             waiting,
             durability: Durability::Memory.name(),
+            order: if along.is_some() { "tram" } else { "ramcast" },
+            tree: along.or(adjacent).map(|tree| Shape::from(&tree).to_string()),
+            adjacent: adjacent.is_some(),
+            ungated: false,
             destinations: plan.destinations,
             payload_bytes: plan.payload_bytes,
             clients: plan.clients,
@@ -94,8 +110,30 @@ impl Setting {
             skein,
             date: date::now(),
             machine: Machine::here(),
-            topology,
+            topology: layout.topology(),
         }
+    }
+}
+
+impl Setting {
+    /// The ordering in words.
+    pub fn order_words(&self) -> String {
+        match &self.tree {
+            Some(tree) if self.order == "tram" => format!("tram along {tree}"),
+            _ => self.order.to_owned(),
+        }
+    }
+
+    /// A line about the order, with what does not hold of it.
+    fn ordered(&self) -> String {
+        let mut text = format!("  ordered by {}", self.order_words());
+        if let Some(tree) = self.tree.as_ref().filter(|_| self.adjacent) {
+            let _ = write!(text, ", to groups adjacent in {tree}");
+        }
+        if self.ungated {
+            text.push_str(", ungated: not strictly real-time, as no cluster runs it");
+        }
+        text + "\n"
     }
 }
 
@@ -193,12 +231,15 @@ impl Report {
     /// A heading line, then a line for each run.
     pub fn csv(&self) -> String {
         let mut text =
-            "placement,fabric,waiting,groups,destinations,replicas,payload_bytes,clients,\
+            "order,tree,adjacent,ungated,placement,fabric,waiting,groups,destinations,replicas,payload_bytes,clients,\
                         idle,window,rate,run,messages_per_s,p50_us,p95_us,p99_us,p999_us,max_us,\
                         cross_core_ns,errors\n"
                 .to_owned();
-        let Setting { placement, fabric, waiting, destinations, .. } = &self.setting;
-        let Setting { payload_bytes, clients, idle, window, rate, topology, .. } = &self.setting;
+        let Setting { order, adjacent, ungated, placement, fabric, .. } = &self.setting;
+        let Setting { waiting, destinations, payload_bytes, clients, .. } = &self.setting;
+        let Setting { idle, window, rate, topology, .. } = &self.setting;
+        // Commas divide columns.
+        let tree = self.setting.tree.clone().unwrap_or_default().replace(", ", " ");
         let or_empty =
             |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
         for (i, run) in self.runs.iter().enumerate() {
@@ -206,7 +247,7 @@ impl Report {
             let (rate, round_trip) = (or_empty(*rate), or_empty(run.cross_core_ns));
             let _ = writeln!(
                 text,
-                "{placement},{fabric},{waiting},{},{destinations},{},{payload_bytes},{clients},\
+                "{order},{tree},{adjacent},{ungated},{placement},{fabric},{waiting},{},{destinations},{},{payload_bytes},{clients},\
                  {idle},{window},{rate},{i},{},{p50},{p95},{p99},{p999},{max},{round_trip},{}",
                 topology.groups, topology.replicas, run.messages_per_s, run.errors
             );
@@ -229,6 +270,7 @@ impl Report {
              nodes as {placement} over {fabric}{each}, {waiting} waiting, durability {durability}",
             paint.strong("multicast")
         );
+        text.push_str(&self.setting.ordered());
         let loops = match rate {
             Some(rate) => {
                 format!("open loop of {} messages/s", chart::grouped(chart::whole(*rate)))
@@ -321,6 +363,7 @@ mod tests {
         let plan = Plan {
             groups: 4,
             destinations: 2,
+            adjacent: None,
             payload_bytes: 64,
             clients: 1,
             idle: 0,
@@ -332,9 +375,10 @@ mod tests {
             seed: 1,
         };
         let topology = Topology { nodes: 3, groups: 4, replicas: 3, engines: 1 };
+        let layout = Layout::propose(topology).unwrap();
         let words = ["processes", "shm"];
         let (waiting, command) = ("adaptive".into(), "skein bench multicast".into());
-        let setting = Setting::new(&plan, topology, words, waiting, command, "0.1.0".into());
+        let setting = Setting::new(&plan, &layout, words, waiting, command, "0.1.0".into());
         let measured = |micros: u64| {
             let mut latency_ns = histogram();
             latency_ns.record_n(micros * 1_000, 100).unwrap();
@@ -362,9 +406,9 @@ mod tests {
         };
         assert_eq!(
             keys(&found),
-            "batches clients command cross_core_ns date destinations distribution_us durability duration_s fabric good \
-             hardware idle machine messages_per_s neighbours p50_us p95_us p99_us payload_bytes placement rate \
-             runs seed skein topology utilisation waiting warmup_s window workload"
+            "adjacent batches clients command cross_core_ns date destinations distribution_us durability duration_s fabric good \
+             hardware idle machine messages_per_s neighbours order p50_us p95_us p99_us payload_bytes placement rate \
+             runs seed skein topology tree ungated utilisation waiting warmup_s window workload"
         );
         assert_eq!(keys(&found["utilisation"]), "engines sessions");
         assert_eq!(keys(&found["utilisation"]["engines"]), "core link nic");

@@ -38,7 +38,7 @@ enum Engines {
 impl Running {
     /// Starts the replicas. Returns when they are connected.
     pub(super) fn start(placement: &Placement, verbose: u8) -> anyhow::Result<Self> {
-        let Placement { threads, fabric, waiting, ref layout, tuning } = *placement;
+        let Placement { threads, fabric, waiting, ref layout, tuning, ungated } = *placement;
         let (place, scratch) = match fabric {
             FabricName::Tcp | FabricName::Tls => {
                 let papers = (fabric == FabricName::Tls).then(papers).transpose()?;
@@ -49,7 +49,7 @@ impl Running {
                 (MeetingPlace::Shm(scratch.path().to_owned()), Some(scratch))
             }
         };
-        let experiment = Experiment { layout: layout.clone(), tuning, place };
+        let experiment = Experiment { layout: layout.clone(), tuning, ungated, place };
         let ground = if threads && fabric == FabricName::Shm {
             Ground::Host(Host::anonymous())
         } else {

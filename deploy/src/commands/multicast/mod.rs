@@ -2,6 +2,7 @@
 
 mod cluster;
 pub(super) mod node;
+mod order;
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -11,12 +12,13 @@ use skein_cluster::BUILD;
 use skein_fabric::wait::Waiting;
 use skein_multicast::config::{Topology, Tuning};
 use skein_multicast::layout::Layout;
+use skein_multicast::protocol::tram::tree::Tree;
 use skein_multicast::session_transport::SessionTransport;
 use skein_workloads::bench::{Phase, Watch, any_seed};
-use skein_workloads::multicast::cores;
 use skein_workloads::multicast::load::{self, Measured, Plan};
 use skein_workloads::multicast::report::{Report, Setting};
 use skein_workloads::multicast::simulated::{self, profile::Hardware};
+use skein_workloads::multicast::{compare, cores};
 use skein_workloads::neighbours::Neighbours;
 
 use self::cluster::Running;
@@ -37,6 +39,8 @@ pub(crate) struct Args {
     /// Groups that each message goes to, drawn for each message [default: all]
     #[arg(long, value_name = "D", value_parser = clap::value_parser!(u16).range(1..=64))]
     dst: Option<u16>,
+    #[command(flatten)]
+    order: order::Orders,
     /// Bytes of each message
     #[arg(long, default_value_t = 64, value_name = "B")]
     payload: usize,
@@ -98,7 +102,7 @@ pub(crate) struct Args {
     /// its own (own-session) or in the client's
     #[arg(long, value_name = "N[:nice|:idle][:own-session]", conflicts_with = "simulated")]
     neighbours: Option<Neighbours>,
-    /// Prints one JSON object (docs/schema.md) in place of the table
+    /// Prints one JSON object (docs/schema.md) for each ordering in place of the table
     #[arg(long)]
     json: bool,
     /// Prints a line of CSV for each run in place of the table
@@ -138,32 +142,61 @@ struct Placement {
     waiting: Waiting,
     layout: Layout,
     tuning: Tuning,
+    ungated: bool,
 }
 
 impl Args {
     pub(crate) fn run(self, verbose: u8) -> anyhow::Result<Exit> {
-        let plan = self.plan()?;
-        let placement = self.placement(plan.window)?;
+        let trees = self.order.trees(self.groups)?;
+        let plan = self.plan(trees.iter().any(Option::is_some))?;
+        let subjects: Vec<_> = trees
+            .iter()
+            .map(|tree| self.placement(plan.window, tree.as_ref()))
+            .collect::<Result<_, _>>()?;
         let mut bars = Bars::new(Interrupt::listen_and_stay()?);
-        let mut measured = Vec::new();
+        let mut measured: Vec<Vec<_>> = subjects.iter().map(|_| Vec::new()).collect();
         let beside = neighbours::Running::start(self.neighbours)?;
-        for run in 0..self.runs {
-            let (round_trip, one) = if self.simulated {
-                bars.begin(Phase::Run(plan.warm_up + plan.duration));
-                let plan = Plan { seed: plan.seed.wrapping_add(run.into()), ..plan };
-                let watch = &mut |progress| bars.progress(progress);
-                (None, simulated::run(&plan, &placement.layout, self.hardware, watch)?)
-            } else {
-                (cores::round_trip_ns(), measure(&plan, &placement, verbose, &mut bars)?)
-            };
-            let stop = one.ended_early.is_some();
-            measured.push((round_trip, one));
-            if stop {
-                break;
+        'runs: for run in 0..self.runs {
+            for (placement, measured) in subjects.iter().zip(&mut measured) {
+                let one = self.measure_once(run, &plan, placement, verbose, &mut bars)?;
+                let stop = one.1.ended_early.is_some();
+                measured.push(one);
+                if stop {
+                    break 'runs;
+                }
             }
         }
         bars.end();
         beside.end()?;
+        let reports: Vec<Report> = subjects
+            .iter()
+            .zip(&measured)
+            .map(|(placement, measured)| Report::new(self.setting(&plan, placement), measured))
+            .collect();
+        self.say(&reports)?;
+        Ok(if reports.iter().all(|report| report.good) { Exit::Ok } else { Exit::No })
+    }
+
+    /// One run of one ordering, and the round trip between cores just before.
+    fn measure_once(
+        &self,
+        run: u32,
+        plan: &Plan,
+        placement: &Placement,
+        verbose: u8,
+        bars: &mut Bars,
+    ) -> anyhow::Result<(Option<f64>, Measured)> {
+        if !self.simulated {
+            return Ok((cores::round_trip_ns(), measure(plan, placement, verbose, bars)?));
+        }
+        bars.begin(Phase::Run(plan.warm_up + plan.duration));
+        let plan = Plan { seed: plan.seed.wrapping_add(run.into()), ..*plan };
+        let Placement { layout, ungated, .. } = placement;
+        let watch = &mut |progress| bars.progress(progress);
+        Ok((None, simulated::run(&plan, layout, self.hardware, *ungated, watch)?))
+    }
+
+    fn setting(&self, plan: &Plan, placement: &Placement) -> Setting {
         let words = match (self.simulated, self.threads) {
             (true, _) => ["simulated", if self.hardware.shares_cores() { "shm" } else { "rdma" }],
             (false, true) => ["threads", self.fabric.word()],
@@ -171,22 +204,37 @@ impl Args {
         };
         let waiting = placement.waiting.to_string();
         let skein = BUILD.text().to_owned();
-        let mut setting =
-            Setting::new(&plan, placement.layout.topology(), words, waiting, command(), skein);
-        setting.neighbours = self.neighbours;
-        setting.hardware = self.simulated.then_some(self.hardware.name());
-        let report = Report::new(setting, &measured);
-        if self.json {
-            crate::output::say(serde_json::to_string(&report)? + "\n")?;
-        } else if self.csv {
-            crate::output::say(report.csv())?;
-        } else {
-            crate::output::say(report.table(std::io::stdout().is_terminal()))?;
+        let setting = Setting::new(plan, &placement.layout, words, waiting, command(), skein);
+        Setting {
+            neighbours: self.neighbours,
+            hardware: self.simulated.then_some(self.hardware.name()),
+            ungated: placement.ungated,
+            ..setting
         }
-        Ok(if report.good { Exit::Ok } else { Exit::No })
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn say(&self, reports: &[Report]) -> anyhow::Result<()> {
+        let colour = std::io::stdout().is_terminal();
+        for (number, report) in reports.iter().enumerate() {
+            let text = if self.json {
+                serde_json::to_string(report)? + "\n"
+            } else if self.csv {
+                let csv = report.csv();
+                let heads = csv.find('\n').map_or(0, |end| end + 1);
+                csv[if number == 0 { 0 } else { heads }..].to_owned()
+            } else {
+                report.table(colour) + if number + 1 < reports.len() { "\n" } else { "" }
+            };
+            crate::output::say(text)?;
+        }
+        if let (false, [first, second]) = (self.json || self.csv, reports) {
+            crate::output::say(format!("\n{}", compare::compared([first, second], colour)))?;
+        }
+        Ok(())
+    }
+
+    /// The load. `along` says whether anything is ordered along a tree, whose logs carry all payloads.
+    fn plan(&self, along: bool) -> anyhow::Result<Plan> {
         let destinations = self.dst.unwrap_or(self.groups);
         if destinations > self.groups {
             return Err(usage(format!(
@@ -194,10 +242,12 @@ impl Args {
                 self.groups
             )));
         }
-        let max = Tuning::default().payload_bytes_max;
-        if self.payload > max {
-            let payload = self.payload;
-            return Err(usage(format!("--payload {payload} is too long: {max} bytes at most")));
+        let tuning = if along { Tuning::default().all_inline() } else { Tuning::default() };
+        let (payload, max) = (self.payload, tuning.payload_bytes_max);
+        if payload > max {
+            let whose = if along { " along a tree" } else { "" };
+            let what = format!("--payload {payload} is too long: {max} bytes at most{whose}");
+            return Err(usage(what));
         }
         let [duration, warm_up] = if self.simulated { SIMULATED } else { REAL };
         let (duration, warm_up) =
@@ -210,7 +260,8 @@ impl Args {
         Ok(Plan {
             groups: self.groups,
             destinations,
-            payload_bytes: self.payload,
+            adjacent: self.order.adjacent(self.groups)?,
+            payload_bytes: payload,
             clients: self.clients,
             idle: usize::from(self.idle),
             depth,
@@ -222,7 +273,8 @@ impl Args {
         })
     }
 
-    fn placement(&self, window: usize) -> anyhow::Result<Placement> {
+    /// How the replicas of an ordering run: along the tree, if there is one.
+    fn placement(&self, window: usize, tree: Option<&Tree>) -> anyhow::Result<Placement> {
         let nodes = self.nodes.unwrap_or_else(|| u16::from(self.replicas));
         let Self { groups, replicas, engines, .. } = *self;
         let topology = if self.simulated {
@@ -231,6 +283,11 @@ impl Args {
             Topology { nodes, groups, replicas, engines }
         };
         let layout = Layout::propose(topology).map_err(usage)?;
+        let tuning = Tuning { window, ..Tuning::default() };
+        let (layout, tuning) = match tree {
+            Some(tree) => (layout.along(tree).map_err(usage)?, tuning.all_inline()),
+            None => (layout, tuning),
+        };
         let adaptive_or_busy =
             if self.threads || self.simulated { Waiting::Busy } else { Waiting::Adaptive };
         Ok(Placement {
@@ -238,7 +295,8 @@ impl Args {
             fabric: self.fabric,
             waiting: self.waiting.unwrap_or(adaptive_or_busy),
             layout,
-            tuning: Tuning { window, ..Tuning::default() },
+            tuning,
+            ungated: self.order.ungated && tree.is_some(),
         })
     }
 }

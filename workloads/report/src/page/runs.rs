@@ -95,8 +95,11 @@ fn did(source: &Source, main: &BTreeMap<&str, &str>) -> Did {
 fn of_multicast(multicast: &Multicast) -> Did {
     let Multicast { clients, window, rate, p50_us, p99_us, payload_bytes, .. } = multicast;
     let due = due(*rate, multicast.load().is_overloaded());
+    let (order, adjacent) = (multicast.order_words(), multicast.adjacent_words());
+    let by = if multicast.order == "ramcast" { String::new() } else { format!(", {order}") };
+    let to = adjacent.map_or_else(String::new, |words| format!(" {words}"));
     Did {
-        what: format!("multicast of {payload_bytes} B to {}", multicast.destinations),
+        what: format!("multicast of {payload_bytes} B to {}{to}{by}", multicast.destinations),
         load: format!("{} × {window} in flight{due}", counted(*clients, "client")),
         throughput: Some(multicast.messages_per_s.median),
         latency: Some([p50_us.median, p99_us.median]),

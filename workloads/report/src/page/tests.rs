@@ -382,3 +382,26 @@ fn simulated_runs_with_an_engine_for_each_group_are_joined_along_groups() {
     let page = page(&[("simulated.json".to_owned(), all.join("\n"))]);
     assert!(page.pictures.iter().any(|(name, _)| name == "throughput-groups.svg"));
 }
+
+#[test]
+fn two_orderings_are_two_lines_of_one_figure() {
+    let along = |text: String, tree: &str| {
+        let mut report: Value = serde_json::from_str(&text).unwrap();
+        report["order"] = "tram".into();
+        report["tree"] = tree.into();
+        report["ungated"] = (tree == "depth").into();
+        report.to_string()
+    };
+    let loads = || [(1, 1e5), (16, 4e5)].map(|(clients, rate)| multicast(clients, 4, rate));
+    let files = [
+        ("compared.json".to_owned(), loads().join("\n")),
+        ("breadth.json".to_owned(), loads().map(|text| along(text, "breadth")).join("\n")),
+        ("depth.json".to_owned(), loads().map(|text| along(text, "depth")).join("\n")),
+    ];
+    let page = page(&files);
+    let (_, picture) = &page.pictures[0];
+    for line in ["ramcast", "tram along breadth", "tram along depth, ungated"] {
+        assert!(picture.contains(line), "{line}: {picture}");
+    }
+    assert!(page.html.contains("multicast of 64 B to 4, tram along breadth"));
+}

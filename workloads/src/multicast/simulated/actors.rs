@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use skein_fabric::counted::Counted;
 use skein_fabric::sim::SimFabric;
+use skein_multicast::Links;
 use skein_multicast::application::Answer;
 use skein_multicast::engine::Engine;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
@@ -13,14 +14,18 @@ use skein_protocol::ids::{GroupSet, SessionId};
 
 use super::cpu::{Amounts, Instructions};
 use super::profile::Hardware;
-use crate::multicast::load::{Measured, Plan, draw};
+use crate::multicast::destinations::Destinations;
+use crate::multicast::load::{Measured, Plan};
 
-pub(super) enum Actor {
-    Engine(Box<Engine<Counted<SimFabric>, Answer>>),
+/// An engine of this experiment.
+pub(super) type SimEngine<O> = Engine<Counted<SimFabric>, Answer, O>;
+
+pub(super) enum Actor<O: Links> {
+    Engine(Box<SimEngine<O>>),
     Client(Box<Client>),
 }
 
-impl Actor {
+impl<O: Links> Actor<O> {
     /// The work done so far.
     pub(super) fn amounts(&mut self) -> Amounts {
         match self {
@@ -56,6 +61,7 @@ pub(super) struct Client {
     /// Indexed by session key.
     sessions: Vec<Session>,
     answered: Vec<(SessionKey, u64)>,
+    destinations: Destinations,
 }
 
 struct Session {
@@ -70,6 +76,7 @@ impl Client {
     pub(super) fn new(
         mut transport: SessionTransport<Counted<SimFabric>>,
         sessions: usize,
+        destinations: Destinations,
         random: &mut SmallRng,
     ) -> Self {
         let session = |_| Session {
@@ -80,7 +87,7 @@ impl Client {
         };
         let sessions: Vec<_> = (0..sessions).map(session).collect();
         assert!(sessions.iter().enumerate().all(|(i, session)| session.key.0 as usize == i));
-        Self { transport, sessions, answered: Vec::new() }
+        Self { transport, sessions, answered: Vec::new(), destinations }
     }
 
     /// Handles replies and multicasts the next messages. Returns whether there was anything to do.
@@ -92,7 +99,7 @@ impl Client {
         measured: &mut Measured,
         tally: &mut Tally,
     ) -> bool {
-        let Self { transport, sessions, answered, .. } = self;
+        let Self { transport, sessions, answered, destinations } = self;
         let turned = transport.turn(&mut |reply| {
             let session = &mut sessions[reply.session.0 as usize];
             let found = session.under_way.iter_mut().find(|(it, ..)| *it == reply.sequence);
@@ -130,7 +137,7 @@ impl Client {
         // As in `load`, replicas see these messages at the end of the next turn of the transport.
         for session in sessions {
             while session.under_way.len() < plan.depth {
-                let to = draw(&mut session.random, plan);
+                let to = destinations.draw(&mut session.random);
                 let payload = vec![0x5a; plan.payload_bytes];
                 let Ok(sequence) = transport.multicast(session.key, to, &payload) else { break };
                 session.under_way.push((sequence, to, now));

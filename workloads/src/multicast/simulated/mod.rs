@@ -20,18 +20,21 @@ use rand::{RngExt, SeedableRng};
 use skein_fabric::FabricError;
 use skein_fabric::counted::Counted;
 use skein_fabric::sim::{SimConfig, World};
-use skein_multicast::application::Answer;
+use skein_multicast::Links;
 use skein_multicast::batches::Batches;
 use skein_multicast::config::{Tuning, endpoint_name};
-use skein_multicast::engine::Engine;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
 use skein_multicast::session_transport::SessionTransport;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
 
-use self::actors::{Actor, Client, Tally};
+use self::actors::{Actor, Client, SimEngine, Tally};
 use self::cpu::Cpu;
 use self::profile::Hardware;
 use self::utilisation::BusyTimes;
+use super::destinations::Destinations;
+use super::engines;
 use super::load::{Measured, Plan};
 use crate::generator::{Errors, Progress, histogram};
 
@@ -53,12 +56,12 @@ enum Step {
     Turn,
 }
 
-struct Simulation<'a> {
+struct Simulation<'a, O: Links> {
     plan: &'a Plan,
     hardware: Hardware,
     world: World,
     names: Vec<String>,
-    actors: Vec<Actor>,
+    actors: Vec<Actor<O>>,
     cpus: Vec<Cpu>,
     measured: Measured,
     tally: Tally,
@@ -68,8 +71,9 @@ struct Simulation<'a> {
     before: Option<BusyTimes>,
 }
 
-/// Runs `plan`, whose times are virtual, on `hardware`, with engines as `layout` places them. `watch` receives the
-/// progress every `WATCH_EVERY` steps. The run ends if it returns false.
+/// Runs `plan`, whose times are virtual, on `hardware`, with engines as `layout` places them, of the ordering that it
+/// asks for. Along a tree, replies do not wait for the order of real time if `ungated`. `watch` receives the progress every
+/// `WATCH_EVERY` steps. The run ends if it returns false.
 ///
 /// # Errors
 /// Fails if the simulated fabric refuses a region or a connection.
@@ -77,10 +81,29 @@ pub fn run(
     plan: &Plan,
     layout: &Layout,
     hardware: Hardware,
+    ungated: bool,
+    watch: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Measured, FabricError> {
+    if layout.tree().is_none() {
+        return run_with::<Ramcast>(plan, layout, hardware, &|_| {}, watch);
+    }
+    let ungate = |engine: &mut SimEngine<Tram>| {
+        if ungated {
+            engine.ungate();
+        }
+    };
+    run_with(plan, layout, hardware, &ungate, watch)
+}
+
+fn run_with<O: Links>(
+    plan: &Plan,
+    layout: &Layout,
+    hardware: Hardware,
+    prepare: &dyn Fn(&mut SimEngine<O>),
     watch: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Measured, FabricError> {
     let world = World::new(plan.seed, SimConfig::of_costs(hardware.costs()));
-    let mut simulation = Simulation {
+    let mut simulation = Simulation::<O> {
         plan,
         hardware,
         world,
@@ -99,7 +122,7 @@ pub fn run(
         from: None,
         before: None,
     };
-    simulation.start(layout)?;
+    simulation.start(layout, prepare)?;
     simulation.drive(watch);
     let busy = simulation.busy_times();
     let measured = &mut simulation.measured;
@@ -113,24 +136,30 @@ pub fn run(
     Ok(simulation.measured)
 }
 
-impl Simulation<'_> {
+impl<O: Links> Simulation<'_, O> {
     /// Creates engines and sessions, and connects the engines.
-    fn start(&mut self, layout: &Layout) -> Result<(), FabricError> {
+    fn start(
+        &mut self,
+        layout: &Layout,
+        prepare: &dyn Fn(&mut SimEngine<O>),
+    ) -> Result<(), FabricError> {
         // A log that this load fills within milliseconds, like the log of a cluster that has run for long.
         let largest = Tuning::default().log_bytes;
         let log_bytes =
             (self.plan.payload_bytes << 10).next_power_of_two().clamp(256 << 10, largest);
         let tuning = Tuning { log_bytes, window: self.plan.window, ..Tuning::default() };
+        let tuning = if layout.tree().is_some() { tuning.all_inline() } else { tuning };
         let topology = layout.topology();
         for node in 0..topology.nodes {
             for engine in 0..topology.engines {
                 let name = endpoint_name(node, engine);
                 let (fabric, me) = (self.world.join(&name), Identity::first(node, engine));
-                let engine = Engine::new(Counted::new(fabric), layout, tuning, me, |_| Answer)?;
+                let mut engine = engines::engine(Counted::new(fabric), layout, tuning, me)?;
+                prepare(&mut engine);
                 self.add(name, Actor::Engine(Box::new(engine)));
             }
         }
-        let met = |actor: &Actor| matches!(actor, Actor::Engine(engine) if engine.connected());
+        let met = |actor: &Actor<O>| matches!(actor, Actor::Engine(engine) if engine.connected());
         while !self.actors.iter().all(met) {
             self.world.advance(Duration::from_millis(tuning.heartbeat_ms));
             for (actor, name) in self.actors.iter_mut().zip(&self.names) {
@@ -142,19 +171,25 @@ impl Simulation<'_> {
         }
         let engines = self.actors.len();
         let mut random = SmallRng::seed_from_u64(self.plan.seed);
+        let destinations = Destinations::of(self.plan);
         let threads = if self.hardware.shares_cores() { 1 } else { self.plan.clients };
         for thread in 0..threads {
             let name = format!("client{thread}");
             let fabric = Counted::new(self.world.join(&name));
             let transport = SessionTransport::new(fabric, layout, tuning);
-            let client = Client::new(transport, self.plan.clients / threads, &mut random);
+            let client = Client::new(
+                transport,
+                self.plan.clients / threads,
+                destinations.clone(),
+                &mut random,
+            );
             self.add(name, Actor::Client(Box::new(client)));
         }
         self.place(engines);
         Ok(())
     }
 
-    fn add(&mut self, name: String, actor: Actor) {
+    fn add(&mut self, name: String, actor: Actor<O>) {
         self.names.push(name);
         self.actors.push(actor);
     }

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use skein_protocol::tram::tree::Tree;
+
 use super::profile::Hardware;
 use super::*;
 
@@ -7,6 +9,7 @@ fn plan(groups: u16, clients: usize) -> Plan {
     Plan {
         groups,
         destinations: groups,
+        adjacent: None,
         payload_bytes: 64,
         clients,
         idle: 0,
@@ -25,9 +28,19 @@ fn measure_on(hardware: Hardware, plan: &Plan) -> Measured {
 
 fn measure_with(replicas: u8, hardware: Hardware, plan: &Plan) -> Measured {
     let layout = Layout::propose(hardware.topology(plan.groups, replicas)).unwrap();
-    let measured = run(plan, &layout, hardware, &mut |_| true).unwrap();
+    measure_in(&layout, hardware, plan, false)
+}
+
+fn measure_in(layout: &Layout, hardware: Hardware, plan: &Plan, ungated: bool) -> Measured {
+    let measured = run(plan, layout, hardware, ungated, &mut |_| true).unwrap();
     assert!(measured.errors.total() == 0 && measured.ended_early.is_none(), "{measured:?}");
     measured
+}
+
+/// Along a tree.
+fn measure_along(tree: &Tree, plan: &Plan, ungated: bool) -> Measured {
+    let layout = Layout::propose(Hardware::Xl170.topology(plan.groups, 3)).unwrap();
+    measure_in(&layout.along(tree).unwrap(), Hardware::Xl170, plan, ungated)
 }
 
 fn measure(groups: u16, clients: usize) -> Measured {
@@ -98,4 +111,33 @@ fn engines_that_share_a_core_wait_for_each_other() {
     // Three replicas take turns on one core: more of them take longer.
     let five = measure_with(5, Hardware::TwoCores, &plan(1, 1));
     assert!(p50(&five) > p50(&one));
+}
+
+#[test]
+fn a_tree_orders_what_goes_to_all_its_groups_with_less_work() {
+    let all = plan(4, 16);
+    let rates = [
+        measure(4, 16).latency_ns.len(),
+        measure_along(&Tree::breadth(4), &all, false).latency_ns.len(),
+    ];
+    println!("messages by RamCast and along a tree: {rates:?}");
+    assert!(rates[1] > rates[0], "{rates:?}");
+}
+
+#[test]
+fn answers_of_mixed_sets_wait_unless_they_are_ungated() {
+    let mixed = Plan { destinations: 2, ..plan(8, 16) };
+    let halves = [false, true].map(|ungated| p50(&measure_along(&Tree::depth(8), &mixed, ungated)));
+    println!("p50 along a chain, gated and not: {halves:?} ns");
+    assert!(halves[0] > halves[1] * 5 / 4, "{halves:?}");
+}
+
+#[test]
+fn adjacent_groups_are_sooner_than_any_along_a_chain() {
+    let chain = Tree::depth(8);
+    let any = Plan { destinations: 2, ..plan(8, 8) };
+    let adjacent = Plan { adjacent: Some(chain.parents()), ..any };
+    let halves = [&any, &adjacent].map(|plan| p50(&measure_along(&chain, plan, false)));
+    println!("p50 along a chain, any groups and adjacent ones: {halves:?} ns");
+    assert!(halves[1] < halves[0], "{halves:?}");
 }
