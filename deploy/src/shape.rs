@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use skein_cluster::config::{ClusterConfig, Draft, Durability, FabricKind};
+use skein_cluster::config::{ClusterConfig, Draft, Durability, FabricKind, Protocol};
+use skein_multicast::trees;
 
 use crate::exit::usage;
 
@@ -24,6 +25,15 @@ pub(crate) struct Shape {
     /// What joins the nodes: shm (shared memory), tcp or verbs (RDMA cards) [default: shm]
     #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
     fabric: Option<String>,
+
+    /// What orders messages to several groups: ramcast, or tram (along a tree of the groups, for one group yet)
+    /// [default: ramcast]
+    #[arg(long, value_name = "ORDER", value_parser = clap::builder::PossibleValuesParser::new(Protocol::WORDS))]
+    order: Option<String>,
+
+    /// With tram, the tree: base, breadth, depth, or the parent of each group, such as -1,0,0 [default: breadth]
+    #[arg(long, value_name = "TREE", allow_hyphen_values = true)]
+    tree: Option<trees::Shape>,
 
     /// What survives when all nodes lose their power: memory (nothing), async (a state of the whole cluster at
     /// most node.lag_ms_max old) or sync (all that was acknowledged)
@@ -49,7 +59,12 @@ impl Shape {
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
         let numbers = self.nodes.is_some() || self.groups.is_some() || self.replicas.is_some();
-        numbers || self.fabric.is_some() || self.durability.is_some() || self.config.is_some()
+        let order = self.order.is_some() || self.tree.is_some();
+        numbers
+            || order
+            || self.fabric.is_some()
+            || self.durability.is_some()
+            || self.config.is_some()
     }
 
     /// The configuration of the cluster, all of whose nodes are on this host.
@@ -73,6 +88,12 @@ impl Shape {
         }
         if let Some(fabric) = &self.fabric {
             draft.flag_fabric(FabricKind::of(fabric));
+        }
+        if let Some(order) = &self.order {
+            draft.flag_protocol(Protocol::of(order));
+        }
+        if let Some(tree) = &self.tree {
+            draft.flag_tree(tree);
         }
         if let Some(durability) = &self.durability {
             draft.flag_durability(Durability::of(durability));

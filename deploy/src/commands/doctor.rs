@@ -13,6 +13,8 @@ use skein_cluster::config::{
 use skein_cluster::directory::{Directory, DirectoryError};
 use skein_cluster::regions::free_bytes;
 use skein_fabric::adapters::{Gid, Port, Wish, adapters, choose};
+use skein_multicast::protocol::tram::tree::Tree;
+use skein_multicast::trees::Shape;
 use skein_wal::files::{OpenError, measure};
 
 use crate::args::Global;
@@ -357,7 +359,11 @@ fn cluster(global: &Global) -> Finding {
         Err(error) => return found("unknown".into()).note(error.to_string()),
     };
     let running = (0..manifest.nodes).filter(|node| directory.node(*node).is_some()).count();
-    let nodes = format!("{}: {running} of {} nodes run", manifest.cluster, manifest.nodes);
+    let order = manifest.tree.map_or_else(String::new, |parents| {
+        let named = Tree::of(&parents).map(|tree| Shape::from(&tree));
+        format!(", ordered by tram along {}", named.unwrap_or(Shape::Parents(parents)))
+    });
+    let nodes = format!("{}: {running} of {} nodes run{order}", manifest.cluster, manifest.nodes);
     match directory.supervisor() {
         Some(supervisor) if supervisor.restarts => {
             found(format!("{nodes}, supervised by process {}", supervisor.pid))

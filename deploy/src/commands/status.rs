@@ -15,6 +15,7 @@ use skein_multicast::operate::{
     BlockedStatus, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus, Role,
 };
 use skein_multicast::protocol::ids::GroupId;
+use skein_multicast::trees::Shape;
 use skein_node::admin::CallError;
 use skein_node::missing::is_missing;
 use skein_node::nodes;
@@ -65,6 +66,11 @@ pub(super) struct Snapshot {
     pub(super) durability: Durability,
     /// Where replicas hold keys and values.
     pub(super) store: StoreKind,
+    /// What orders messages to several groups: `ramcast` or `tram`.
+    pub(super) order: &'static str,
+    /// The tree along which `tram` orders them, by its name or as parents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tree: Option<String>,
     /// A write that would have a group hold more than this is refused.
     pub(super) group_bytes_max: u64,
     /// Why no file can be created in the directory.
@@ -300,6 +306,8 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         keys,
         durability: running.config.durability,
         store: running.config.store,
+        order: running.config.protocol().name(),
+        tree: running.config.tree.as_ref().map(|tree| Shape::from(tree).to_string()),
         group_bytes_max: running.config.limits.group_bytes_max(&layout),
         groups,
     })

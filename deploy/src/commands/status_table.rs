@@ -31,7 +31,11 @@ pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     let (version, commit) = (&snapshot.build.version, &snapshot.build.commit);
     let _ = writeln!(text, "skein {version} ({commit}), {}", supervised(snapshot));
     let (durability, store) = (snapshot.durability.name(), snapshot.store.name());
-    let _ = writeln!(text, "durability {durability}, store {store}");
+    let _ = write!(text, "durability {durability}, store {store}");
+    if let Some(tree) = &snapshot.tree {
+        let _ = write!(text, ", ordered by {} along {tree}", snapshot.order);
+    }
+    text.push('\n');
     let _ = writeln!(text, "in {}", snapshot.dir.display());
     if let Some(age) = newest_point(snapshot) {
         let _ = writeln!(text, "restore point on f+1 disks of every group: {age}");

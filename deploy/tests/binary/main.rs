@@ -20,6 +20,7 @@ mod measurements;
 mod namespaces;
 mod networks;
 mod operators;
+mod orderings;
 mod returning;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;

@@ -207,6 +207,7 @@ impl Claim {
             cluster,
             nodes: config.topology.nodes,
             topology: (config.durability != Durability::Memory).then_some(config.topology),
+            tree: config.parents(),
             durable: config.durability != Durability::Memory,
             store: config.store,
             points: config.durability == Durability::Async,

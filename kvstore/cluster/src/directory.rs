@@ -78,6 +78,9 @@ pub struct Manifest {
     /// Its shape; absent if it was created before this was recorded, or is not durable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
+    /// The parent of each group in the tree along which messages are ordered; absent if RamCast orders them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Vec<Option<u16>>>,
     /// Whether its data is on disks, and so outlives its processes.
     #[serde(default)]
     pub durable: bool,
@@ -440,6 +443,7 @@ impl Directory {
             regions: PathBuf::new(),
             nodes: config.topology.nodes,
             topology: None,
+            tree: config.parents(),
             durable: config.durability != Durability::Memory,
             store: config.store,
             points: config.durability == Durability::Async,

@@ -6,9 +6,10 @@
 use std::io;
 
 use serde_json::Value;
+use skein_multicast::trees::Shape;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::{ClusterConfig, Durability};
+use crate::config::{ClusterConfig, Durability, Protocol};
 use crate::directory::{
     CONFIG, Directory, DirectoryError, MANIFEST, MANIFEST_COPY, Manifest, failed,
 };
@@ -41,6 +42,22 @@ impl Manifest {
         directory: &Directory,
         config: &ClusterConfig,
     ) -> Result<(), DirectoryError> {
+        let differs = |entry, made, now| {
+            let file = directory.path().join(CONFIG);
+            Err(DirectoryError::Reconfigured { file, entry, made, now })
+        };
+        // The nodes of a cluster in memory would refuse each other, and each of them says why here.
+        let now = config.parents();
+        if self.tree != now {
+            let protocol =
+                |tree: &Option<_>| if tree.is_some() { Protocol::Tram } else { Protocol::Ramcast };
+            let [made_by, by] = [&self.tree, &now].map(protocol);
+            if made_by != by {
+                return differs("order.protocol", made_by.name().to_owned(), by.name().to_owned());
+            }
+            let shape = |tree: Option<Vec<_>>| Shape::Parents(tree.unwrap_or_default()).to_string();
+            return differs("order.tree", shape(self.tree.clone()), shape(now));
+        }
         let Some(made) = self.topology else { return Ok(()) };
         let now = config.topology;
         let durability = match (self.durable, self.points) {
@@ -60,10 +77,7 @@ impl Manifest {
             ("node.store", self.store.name().to_owned(), config.store.name().to_owned()),
         ];
         match entries.into_iter().find(|(_, made, now)| made != now) {
-            Some((entry, made, now)) => {
-                let file = directory.path().join(CONFIG);
-                Err(DirectoryError::Reconfigured { file, entry, made, now })
-            }
+            Some((entry, made, now)) => differs(entry, made, now),
             None => Ok(()),
         }
     }
@@ -117,6 +131,7 @@ mod tests {
     use std::path::PathBuf;
 
     use skein_multicast::config::Topology;
+    use skein_multicast::protocol::tram::tree::Tree;
 
     use super::*;
     use crate::BUILD;
@@ -130,6 +145,7 @@ mod tests {
             regions: PathBuf::from("/dev/shm/skein-31d9c0de"),
             nodes: 3,
             topology: durable.then_some(topology),
+            tree: None,
             durable,
             store: StoreKind::Memory,
             points: false,
@@ -210,6 +226,18 @@ mod tests {
         assert!(made.check_config(&directory, &returns).is_ok());
         let error = made.check_config(&directory, &durable).unwrap_err().to_string();
         assert!(error.contains("node.durability = sync"), "{error}");
+        let along = ClusterConfig { tree: Some(Tree::depth(2)), ..durable.clone() };
+        for manifest in [manifest(true), manifest(false)] {
+            let error = manifest.check_config(&directory, &along).unwrap_err().to_string();
+            assert!(error.contains("order.protocol = tram"), "{error}");
+            assert!(error.contains("made with ramcast"), "{error}");
+            let made = Manifest { tree: along.parents(), ..manifest };
+            let tree = Some(Tree::of(&[Some(1), None]).unwrap());
+            let error = made.check_config(&directory, &ClusterConfig { tree, ..durable.clone() });
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("order.tree = [1, -1]"), "{error}");
+            assert!(error.contains("made with [-1, 0]"), "{error}");
+        }
         let rocksdb = ClusterConfig { store: StoreKind::Rocksdb, ..durable };
         let error = manifest(true).check_config(&directory, &rocksdb).unwrap_err().to_string();
         assert!(error.contains("node.store = rocksdb"), "{error}");

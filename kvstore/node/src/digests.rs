@@ -7,6 +7,7 @@ use skein_fabric::Fabric;
 use skein_kvstore::machine::Machine;
 use skein_kvstore::machine::digest::Digesting;
 use skein_kvstore::store::Store;
+use skein_multicast::Links;
 use skein_multicast::application::Stopped;
 use skein_multicast::engine::Engine;
 use skein_protocol::ids::ReplicaId;
@@ -40,9 +41,9 @@ impl Taking {
     }
 
     /// Computes the next part. Returns whether there was one.
-    pub(super) fn go_on<F: Fabric, S: Store>(
+    pub(super) fn go_on<F: Fabric, S: Store, O: Links>(
         &mut self,
-        engine: &Engine<F, Machine<S>>,
+        engine: &Engine<F, Machine<S>, O>,
     ) -> Result<bool, Stopped<S::Error>> {
         let Some(since) = self.since else { return Ok(false) };
         let Some((replica, machine)) = engine.applications().nth(self.done.len()) else {

@@ -12,6 +12,7 @@ use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
 use skein_kvstore::machine::Machine;
 use skein_kvstore::store::Store;
 use skein_kvstore::wire::Request;
+use skein_multicast::Links;
 use skein_multicast::application::Stopped;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError};
@@ -159,9 +160,9 @@ impl Requests {
         self.shared.pause.load(Ordering::SeqCst)
     }
 
-    fn answer<F: Fabric, S: Store>(
+    fn answer<F: Fabric, S: Store, O: Links>(
         &self,
-        engine: &mut Engine<F, Machine<S>>,
+        engine: &mut Engine<F, Machine<S>, O>,
         digests: &mut Taking,
     ) {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
@@ -182,7 +183,7 @@ impl Requests {
     }
 }
 
-fn status<F: Fabric, S: Store>(engine: &Engine<F, Machine<S>>) -> EngineStatus {
+fn status<F: Fabric, S: Store, O: Links>(engine: &Engine<F, Machine<S>, O>) -> EngineStatus {
     let mut replicas: Vec<_> = engine
         .status()
         .into_iter()
@@ -209,8 +210,8 @@ fn status<F: Fabric, S: Store>(engine: &Engine<F, Machine<S>>) -> EngineStatus {
 /// # Errors
 /// The store of a replica has failed. The engine says nothing any more, and its process is to end: its other replicas are
 /// taken for dead with this one.
-pub fn run<F: Fabric, S: Store>(
-    engine: &mut Engine<F, Machine<S>>,
+pub fn run<F: Fabric, S: Store, O: Links>(
+    engine: &mut Engine<F, Machine<S>, O>,
     waiting: Waiting,
     requests: &Requests,
     peer_died: &mut dyn FnMut(),

@@ -28,6 +28,7 @@ use skein_fabric::wait::Waiting;
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::machine::Machine;
 use skein_kvstore::store::{Store, StoreError};
+use skein_multicast::Links;
 use skein_multicast::application::Stopped;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::{Command, CommandError, Identity};
@@ -311,9 +312,9 @@ fn take_lock(directory: &Directory, node: u16) -> Result<Lock, NodeError> {
 
 impl Worker {
     /// Turns an engine on a thread of that name.
-    fn start<F: Fabric + Send + 'static, S: Store + Send + 'static>(
+    fn start<F: Fabric + Send + 'static, S: Store + Send + 'static, O: Links>(
         name: String,
-        mut engine: Engine<F, Machine<S>>,
+        mut engine: Engine<F, Machine<S>, O>,
         waiting: Waiting,
         wake: impl FnMut() + Send + 'static,
         alarm: Alarm,

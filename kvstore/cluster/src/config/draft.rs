@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use skein_multicast::config::Conflict;
+use skein_multicast::trees::Shape;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::entries::{self, ENTRIES, Entry, Kind, SECTIONS, nearest};
 use super::network::{self, Encryption, FabricKind, Network};
-use super::{ClusterConfig, Durability, StoreKind, machine_memory, parse_bytes};
+use super::{ClusterConfig, Durability, Protocol, StoreKind, machine_memory, order, parse_bytes};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
@@ -94,6 +95,7 @@ impl From<&ClusterConfig> for Draft {
         let mut settings = BTreeMap::new();
         for (section, values) in [
             ("topology", numbers(&config.topology)),
+            ("order", order::settings(config)),
             ("network", network),
             ("node", node),
             ("limits", numbers(&config.limits)),
@@ -176,6 +178,18 @@ impl Draft {
         self.put(entry, Setting::Text(durability.name().to_owned()), Origin::Flag);
     }
 
+    /// Overrides what orders messages from the command line.
+    pub fn flag_protocol(&mut self, protocol: Protocol) {
+        let entry = entries::find("order", "protocol").expect("flags name entries");
+        self.put(entry, Setting::Text(protocol.name().to_owned()), Origin::Flag);
+    }
+
+    /// Overrides the tree along which messages are ordered from the command line.
+    pub fn flag_tree(&mut self, shape: &Shape) {
+        let entry = entries::find("order", "tree").expect("flags name entries");
+        self.put(entry, order::setting(shape), Origin::Flag);
+    }
+
     /// Whether the file or the command line says how durable the cluster is.
     pub fn says_durability(&self) -> bool {
         self.settings[&("node", "durability")].1 != Origin::Default || self.is_about_disk()
@@ -205,12 +219,18 @@ impl Draft {
             let sync = Setting::Text(Durability::Sync.name().to_owned());
             self.put(entry, sync, Origin::Default);
         }
-        let mut config = self.config();
+        self.config().topology.check().map_err(|conflict| self.blame(&conflict))?;
+        let tree = self.tree(self.config().topology.groups)?;
+        if tree.is_some() {
+            self.put_sizes_along_a_tree(&self.config());
+        }
+        let of = |draft: &Self| ClusterConfig { tree, ..draft.config() };
+        let mut config = of(&self);
         let on_disk = config.store == StoreKind::Rocksdb;
         if on_disk && config.limits.store_bytes_max == 0 {
             let budget = entries::find("limits", "store_bytes_max").expect("an entry");
             self.put(budget, Setting::Number(STORE_BYTES_MAX), Origin::Default);
-            config = self.config();
+            config = of(&self);
         }
         config.check().map_err(|conflict| self.blame(&conflict))?;
         let Some(memory) = memory else {
@@ -233,7 +253,7 @@ impl Draft {
             let share = share - share % (1 << 20);
             let most = Setting::Number(share.min(config.limits.memory_bytes_max));
             self.put(ceiling, most, Origin::Default);
-            config = self.config();
+            config = of(&self);
             config.check().map_err(|conflict| self.blame(&conflict))?;
         }
         config.check_memory(memory).map_err(|conflict| self.blame(&conflict))?;
@@ -241,6 +261,7 @@ impl Draft {
         Ok(config)
     }
 
+    /// The configuration, but for the tree, which [`tree`](Self::tree) has.
     fn config(&self) -> ClusterConfig {
         let text = |section, name| match &self.settings[&(section, name)].0 {
             Setting::Text(text) => text.as_str(),
@@ -256,6 +277,7 @@ impl Draft {
         };
         ClusterConfig {
             topology: self.section("topology"),
+            tree: None,
             network: Network {
                 fabric: FabricKind::of(text("network", "fabric")),
                 cluster: text("network", "cluster").to_owned(),
@@ -286,7 +308,33 @@ impl Draft {
     }
 
     pub(super) fn get(&self, entry: &Entry) -> &Setting {
-        &self.settings[&(entry.section, entry.name)].0
+        self.value(entry.section, entry.name)
+    }
+
+    pub(super) fn value(&self, section: &'static str, name: &'static str) -> &Setting {
+        &self.settings[&(section, name)].0
+    }
+
+    /// Sets a number that neither the file nor the command line says.
+    pub(super) fn put_default(&mut self, section: &str, name: &str, number: u64) {
+        let entry = entries::find(section, name).expect("an entry");
+        if self.settings[&(entry.section, entry.name)].1 == Origin::Default {
+            self.put(entry, Setting::Number(number), Origin::Default);
+        }
+    }
+
+    /// An error of an entry, at its line if the file says it.
+    pub(super) fn error_at(
+        &self,
+        section: &'static str,
+        name: &'static str,
+        what: String,
+    ) -> ConfigError {
+        let line = match self.settings[&(section, name)].1 {
+            Origin::Line(line) => Some(line),
+            Origin::Default | Origin::Flag => None,
+        };
+        ConfigError { file: line.and(self.file.clone()), line, what }
     }
 
     fn put(&mut self, entry: &'static Entry, setting: Setting, origin: Origin) {
@@ -310,7 +358,7 @@ impl Draft {
     }
 
     /// Adds the origins of the settings that conflict.
-    fn blame(&self, conflict: &Conflict) -> ConfigError {
+    pub(super) fn blame(&self, conflict: &Conflict) -> ConfigError {
         let origin = |said: &str| {
             let name = said.split(' ').next().unwrap_or_default();
             let name = name.rsplit('.').next().unwrap_or_default();
@@ -412,6 +460,23 @@ fn setting(entry: &Entry, value: &Spanned<DeValue<'_>>) -> Result<Setting, Strin
                 other => Err(wrong(format_args!("a list of type {}", other.type_str()))),
             };
             list.iter().map(address).collect::<Result<_, _>>().map(Setting::List)
+        }
+        (DeValue::String(text), Kind::Tree)
+            if text.is_empty() || Shape::WORDS.contains(&text.as_ref()) =>
+        {
+            Ok(Setting::Text(text.to_string()))
+        }
+        (DeValue::Array(list), Kind::Tree) => {
+            let parent = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::Integer(integer) => {
+                    let number = i64::from_str_radix(integer.as_str(), integer.radix()).ok();
+                    let number = number.filter(|number| Shape::parent(*number).is_some());
+                    let wrong = || wrong(format_args!("a list with {} in it", integer.as_str()));
+                    number.map(|number| number.to_string()).ok_or_else(wrong)
+                }
+                other => Err(wrong(format_args!("a list with a {} in it", other.type_str()))),
+            };
+            list.iter().map(parent).collect::<Result<_, _>>().map(Setting::List)
         }
         (DeValue::String(text), _) => Err(wrong(format_args!("{text:?}"))),
         (other, _) => Err(wrong(format_args!("of type {}", other.type_str()))),

@@ -1,7 +1,9 @@
 //! Every entry of the configuration: its section, name, type and meaning.
 
+use skein_multicast::trees::Shape;
+
 use super::network::{Encryption, FabricKind};
-use super::{Durability, StoreKind};
+use super::{Durability, Protocol, StoreKind};
 
 /// Type of an entry's value.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub(super) enum Kind {
     Name,
     /// A list of `host:port`.
     Addresses,
+    /// A tree of groups, or nothing.
+    Tree,
 }
 
 impl Kind {
@@ -32,6 +36,7 @@ impl Kind {
             Self::Directory => "the absolute path of a directory".into(),
             Self::DirectoryIfAny => "the absolute path of a directory, or \"\"".into(),
             Self::Name => "a name of at most 40 letters, digits, \"-\" and \"_\"".into(),
+            Self::Tree => Shape::EXPECTED.into(),
             Self::Addresses => "a list of texts such as \"10.0.0.1:7400\"".into(),
         }
     }
@@ -63,10 +68,14 @@ const fn millis(section: &'static str, name: &'static str, about: &'static str) 
 }
 
 /// The sections, in the order they are printed.
-pub(super) const SECTIONS: [(&str, &str); 5] = [
+pub(super) const SECTIONS: [(&str, &str); 6] = [
     (
         "topology",
         "The shape of the cluster. `skein up` also takes --nodes, --groups and --replicas.",
+    ),
+    (
+        "order",
+        "How messages to several groups are ordered. It cannot be changed for a cluster that exists. `skein up` also takes --order and --tree.",
     ),
     (
         "network",
@@ -84,6 +93,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     count("topology", "groups", u16::MAX as u64, "Shards, 1 to 64. Each is replicated by a group of its own."),
     count("topology", "replicas", u8::MAX as u64, "Replicas of each group: 1, 3, 5 … 15, at most the number of nodes. 2f+1 of them tolerate f failures."),
     count("topology", "engines", u16::MAX as u64, "Engine threads of each node, at most the number of groups."),
+
+    Entry { section: "order", name: "protocol", kind: Kind::Word(Protocol::WORDS), most: 0,
+        about: "\"ramcast\": the groups of each message agree on its place; \"tram\": along a tree of the groups, for which a cluster has one group yet. With \"tram\" all commands travel in the logs, so that those of tuning.inline_bytes_max, tuning.payload_bytes_max and limits.transaction_bytes_max that are not set are a sixteenth of tuning.log_bytes, and limits.value_bytes_max is half of that." },
+    Entry { section: "order", name: "tree", kind: Kind::Tree, most: 0,
+        about: "With \"tram\", the tree: \"base\" (two children a group, below group 1, below group 0), \"breadth\" (all below group 0), \"depth\" (a chain), or the parent of each group, -1 for the root: [-1, 0, 0]. \"\" is \"breadth\" with \"tram\", and none with \"ramcast\"." },
 
     Entry { section: "network", name: "fabric", kind: Kind::Word(FabricKind::WORDS), most: 0,
         about: "\"shm\": shared memory, for a cluster on one host; \"tcp\": connections, on one host or several; \"verbs\": RDMA network cards, where this program was built with them." },

@@ -8,6 +8,7 @@ mod draft;
 mod entries;
 mod footprint;
 mod network;
+mod order;
 mod sizes;
 
 use std::fmt::Write as _;
@@ -18,11 +19,13 @@ use skein_fabric::wait::Waiting;
 use skein_kvstore::limits::Limits;
 use skein_multicast::config::{Conflict, Topology, Tuning};
 use skein_multicast::layout::Layout;
+use skein_multicast::protocol::tram::tree::Tree;
 
 pub use disk::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max, log_bytes_max};
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
 pub use network::{ANY_GID, Encryption, FabricKind, Network};
+pub use order::Protocol;
 pub use sizes::{exact_bytes, parse_bytes, show_bytes};
 
 use draft::Setting;
@@ -34,6 +37,9 @@ use entries::{ENTRIES, Kind, SECTIONS};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
     pub topology: Topology,
+    /// The tree along which messages to several groups are ordered; `None` for RamCast. It is chosen when the cluster is
+    /// created.
+    pub tree: Option<Tree>,
     pub network: Network,
     pub limits: Limits,
     pub tuning: Tuning,
@@ -63,6 +69,7 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            tree: None,
             network: Network::default(),
             limits: Limits::default(),
             tuning: Tuning::default(),
@@ -160,6 +167,7 @@ impl ClusterConfig {
         self.network.check(self.topology)?;
         self.limits.check()?;
         self.tuning.check()?;
+        self.check_order()?;
         if let (Durability::Memory, Some(dir)) = (self.durability, &self.data_dir) {
             return Err(Conflict {
                 first: "node.durability = memory".to_owned(),
@@ -243,7 +251,12 @@ impl ClusterConfig {
 
     /// The location of each replica. Nodes and clients take it from here; no other code chooses it.
     pub fn layout(&self) -> Layout {
-        Layout::propose(self.topology).expect("a configuration has passed every check")
+        let layout =
+            Layout::propose(self.topology).expect("a configuration has passed every check");
+        match &self.tree {
+            Some(tree) => layout.along(tree).expect("it is of all groups"),
+            None => layout,
+        }
     }
 
     /// The entry that bounds the keys and values that a node has in memory, and its value.
@@ -292,6 +305,7 @@ impl ClusterConfig {
                     },
                     (Setting::Number(number), _) => number.to_string(),
                     (Setting::Text(text), _) => toml::Value::String(text.clone()).to_string(),
+                    (Setting::List(parents), Kind::Tree) => format!("[{}]", parents.join(", ")),
                     (Setting::List(list), _) => toml::Value::from(list.clone()).to_string(),
                 };
                 for line in wrapped(entry.about, 98) {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use skein_cluster::config::{ClusterConfig, Durability, FabricKind, StoreKind};
+use skein_cluster::config::{ClusterConfig, Durability, FabricKind, Protocol, StoreKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
 use skein_cluster::network::{self, Who};
@@ -17,6 +17,7 @@ use skein_fabric::shm::Host;
 use skein_fabric::{Fabric, FabricError};
 use skein_kvstore::machine::Machine;
 use skein_kvstore::slots::SlotMap;
+use skein_multicast::Links;
 use skein_multicast::application::Stopped;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::disk::Disk;
@@ -24,6 +25,8 @@ use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
 use skein_multicast::roster::{Roster, Seen};
 use skein_protocol::ids::ReplicaId;
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
 use skein_wal::disk::{DiskError, Wake};
 
 use super::stores::{self, InMemory, Stores};
@@ -110,8 +113,27 @@ pub(super) fn start_engines(
     }
 }
 
-/// Starts engines whose replicas have the configured store.
+/// Starts engines of the configured ordering.
 fn start_engines_on<F, W, D>(
+    start: Start<'_>,
+    alarm: &UnixStream,
+    begin: impl FnOnce() -> Result<(), DirectoryError>,
+    visit: impl FnOnce() -> Result<AnyFabric, FabricError>,
+    join: impl Fn(&str) -> Result<(F, W, D), FabricError>,
+) -> Result<Engines, NodeError>
+where
+    F: Fabric + Send + 'static,
+    W: FnMut() + Send + 'static,
+    D: FnMut() + Send + 'static,
+{
+    match start.config.protocol() {
+        Protocol::Ramcast => start_engines_by::<_, _, _, Ramcast>(start, alarm, begin, visit, join),
+        Protocol::Tram => start_engines_by::<_, _, _, Tram>(start, alarm, begin, visit, join),
+    }
+}
+
+/// Starts engines whose replicas have the configured store.
+fn start_engines_by<F, W, D, O: Links>(
     start: Start<'_>,
     alarm: &UnixStream,
     begin: impl FnOnce() -> Result<(), DirectoryError>,
@@ -125,7 +147,7 @@ where
 {
     match start.config.store {
         StoreKind::Memory => {
-            start_engines_with::<_, _, _, InMemory>(start, alarm, begin, visit, join)
+            start_engines_with::<_, _, _, InMemory, O>(start, alarm, begin, visit, join)
         }
         #[cfg(feature = "rocksdb")]
         StoreKind::Rocksdb => {
@@ -136,7 +158,9 @@ where
                 }
                 _ => {}
             }
-            start_engines_with::<_, _, _, super::stores::OnDisk>(start, alarm, begin, visit, join)
+            start_engines_with::<_, _, _, super::stores::OnDisk, O>(
+                start, alarm, begin, visit, join,
+            )
         }
         #[cfg(not(feature = "rocksdb"))]
         StoreKind::Rocksdb => Err(DirectoryError::NoRocksdb.into()),
@@ -146,7 +170,7 @@ where
 /// Starts engines, which `join` under their names. All of them have joined and have their memory before the node's
 /// incarnation begins, and none takes a turn before. `join` returns two ways to wake an engine, one for the disk threads
 /// and those of stores. `visit` joins as a client does, for the thread that makes restore points.
-fn start_engines_with<F, W, D, St>(
+fn start_engines_with<F, W, D, St, O>(
     start: Start<'_>,
     alarm: &UnixStream,
     begin: impl FnOnce() -> Result<(), DirectoryError>,
@@ -158,6 +182,7 @@ where
     W: FnMut() + Send + 'static,
     D: FnMut() + Send + 'static,
     St: Stores,
+    O: Links,
 {
     let Start { directory, manifest, config, node, incarnation, roster, .. } = start;
     let layout = config.layout();
@@ -228,7 +253,15 @@ where
         };
         let me = Identity { node, engine: number, incarnation };
         let roster = Arc::clone(roster);
-        let engine = Engine::with_roster(fabric, &layout, config.tuning, me, roster, log, machine)?;
+        let engine = Engine::<_, _, O>::with_roster(
+            fabric,
+            &layout,
+            config.tuning,
+            me,
+            roster,
+            log,
+            machine,
+        )?;
         engines.push((name, engine, wake));
     }
     points.iter().for_each(EnginePoints::sync);
