@@ -158,7 +158,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Handles a message that is held in our memory.
-    pub(super) fn receive_held<F: Fabric>(
+    pub(crate) fn receive_held<F: Fabric>(
         &mut self,
         message: MessageId,
         links: &mut ReplicaLinks<F, O>,

@@ -6,6 +6,7 @@
 //! children on its path have acknowledged it.
 
 mod passages;
+mod refused;
 
 use skein_fabric::Fabric;
 use skein_protocol::check::check;
@@ -15,6 +16,7 @@ use skein_protocol::properties::{About, Touch};
 use skein_protocol::tram::{PeerEffect, Tram};
 
 use self::passages::Passage;
+use self::refused::Refused;
 use crate::application::Application;
 use crate::channel::Kind;
 use crate::ordering::Links;
@@ -25,13 +27,20 @@ use crate::turn_batches::{TOGETHER_MAX, TurnBatches};
 /// Length in bytes from which a datagram takes no further entry.
 const TOGETHER_BYTES: usize = 1 << 10;
 
+/// What a replica has for later.
+pub struct Outgoing {
+    batches: TurnBatches,
+    refused: Refused,
+}
+
 #[expect(private_interfaces, reason = "only this crate can implement it")]
 impl Links for Tram {
-    type Outgoing = TurnBatches;
+    type Outgoing = Outgoing;
     type Together = ();
 
-    fn outgoing(by: ReplicaId, groups: u16) -> TurnBatches {
-        TurnBatches::new(by, groups, TOGETHER_BYTES)
+    fn outgoing(by: ReplicaId, groups: u16) -> Outgoing {
+        let batches = TurnBatches::new(by, groups, TOGETHER_BYTES);
+        Outgoing { batches, refused: Refused::default() }
     }
 
     fn together(_: u16) {}
@@ -63,7 +72,7 @@ impl Links for Tram {
                 let sum = edge.content.is_large().then(|| check(payload).to_le_bytes());
                 let payload = sum.as_ref().map_or(payload, |sum| &sum[..]);
                 let passage = Passage { ballot, edge, payload };
-                outgoing.push(to, |bytes| passage.encode(bytes), links);
+                outgoing.batches.push(to, |bytes| passage.encode(bytes), links);
             }
             PeerEffect::Report { to, asks } => {
                 let about = About::Passed;
@@ -98,10 +107,10 @@ impl Links for Tram {
     }
 
     fn tell_outgoing<F: Fabric>(
-        outgoing: &mut TurnBatches,
+        outgoing: &mut Outgoing,
         links: &mut ReplicaLinks<F, Self>,
     ) -> bool {
-        outgoing.send(links)
+        outgoing.batches.send(links)
     }
 
     fn tell_together<F: Fabric>(_: &mut ReplicaLinks<F, Self>) -> bool {
@@ -129,6 +138,7 @@ impl Links for Tram {
                 replica.stir();
                 replica.core.hear_report(from, datagram, &mut replica.effects);
                 replica.carry_out(links);
+                replica.try_refused(links);
             }
             _ => {}
         }

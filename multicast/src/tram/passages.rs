@@ -87,10 +87,9 @@ impl<A: Application> Replica<A, Tram> {
         }
     }
 
-    /// A message of which we are the lowest common ancestor is not ordered, because of these destinations. Its session
-    /// sends it again.
+    /// A message of which we are the lowest common ancestor is not ordered yet, because of these destinations.
     pub(super) fn refuse(&mut self, message: MessageId, closed: GroupSet) {
-        tracing::debug!(%message, %closed, "refused a message: its destinations cannot take it now");
-        self.payloads.remove(message);
+        tracing::debug!(%message, %closed, "a message waits: its destinations cannot take it now");
+        self.outgoing.refused.wait(message, closed);
     }
 }

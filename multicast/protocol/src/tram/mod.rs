@@ -92,7 +92,8 @@ pub enum PeerEffect {
     },
     /// [Ask](Tram::ask_result) a replica of another group for its machine's result about a message.
     AskResult { to: ReplicaId, message: MessageId },
-    /// Tell a session that its message is not ordered: these groups cannot take it now.
+    /// A message is not ordered, because these groups cannot take it now: the driver hands it in again when one of them is
+    /// not [closed](Tram::closed) any more, or its session does.
     Refuse { message: MessageId, closed: GroupSet },
 }
 
@@ -203,6 +204,14 @@ impl Tram {
         self.logged.insert(message, low_water);
         let content = Content::Message { message, low_water, destinations, inline };
         self.order(content, None, effects);
+    }
+
+    /// The groups that may make us refuse a message now: destinations behind a child without room, and our own group
+    /// before its [marker](Content::Marker).
+    pub fn closed(&self) -> GroupSet {
+        let closed = self.children.closed(&self.tree);
+        let may_order = self.incoming.may_order(self.log.ballot().generation());
+        if may_order { closed } else { closed.with(self.own()) }
     }
 
     /// The destinations because of which a message is not ordered now.

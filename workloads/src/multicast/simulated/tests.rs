@@ -141,3 +141,13 @@ fn adjacent_groups_are_sooner_than_any_along_a_chain() {
     println!("p50 along a chain, any groups and adjacent ones: {halves:?} ns");
     assert!(halves[1] < halves[0], "{halves:?}");
 }
+
+/// More than a group keeps for a child: what it refuses for that waits, and is lost to nobody.
+#[test]
+fn all_that_is_in_flight_is_answered_however_much_that_is() {
+    let much = Plan { depth: 64, duration: Duration::from_millis(6), ..plan(3, 24) };
+    let measured = measure_along(&Tree::depth(3), &much, false);
+    println!("messages along a chain, 1,536 in flight: {}", measured.latency_ns.len());
+    // Each message that is lost leaves a place in its session's window empty for ever.
+    assert!(measured.latency_ns.len() > 3_000, "{measured:?}");
+}
