@@ -148,13 +148,6 @@ fn finish<O: Links>(mut simulation: Simulation<O>) -> Run {
     }
 }
 
-/// The same sizes, with logs that have room for all payloads: an ordering along a tree has none outside of them.
-const fn all_inline(tuning: Tuning) -> Tuning {
-    let log_bytes = 1 << 20;
-    let longest = log_bytes / 16;
-    Tuning { log_bytes, inline_bytes_max: longest, payload_bytes_max: longest, ..tuning }
-}
-
 /// The message and the place of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -349,7 +342,6 @@ impl<O: Links> Simulation<O> {
             lease_ms: silence / 2 + rng.below(4 * silence),
             ..Tuning::default()
         };
-        let tuning = if layout.tree().is_some() { all_inline(tuning) } else { tuning };
         let rough = rng.one_in(3);
         let usual = SimConfig::default();
         let config = SimConfig {

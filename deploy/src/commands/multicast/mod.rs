@@ -148,7 +148,7 @@ struct Placement {
 impl Args {
     pub(crate) fn run(self, verbose: u8) -> anyhow::Result<Exit> {
         let trees = self.order.trees(self.groups)?;
-        let plan = self.plan(trees.iter().any(Option::is_some))?;
+        let plan = self.plan()?;
         let subjects: Vec<_> = trees
             .iter()
             .map(|tree| self.placement(plan.window, tree.as_ref()))
@@ -233,8 +233,8 @@ impl Args {
         Ok(())
     }
 
-    /// The load. `along` says whether anything is ordered along a tree, whose logs carry all payloads.
-    fn plan(&self, along: bool) -> anyhow::Result<Plan> {
+    /// The load.
+    fn plan(&self) -> anyhow::Result<Plan> {
         let destinations = self.dst.unwrap_or(self.groups);
         if destinations > self.groups {
             return Err(usage(format!(
@@ -242,11 +242,10 @@ impl Args {
                 self.groups
             )));
         }
-        let tuning = if along { Tuning::default().all_inline() } else { Tuning::default() };
+        let tuning = Tuning::default();
         let (payload, max) = (self.payload, tuning.payload_bytes_max);
         if payload > max {
-            let whose = if along { " along a tree" } else { "" };
-            let what = format!("--payload {payload} is too long: {max} bytes at most{whose}");
+            let what = format!("--payload {payload} is too long: {max} bytes at most");
             return Err(usage(what));
         }
         let [duration, warm_up] = if self.simulated { SIMULATED } else { REAL };
@@ -284,9 +283,9 @@ impl Args {
         };
         let layout = Layout::propose(topology).map_err(usage)?;
         let tuning = Tuning { window, ..Tuning::default() };
-        let (layout, tuning) = match tree {
-            Some(tree) => (layout.along(tree).map_err(usage)?, tuning.all_inline()),
-            None => (layout, tuning),
+        let layout = match tree {
+            Some(tree) => layout.along(tree).map_err(usage)?,
+            None => layout,
         };
         let adaptive_or_busy =
             if self.threads || self.simulated { Waiting::Busy } else { Waiting::Adaptive };

@@ -221,9 +221,6 @@ impl Draft {
         }
         self.config().topology.check().map_err(|conflict| self.blame(&conflict))?;
         let tree = self.tree(self.config().topology.groups)?;
-        if tree.is_some() {
-            self.put_sizes_along_a_tree(&self.config());
-        }
         let of = |draft: &Self| ClusterConfig { tree, ..draft.config() };
         let mut config = of(&self);
         let on_disk = config.store == StoreKind::Rocksdb;
@@ -313,14 +310,6 @@ impl Draft {
 
     pub(super) fn value(&self, section: &'static str, name: &'static str) -> &Setting {
         &self.settings[&(section, name)].0
-    }
-
-    /// Sets a number that neither the file nor the command line says.
-    pub(super) fn put_default(&mut self, section: &str, name: &str, number: u64) {
-        let entry = entries::find(section, name).expect("an entry");
-        if self.settings[&(entry.section, entry.name)].1 == Origin::Default {
-            self.put(entry, Setting::Number(number), Origin::Default);
-        }
     }
 
     /// An error of an entry, at its line if the file says it.

@@ -167,7 +167,6 @@ impl ClusterConfig {
         self.network.check(self.topology)?;
         self.limits.check()?;
         self.tuning.check()?;
-        self.check_order()?;
         if let (Durability::Memory, Some(dir)) = (self.durability, &self.data_dir) {
             return Err(Conflict {
                 first: "node.durability = memory".to_owned(),

@@ -44,23 +44,6 @@ impl ClusterConfig {
     pub fn parents(&self) -> Option<Vec<Option<u16>>> {
         self.tree.as_ref().map(|tree| tree.parents().iter().collect())
     }
-
-    /// Fails if the nodes cannot run the order.
-    pub(super) fn check_order(&self) -> Result<(), Conflict> {
-        if self.tree.is_none() {
-            return Ok(());
-        }
-        self.tuning.check_along(&self.layout())?;
-        if self.topology.groups > 1 {
-            return Err(Conflict {
-                first: "order.protocol = tram".to_owned(),
-                second: format!("topology.groups = {}", self.topology.groups),
-                why: "a transaction of several groups needs their results, which do not go along a tree yet: use groups = 1, or \
-                      ramcast",
-            });
-        }
-        Ok(())
-    }
 }
 
 /// The entries of the section, by name.
@@ -120,15 +103,6 @@ impl Draft {
             }),
         }
     }
-
-    /// Sizes that nobody has set, as a cluster along a tree needs them: its logs have all payloads.
-    pub(super) fn put_sizes_along_a_tree(&mut self, config: &ClusterConfig) {
-        let longest = config.tuning.all_inline().payload_bytes_max as u64;
-        self.put_default("tuning", "inline_bytes_max", longest);
-        self.put_default("tuning", "payload_bytes_max", longest);
-        self.put_default("limits", "transaction_bytes_max", longest);
-        self.put_default("limits", "value_bytes_max", longest / 2);
-    }
 }
 
 #[cfg(test)]
@@ -142,18 +116,16 @@ mod tests {
     }
 
     #[test]
-    fn one_group_is_ordered_along_a_tree_with_sizes_that_fit() {
-        let config = of("[topology]\ngroups = 1\n[order]\nprotocol = \"tram\"\n").unwrap();
-        assert_eq!((config.protocol(), config.tree), (Protocol::Tram, Some(Tree::breadth(1))));
+    fn groups_are_ordered_along_a_tree() {
+        let config = of("[topology]\ngroups = 3\n[order]\nprotocol = \"tram\"\n").unwrap();
+        assert_eq!((config.protocol(), config.tree), (Protocol::Tram, Some(Tree::breadth(3))));
         assert_eq!(config.layout().tree(), config.tree);
-        assert_eq!(config.tuning.payload_bytes_max, config.tuning.inline_bytes_max);
         assert_eq!(of(&config.print()), Ok(config), "it is the same when it is read again");
         let config = of("").unwrap();
         assert_eq!((config.protocol(), config.layout().tree()), (Protocol::Ramcast, None));
         assert_eq!(config, ClusterConfig { limits: config.limits, ..ClusterConfig::default() });
     }
 
-    /// As it will be once the store of several groups runs along a tree.
     #[test]
     fn a_tree_is_printed_by_its_name_or_its_parents() {
         for (tree, printed) in [
@@ -196,21 +168,5 @@ mod tests {
             let error = of(&text).unwrap_err().to_string();
             assert!(error.starts_with("skein.toml:5: ") && error.contains(why), "{lines}: {error}");
         }
-    }
-
-    #[test]
-    fn several_groups_are_not_ordered_along_a_tree_yet() {
-        let error = of("[order]\nprotocol = \"tram\"\ntree = \"depth\"\n").unwrap_err().to_string();
-        assert!(error.starts_with("skein.toml:2: order.protocol = tram"), "{error}");
-        assert!(error.contains("topology.groups = 2 (the default)"), "{error}");
-        assert!(error.contains("use groups = 1, or ramcast"), "{error}");
-    }
-
-    #[test]
-    fn payloads_beside_the_log_are_refused_along_a_tree() {
-        let text = "[topology]\ngroups = 1\n[order]\nprotocol = \"tram\"\n[tuning]\npayload_bytes_max = \"4MiB\"\n";
-        let error = of(text).unwrap_err().to_string();
-        assert!(error.starts_with("skein.toml:6: payload_bytes_max = 4194304"), "{error}");
-        assert!(error.contains("all payloads in its logs"), "{error}");
     }
 }

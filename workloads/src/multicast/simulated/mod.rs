@@ -148,7 +148,6 @@ impl<O: Links> Simulation<'_, O> {
         let log_bytes =
             (self.plan.payload_bytes << 10).next_power_of_two().clamp(256 << 10, largest);
         let tuning = Tuning { log_bytes, window: self.plan.window, ..Tuning::default() };
-        let tuning = if layout.tree().is_some() { tuning.all_inline() } else { tuning };
         let topology = layout.topology();
         for node in 0..topology.nodes {
             for engine in 0..topology.engines {
