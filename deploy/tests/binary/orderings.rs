@@ -153,3 +153,16 @@ fn a_cluster_with_a_tree_that_does_not_fit_is_refused() {
     assert!(refused.err.contains("g1 is its own parent"), "{}", refused.err);
     assert!(!sandbox.dir.exists(), "nothing was done");
 }
+
+#[test]
+fn a_lost_group_of_a_tree_is_not_recreated() {
+    let sandbox = Sandbox::new();
+    let up = ["up", "--detach", "--groups", "3", "--order", "tram", "--tree", "depth"];
+    sandbox.expect(0, &up);
+    sandbox.expect(0, &["put", "key", "value"]);
+    let refused = sandbox.expect(3, &["admin", "recreate", "1", "--accept-data-loss"]);
+    assert!(refused.err.contains("orders along a tree"), "{}", refused.err);
+    assert!(refused.err.contains("Nothing was changed"), "{}", refused.err);
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value\n");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}

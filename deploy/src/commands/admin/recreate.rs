@@ -52,6 +52,13 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let group = self.group;
         let running = Running::with_group(global, group)?;
+        if running.layout.tree().is_some() {
+            bail!(
+                "group {group} cannot be recreated: the cluster orders along a tree, and a group that begins again there \
+                 would order once more what others have of it. Nothing was changed. Nodes whose disks hold the group's state \
+                 bring it back when they are started; otherwise restore a backup into a new cluster"
+            );
+        }
         let view = running.view();
         let quorum = running.layout.topology().quorum();
         if !self.accept_data_loss && self.from.is_none() {
