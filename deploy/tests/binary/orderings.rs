@@ -163,6 +163,6 @@ fn a_lost_group_of_a_tree_is_not_recreated() {
     let refused = sandbox.expect(3, &["admin", "recreate", "1", "--accept-data-loss"]);
     assert!(refused.err.contains("orders along a tree"), "{}", refused.err);
     assert!(refused.err.contains("Nothing was changed"), "{}", refused.err);
-    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value\n");
+    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
