@@ -26,7 +26,7 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "FABRIC", value_parser = clap::builder::PossibleValuesParser::new(FabricKind::WORDS))]
     fabric: Option<String>,
 
-    /// What orders messages to several groups: ramcast, or tram (along a tree of the groups, for one group yet)
+    /// What orders messages to several groups: ramcast, or tram (along a tree of the groups)
     /// [default: ramcast]
     #[arg(long, value_name = "ORDER", value_parser = clap::builder::PossibleValuesParser::new(Protocol::WORDS))]
     order: Option<String>,
