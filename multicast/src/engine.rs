@@ -249,7 +249,9 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         if durable {
             self.record_moments();
         }
-        self.replicas.iter_mut().for_each(Replica::rest);
+        for replica in &mut self.replicas {
+            worked |= replica.rest();
+        }
         worked |= self.links.loopback.len() > kept_waiting;
         for replica in &mut self.replicas {
             let sent = replica.send_state(&mut self.links);

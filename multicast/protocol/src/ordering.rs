@@ -248,6 +248,12 @@ pub trait OrderingProtocol: Sized {
         false
     }
 
+    /// Whether the next end of a turn tells other groups something that came in since the last one. A replica that only
+    /// commits or delivers may have no other reason for a turn.
+    fn has_untold(&self) -> bool {
+        false
+    }
+
     /// Whether the message is, or was, in our log.
     fn is_logged(&self, message: MessageId) -> bool;
 

@@ -257,12 +257,16 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Ends its turn. Entries that it has appended since its followers were written wait for the next turn,
-    /// and so do payloads that a leader keeps for followers which may have them by now.
-    pub(crate) fn rest(&mut self) {
+    /// and so do payloads that a leader keeps for followers which may have them by now. Returns whether other groups wait
+    /// for what it tells in the next turn.
+    pub(crate) fn rest(&mut self) -> bool {
+        let untold = self.stirred && self.core.has_untold();
         let unwritten =
             self.core.log().leads() && self.writer.written != self.core.log().last_index();
         let left = unwritten || self.core.log().keeps_payloads() || !self.effects.is_empty();
-        self.left = std::mem::take(&mut self.stirred) && (left || self.deliveries.are_cut_short());
+        let left = left || untold || self.deliveries.are_cut_short();
+        self.left = std::mem::take(&mut self.stirred) && left;
+        untold
     }
 
     /// Handles a tick: takes the time and does the periodic work.

@@ -246,6 +246,10 @@ impl OrderingProtocol for Tram {
         self.waiting.has(message)
     }
 
+    fn has_untold(&self) -> bool {
+        self.gate.is_stirred() || self.log.leads() && self.children.has_unsent()
+    }
+
     fn is_logged(&self, message: MessageId) -> bool {
         self.logged.contains(message)
     }

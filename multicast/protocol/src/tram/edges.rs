@@ -138,6 +138,11 @@ impl Outgoing {
         self.kept.iter().take(count).filter_map(|(_, content)| content.message())
     }
 
+    /// Whether an edge was not sent to the child's leader.
+    fn has_unsent(&self) -> bool {
+        self.sent < self.numbered
+    }
+
     /// Whether the child was sent edges that it has not acknowledged.
     pub fn is_awaited(&self) -> bool {
         self.sent >= self.first()
@@ -368,6 +373,11 @@ impl Children {
     /// The tables, by child in rising order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (GroupId, &mut Outgoing)> {
         self.0.iter_mut().map(|(child, table)| (*child, table))
+    }
+
+    /// Whether a child is to be sent an edge.
+    pub fn has_unsent(&self) -> bool {
+        self.iter().any(|(_, table)| table.has_unsent())
     }
 
     /// Whether a child has yet to acknowledge the message.

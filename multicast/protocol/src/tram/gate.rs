@@ -168,6 +168,11 @@ impl Gate {
         self.child_recreated(child);
     }
 
+    /// Whether something has come in since the last [`settle`](Self::settle).
+    pub const fn is_stirred(&self) -> bool {
+        self.stirred
+    }
+
     /// Computes what is stable by now. Returns whether anything has come in since the last time.
     pub fn settle(&mut self) -> bool {
         if !core::mem::take(&mut self.stirred) {
