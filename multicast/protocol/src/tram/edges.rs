@@ -12,6 +12,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
+
 use super::content::Content;
 use super::tree::Tree;
 use crate::bytes::{Reader, Writer};
@@ -125,11 +127,6 @@ impl Outgoing {
     /// Number of edges that the child has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.kept.len()
-    }
-
-    /// Whether the child has yet to acknowledge the message. Recent ones are found first.
-    pub fn keeps(&self, message: MessageId) -> bool {
-        self.kept.iter().rev().any(|(_, content)| content.message() == Some(message))
     }
 
     /// The messages that an acknowledgement up to `taken` covers.
@@ -351,28 +348,85 @@ impl Incoming {
 }
 
 /// The tables of all children of a group.
+///
+/// **Invariant.** `keeping` counts, for each message, the edges that carry it in the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Children(Vec<(GroupId, Outgoing)>);
+pub struct Children {
+    tables: Vec<(GroupId, Outgoing)>,
+    keeping: HashMap<MessageId, u16>,
+}
 
 impl Children {
     /// Empty tables for the children of `group`.
     pub fn of(tree: &Tree, group: GroupId) -> Self {
-        Self(tree.children(group).iter().map(|child| (child, Outgoing::default())).collect())
+        let children = tree.children(group).iter();
+        Self::restore(children.map(|child| (child, Outgoing::default())).collect())
+    }
+
+    /// These tables, by child in rising order.
+    pub(super) fn restore(tables: Vec<(GroupId, Outgoing)>) -> Self {
+        let mut keeping = HashMap::new();
+        for (_, content) in tables.iter().flat_map(|(_, table)| &table.kept) {
+            content.message().into_iter().for_each(|message| count(&mut keeping, message));
+        }
+        Self { tables, keeping }
     }
 
     /// The table of a child.
     pub fn get_mut(&mut self, child: GroupId) -> Option<&mut Outgoing> {
-        self.0.iter_mut().find(|(it, _)| *it == child).map(|(_, table)| table)
+        self.tables.iter_mut().find(|(it, _)| *it == child).map(|(_, table)| table)
     }
 
     /// The tables, by child in rising order.
     pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Outgoing)> {
-        self.0.iter().map(|(child, table)| (*child, table))
+        self.tables.iter().map(|(child, table)| (*child, table))
     }
 
     /// The tables, by child in rising order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (GroupId, &mut Outgoing)> {
-        self.0.iter_mut().map(|(child, table)| (*child, table))
+        self.tables.iter_mut().map(|(child, table)| (*child, table))
+    }
+
+    /// [Numbers](Outgoing::push) what was committed for a child.
+    ///
+    /// # Panics
+    /// If it is no child of ours.
+    pub fn push(&mut self, child: GroupId, place: Rank, content: Content) -> u64 {
+        let table = self.get_mut(child).expect("a next hop is a child");
+        let kept = table.kept.len();
+        let number = table.push(place, content);
+        if table.kept.len() > kept {
+            content.message().into_iter().for_each(|message| count(&mut self.keeping, message));
+        }
+        number
+    }
+
+    /// A child [has](Outgoing::acknowledge) all edges up to `taken`. Returns whether that is news, and appends the messages
+    /// that no child is yet to acknowledge.
+    pub fn acknowledge(
+        &mut self,
+        child: GroupId,
+        (ours, taken): (u32, EdgeNumber),
+        child_generation: u32,
+        over: &mut Vec<MessageId>,
+    ) -> bool {
+        let Self { tables, keeping } = self;
+        let Some((_, table)) = tables.iter_mut().find(|(it, _)| *it == child) else { return false };
+        let covered = table.covered(taken).collect::<Vec<_>>();
+        if !table.acknowledge(ours, taken, child_generation) {
+            return false;
+        }
+        over.extend(covered.into_iter().filter(|message| {
+            let left = keeping.get_mut(message).map_or(0, |left| {
+                *left -= 1;
+                *left
+            });
+            if left == 0 {
+                keeping.remove(message);
+            }
+            left == 0
+        }));
+        true
     }
 
     /// Whether a child is to be sent an edge.
@@ -382,7 +436,7 @@ impl Children {
 
     /// Whether a child has yet to acknowledge the message.
     pub fn keep(&self, message: MessageId) -> bool {
-        self.iter().any(|(_, table)| table.keeps(message))
+        self.keeping.contains_key(&message)
     }
 
     /// The destinations behind our children to which we order no messages of our own.
@@ -390,6 +444,10 @@ impl Children {
         let closed = |(child, table): (GroupId, &Outgoing)| table.closed(tree.below(child));
         self.iter().map(closed).fold(GroupSet::EMPTY, GroupSet::union)
     }
+}
+
+fn count(keeping: &mut HashMap<MessageId, u16>, message: MessageId) {
+    *keeping.entry(message).or_default() += 1;
 }
 
 #[cfg(test)]

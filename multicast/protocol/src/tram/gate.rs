@@ -77,6 +77,8 @@ pub struct Gate {
     passed_on: Vec<u64>,
     /// Rank of the first entry that is delivered here and not stable.
     pub(super) first: Option<Rank>,
+    /// The destinations of the entries that are delivered here, and perhaps of some that are stable by now.
+    delivered_to: GroupSet,
     /// Something has come in since the last [`settle`](Self::settle).
     stirred: bool,
 }
@@ -98,6 +100,7 @@ impl Gate {
             taken: 0,
             passed_on: words,
             first: None,
+            delivered_to: GroupSet::EMPTY,
             stirred: true,
         }
     }
@@ -106,13 +109,19 @@ impl Gate {
     pub fn commit(&mut self, entry: Unstable) {
         self.note_edges(entry.from_parent, &entry.to_children);
         if entry.destinations.has_several() {
-            if entry.delivered.is_some() && self.first.is_none() {
+            if entry.delivered.is_some() {
                 // An answer may be asked for before the next `settle`.
-                self.first = Some(entry.rank);
+                self.note_delivered(entry.rank, entry.destinations);
             }
             self.entries.push_back(entry);
         }
         self.stirred = true;
+    }
+
+    /// An entry that is not stable is delivered here, behind all those noted before.
+    pub(super) fn note_delivered(&mut self, rank: Rank, destinations: GroupSet) {
+        self.first = self.first.or(Some(rank));
+        self.delivered_to = self.delivered_to.union(destinations);
     }
 
     /// Edges with these numbers are committed here.
@@ -186,7 +195,7 @@ impl Gate {
         for (word, child) in self.tells_down.iter_mut().zip(&self.towards) {
             *word = child.map_or(0, |child| self.passed_on[child.index()] + 1);
         }
-        self.first = None;
+        (self.first, self.delivered_to) = (None, GroupSet::EMPTY);
         let mut entries = core::mem::take(&mut self.entries);
         entries.retain_mut(|entry| {
             let here = entry.destinations.intersection(below);
@@ -202,8 +211,8 @@ impl Gate {
             let stable = entry.in_subtree && !waits && self.is_covered_above(entry, here);
             if !stable {
                 anywhere = anywhere.union(here);
-                if entry.delivered.is_some() && self.first.is_none() {
-                    self.first = Some(entry.rank);
+                if entry.delivered.is_some() {
+                    self.note_delivered(entry.rank, entry.destinations);
                 }
                 if !(planted(Mutant::DownIgnoresParent) && entry.in_subtree) {
                     self.bound_down(entry);
@@ -282,10 +291,12 @@ impl Gate {
     /// The rank up to which everything must be [passed](Self::has_passed) before an answer to a message to these groups
     /// leaves, if it rests on what was delivered here below a rank. A read is like a message to our group alone.
     pub fn reply_dependency(&self, destinations: GroupSet, below: Rank) -> Rank {
-        let rests = |it: &&Unstable| {
-            it.delivered.is_some() && it.rank < below && !self.is_exempt(it, destinations)
-        };
-        self.entries.iter().rev().find(rests).map_or(Rank::NOTHING, |it| it.rank)
+        if destinations.contains_all(self.delivered_to) {
+            return Rank::NOTHING;
+        }
+        let before = self.entries.partition_point(|it| it.rank < below);
+        let rests = |it: &&Unstable| it.delivered.is_some() && !self.is_exempt(it, destinations);
+        self.entries.range(..before).rev().find(rests).map_or(Rank::NOTHING, |it| it.rank)
     }
 
     /// Whether an answer of a message to these groups need not wait for an earlier one: the client hears from all of

@@ -171,10 +171,11 @@ impl Tram {
             self.fold_marker(group, generation, lca);
         }
         let destinations = content.destinations(&self.tree);
-        let hops = self.tree.next_hops(self.own(), destinations).iter().map(|child| {
-            let table = self.children.get_mut(child).expect("a next hop is a child");
-            (child, table.push(place, content))
-        });
+        let hops = self
+            .tree
+            .next_hops(self.own(), destinations)
+            .iter()
+            .map(|child| (child, self.children.push(child, place, content)));
         let hops = hops.collect();
         let here = destinations.contains(self.own()) || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);

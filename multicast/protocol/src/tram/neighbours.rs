@@ -16,7 +16,7 @@ use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
-use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use crate::ids::{GroupId, GroupSet, ReplicaId};
 use crate::ordering::OrderingProtocol as _;
 use crate::tram::content::Content;
 
@@ -294,12 +294,11 @@ impl Tram {
         let words: Vec<_> = words.collect::<Option<_>>()?;
         let (ours, generation) = (self.generation, ballot.generation());
         let closed_before = self.children.closed(&self.tree);
-        let table = self.children.get_mut(child)?;
-        let covered: Vec<_> = table.covered(taken).collect();
-        let acknowledges = table.acknowledge(ours, taken, generation);
-        if acknowledges {
+        let mut over = Vec::new();
+        if self.children.acknowledge(child, (ours, taken), generation, &mut over) {
             self.retries.attempts[child.index()].1 = 0;
         }
+        let table = self.children.get_mut(child)?;
         if generation == table.child_generation() {
             table.report_closed(closed);
             for (group, word) in words.into_iter().filter(|_| taken.generation == ours) {
@@ -314,8 +313,7 @@ impl Tram {
         }
         self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
         // The others are dropped when they are delivered, when all followers have them, or when the last child has.
-        let over = |message: &MessageId| !self.may_need(*message);
-        let over = covered.into_iter().filter(|message| acknowledges && over(message));
+        let over = over.into_iter().filter(|message| !self.may_need(*message));
         effects.extend(over.map(|message| Effect::Forget { message }));
         Some(())
     }

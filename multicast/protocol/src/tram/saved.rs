@@ -161,16 +161,18 @@ impl Children {
     }
 
     fn read(tree: &Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
-        let mut children = Self::of(tree, own);
-        for (_, table) in children.iter_mut() {
+        let mut tables = Vec::new();
+        for child in tree.children(own).iter() {
             let (generation, numbered, count) = (from.u32()?, from.u64()?, from.u64()?);
             let mut kept = VecDeque::new();
             for _ in 0..count {
                 kept.push_back((Rank::new(from.u64()?), Content::decode(from)?));
             }
-            *table = (count <= numbered).then(|| Outgoing::restore(generation, numbered, kept))?;
+            let table =
+                (count <= numbered).then(|| Outgoing::restore(generation, numbered, kept))?;
+            tables.push((child, table));
         }
-        Some(children)
+        Some(Self::restore(tables))
     }
 }
 
@@ -215,10 +217,12 @@ impl Gate {
                 let child = GroupId(from.u16()?);
                 hops.push((tree.children(own).contains(child).then_some(child)?, from.u64()?));
             }
+            if delivered.is_some() {
+                gate.note_delivered(rank, destinations);
+            }
             let entry = Unstable::new(rank, delivered, destinations, number, hops);
             gate.entries.push_back(Unstable { in_subtree, ..entry });
         }
-        gate.first = gate.entries.iter().find(|it| it.delivered.is_some()).map(|it| it.rank);
         let numbers: Vec<_> = children.iter().map(|(child, it)| (child, it.numbered)).collect();
         gate.note_edges(Some(incoming.committed().number), &numbers);
         Some(gate)
