@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 
 use allocation_counter::measure;
-use skein_multicast::application::{Application, Delivery, Malformed, Outbox};
+use skein_multicast::Links;
+use skein_multicast::application::{Answer, Application, Delivery, Malformed, Outbox};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId};
+use skein_protocol::tram::tree::Tree;
 
 use self::harness::Harness;
 
@@ -18,6 +20,9 @@ const WARM_UP: usize = 40_000;
 const COUNTED: usize = 20_000;
 /// Tables of all replicas of a group that may grow during the measurement.
 const TABLES_MAX: u64 = 12;
+
+/// Log entries along a tree while no time passes: they fit the log, which groups of a tree free once a tick.
+const TREE_ENTRIES: usize = 4_000;
 
 /// Limit of the turns that a burst takes.
 const TURNS_MAX: usize = 100;
@@ -78,17 +83,55 @@ fn a_message_waits_for_no_tick() {
         // The first messages wait until there are leaders.
         harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
         harness.send_to(destinations(groups, overlap));
-        harness.stop_clock();
         let bursts = WARM_UP / (usize::from(groups) * clients * depth);
-        let mut turns = 0_usize;
-        let mut engines = |turn: &mut dyn FnMut()| {
-            turns += 1;
-            assert!(turns < TURNS_MAX * bursts, "{groups} groups: something waits for a tick");
-            turn();
-        };
-        harness.multicast(bursts, depth, &mut engines, &mut |turn| turn());
+        let turns = without_ticks(harness, bursts, depth);
         let how = if overlap { "some of" } else { "all of" };
-        println!("{how} {groups} groups, {depth} under way: {} turns a burst", turns / bursts);
+        println!("{how} {groups} groups, {depth} under way: {turns} turns a burst");
+    }
+}
+
+/// Multicasts so many bursts while the clock stands still. Returns how many turns one of them takes.
+fn without_ticks<A: Application + 'static, O: Links>(
+    mut harness: Harness<A, O>,
+    bursts: usize,
+    depth: usize,
+) -> usize {
+    harness.stop_clock();
+    let mut turns = 0;
+    let mut engines = |turn: &mut dyn FnMut()| {
+        turns += 1;
+        assert!(turns < TURNS_MAX * bursts, "something waits for a tick");
+        turn();
+    };
+    harness.multicast(bursts, depth, &mut engines, &mut |turn| turn());
+    turns / bursts
+}
+
+/// The trees along which messages go in these tests.
+fn trees() -> [(&'static str, Tree); 4] {
+    let base = Tree::base(8);
+    [
+        ("base", base),
+        ("breadth", Tree::breadth(8)),
+        ("depth", Tree::depth(4)),
+        ("one", Tree::depth(1)),
+    ]
+}
+
+#[test]
+fn a_message_along_a_tree_waits_for_no_tick() {
+    for (shape, tree) in trees() {
+        for (clients, depth, overlap) in [(1, 1, false), (1, 1, true), (4, 8, true), (1, 32, false)]
+        {
+            let mut harness = Harness::start_along(&tree, clients, |_| Answer);
+            // The first messages wait until there are leaders.
+            harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+            harness.send_to(destinations(tree.groups(), overlap && tree.groups() > 2));
+            let bursts = TREE_ENTRIES / (usize::from(tree.groups()) * clients * depth);
+            let turns = without_ticks(harness, bursts, depth);
+            let how = if overlap { "some" } else { "all" };
+            println!("{shape}, {how} groups, {depth} under way: {turns} turns a burst");
+        }
     }
 }
 
@@ -173,15 +216,19 @@ fn what_waits_for_results_waits_for_no_tick() {
     for (groups, clients, depth) in [(2, 1, 1), (2, 4, 8), (4, 1, 1), (4, 4, 8)] {
         let mut harness = Harness::start_with(groups, clients, Exchanges::new);
         harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
-        harness.stop_clock();
-        let bursts = 1_000 / (clients * depth);
-        let mut turns = 0_usize;
-        let mut engines = |turn: &mut dyn FnMut()| {
-            turns += 1;
-            let most = TURNS_MAX * bursts * clients * depth;
-            assert!(turns < most, "{groups} groups: a result waits for a tick");
-            turn();
-        };
-        harness.multicast(bursts, depth, &mut engines, &mut |turn| turn());
+        let turns = without_ticks(harness, 1_000 / (clients * depth), depth);
+        println!("{groups} groups, {depth} under way: {turns} turns a burst");
+    }
+}
+
+#[test]
+fn what_waits_for_results_along_a_tree_waits_for_no_tick() {
+    for (shape, tree) in trees().into_iter().filter(|(_, tree)| tree.groups() > 1) {
+        for (clients, depth) in [(1, 1), (4, 8)] {
+            let mut harness = Harness::start_along(&tree, clients, Exchanges::new);
+            harness.multicast(10, depth, &mut |turn| turn(), &mut |turn| turn());
+            let turns = without_ticks(harness, 1_000 / (clients * depth), depth);
+            println!("{shape}, {depth} under way: {turns} turns a burst");
+        }
     }
 }

@@ -4,16 +4,22 @@
 
 mod clocked;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use skein_fabric::shm::Host;
+use skein_multicast::Links;
 use skein_multicast::application::{Answer, Application};
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
+use skein_multicast::roster::Roster;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
+use skein_protocol::tram::tree::Tree;
 
 use self::clocked::{Clock, Clocked};
 
@@ -21,8 +27,8 @@ use self::clocked::{Clock, Clocked};
 const TURN: Duration = Duration::from_micros(2);
 
 /// Engines and sessions that take turns.
-pub(crate) struct Harness<A: Application = Answer> {
-    engines: Vec<Engine<Clocked, A>>,
+pub(crate) struct Harness<A: Application = Answer, O: Links = Ramcast> {
+    engines: Vec<Engine<Clocked, A, O>>,
     access: SessionTransport<Clocked>,
     clock: Clock,
     /// Time by which the clock advances in each turn.
@@ -34,6 +40,11 @@ pub(crate) struct Harness<A: Application = Answer> {
     /// The destinations of messages, used in rotation.
     destinations: Vec<GroupSet>,
     window: usize,
+}
+
+/// Three nodes with replicas of `groups` groups.
+fn layout(groups: u16) -> Layout {
+    Layout::propose(Topology { nodes: 3, groups, replicas: 3, engines: 1 }).unwrap()
 }
 
 impl Harness {
@@ -50,8 +61,24 @@ impl<A: Application + 'static> Harness<A> {
         sessions: usize,
         application: fn(ReplicaId) -> A,
     ) -> Self {
-        let layout =
-            Layout::propose(Topology { nodes: 3, groups, replicas: 3, engines: 1 }).unwrap();
+        Self::start_in(&layout(groups), sessions, application)
+    }
+}
+
+impl<A: Application + 'static> Harness<A, Tram> {
+    /// Like [`Harness::start_with`], with messages ordered along a tree.
+    pub(crate) fn start_along(
+        tree: &Tree,
+        sessions: usize,
+        application: fn(ReplicaId) -> A,
+    ) -> Self {
+        let layout = layout(tree.groups()).along(tree).unwrap();
+        Self::start_in(&layout, sessions, application)
+    }
+}
+
+impl<A: Application + 'static, O: Links> Harness<A, O> {
+    fn start_in(layout: &Layout, sessions: usize, application: fn(ReplicaId) -> A) -> Self {
         // A small log is soon full, and everything that is kept for it has its final size then.
         let tuning = Tuning { log_bytes: 256 << 10, ..Tuning::default() };
         let host = Host::anonymous();
@@ -59,16 +86,16 @@ impl<A: Application + 'static> Harness<A> {
         let join = |name: &str| Clocked::new(host.join(name).unwrap(), &clock);
         let engine = |node| {
             let fabric = join(&endpoint_name(node, 0));
-            Engine::new(fabric, &layout, tuning, Identity::first(node, 0), application).unwrap()
+            let (me, roster) = (Identity::first(node, 0), Roster::unrecorded(node, 0));
+            let roster = Arc::new(roster);
+            Engine::with_roster(fabric, layout, tuning, me, roster, None, application).unwrap()
         };
         let mut engines: Vec<_> = (0..layout.topology().nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
             clock.pass(Duration::from_millis(tuning.heartbeat_ms));
-            for engine in &mut engines {
-                engine.turn();
-            }
+            engines.iter_mut().for_each(|engine| _ = engine.turn());
         }
-        let mut access = SessionTransport::new(join("sessions"), &layout, tuning);
+        let mut access = SessionTransport::new(join("sessions"), layout, tuning);
         // Names look random, and are the same in each run.
         let name = |i: usize| SessionId((i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let sessions: Vec<_> = (0..sessions).map(|i| access.open(name(i))).collect();
