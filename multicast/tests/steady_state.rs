@@ -6,6 +6,7 @@ mod harness;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use allocation_counter::measure;
 use skein_multicast::Links;
@@ -24,16 +25,19 @@ const TABLES_MAX: u64 = 12;
 /// Log entries along a tree while no time passes: they fit the log, which groups of a tree free once a tick.
 const TREE_ENTRIES: usize = 4_000;
 
+/// Time of a turn with which a burst takes as long as it does on two cores.
+const LONG_TURN: Duration = Duration::from_micros(50);
+
 /// Limit of the turns that a burst takes.
 const TURNS_MAX: usize = 100;
 
 /// Groups, sessions, and messages that each session has in flight.
 const CASES: [(u16, usize, usize); 5] = [(1, 1, 1), (1, 4, 32), (4, 1, 1), (4, 4, 8), (8, 1, 32)];
 
-/// Number of allocations of the engines and of the sessions.
-fn allocations(groups: u16, sessions: usize, depth: usize) -> [u64; 2] {
-    let mut harness = Harness::start(groups, sessions);
-    let bursts = |entries| entries / (usize::from(groups) * sessions * depth);
+/// Number of allocations of the engines and of the sessions, while each burst is so many messages to so many groups.
+fn allocations<O: Links>(mut harness: Harness<Answer, O>, groups: u16, burst: usize) -> [u64; 2] {
+    let depth = burst / harness.sessions();
+    let bursts = |entries| entries / (usize::from(groups) * burst);
     harness.multicast(bursts(WARM_UP), depth, &mut |turn| turn(), &mut |turn| turn());
     let (mut of_engines, mut of_sessions) = (0, 0);
     harness.multicast(
@@ -48,11 +52,27 @@ fn allocations(groups: u16, sessions: usize, depth: usize) -> [u64; 2] {
 #[test]
 fn a_message_costs_no_allocation() {
     let mut good = true;
-    for (groups, clients, depth) in CASES {
-        let found = allocations(groups, clients, depth);
-        println!("{groups} groups, {clients} sessions with {depth} under way: {found:?}");
+    let mut count = |case: &str, groups, found: [u64; 2]| {
+        println!("{case}: {found:?}");
         let [engines, sessions] = found;
         good &= engines <= TABLES_MAX * u64::from(groups) && sessions <= TABLES_MAX;
+    };
+    for (groups, clients, depth) in CASES {
+        let case = format!("{groups} groups, {clients} sessions with {depth} under way");
+        let harness = Harness::start(groups, clients);
+        count(&case, groups, allocations(harness, groups, clients * depth));
+    }
+    for (shape, tree) in trees() {
+        for (clients, depth) in [(1, 1), (4, 8)] {
+            let case = format!("{shape}, {clients} sessions with {depth} under way");
+            let groups = tree.groups();
+            let mut harness = Harness::start_along(&tree, clients, |_| Answer);
+            if groups > 1 && clients > 1 {
+                // Followers hear once a tick what they need to keep no more.
+                harness.take_turns_of(LONG_TURN);
+            }
+            count(&case, groups, allocations(harness, groups, clients * depth));
+        }
     }
     assert!(good, "more than what tables may grow by, for {COUNTED} log entries");
 }
@@ -96,7 +116,7 @@ fn without_ticks<A: Application + 'static, O: Links>(
     bursts: usize,
     depth: usize,
 ) -> usize {
-    harness.stop_clock();
+    harness.take_turns_of(Duration::ZERO);
     let mut turns = 0;
     let mut engines = |turn: &mut dyn FnMut()| {
         turns += 1;

@@ -112,10 +112,16 @@ impl<A: Application + 'static, O: Links> Harness<A, O> {
         }
     }
 
-    /// Stops the clock.
-    #[allow(dead_code, reason = "some tests never stop the clock")]
-    pub(crate) fn stop_clock(&mut self) {
-        self.turn = Duration::ZERO;
+    /// The time that each turn takes from here on. None of it stops the clock.
+    #[allow(dead_code, reason = "some tests leave it as it is")]
+    pub(crate) fn take_turns_of(&mut self, time: Duration) {
+        self.turn = time;
+    }
+
+    /// Number of busy sessions.
+    #[allow(dead_code, reason = "most of those who have a harness know it")]
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.len()
     }
 
     /// Restricts the load to the first `active` sessions; the others are idle from here on.

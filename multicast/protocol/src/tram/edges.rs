@@ -150,12 +150,17 @@ impl Outgoing {
         self.child_generation
     }
 
+    /// Whether an acknowledgement of these generations is news.
+    fn accepts(&self, ours: u32, taken: EdgeNumber, child_generation: u32) -> bool {
+        taken.generation == ours
+            && guard!(Mutant::AckOfFormerSelf, child_generation == self.child_generation)
+            && taken.number > self.acknowledged
+    }
+
     /// The child holds all edges up to `taken`, by an acknowledgement of these generations. Returns whether that is
     /// news.
     pub fn acknowledge(&mut self, ours: u32, taken: EdgeNumber, child_generation: u32) -> bool {
-        let addressed = taken.generation == ours
-            && guard!(Mutant::AckOfFormerSelf, child_generation == self.child_generation);
-        if !addressed || taken.number <= self.acknowledged {
+        if !self.accepts(ours, taken, child_generation) {
             return false;
         }
         self.acknowledged = taken.number;
@@ -412,21 +417,17 @@ impl Children {
     ) -> bool {
         let Self { tables, keeping } = self;
         let Some((_, table)) = tables.iter_mut().find(|(it, _)| *it == child) else { return false };
-        let covered = table.covered(taken).collect::<Vec<_>>();
-        if !table.acknowledge(ours, taken, child_generation) {
+        if !table.accepts(ours, taken, child_generation) {
             return false;
         }
-        over.extend(covered.into_iter().filter(|message| {
+        over.extend(table.covered(taken).filter(|message| {
             let left = keeping.get_mut(message).map_or(0, |left| {
                 *left -= 1;
                 *left
             });
-            if left == 0 {
-                keeping.remove(message);
-            }
-            left == 0
+            left == 0 && keeping.remove(message).is_some()
         }));
-        true
+        table.acknowledge(ours, taken, child_generation)
     }
 
     /// Whether a child is to be sent an edge.

@@ -79,6 +79,8 @@ pub struct Gate {
     pub(super) first: Option<Rank>,
     /// The destinations of the entries that are delivered here, and perhaps of some that are stable by now.
     delivered_to: GroupSet,
+    /// Lists of edges of entries that are stable by now, to be used again.
+    spare: Vec<Vec<(GroupId, u64)>>,
     /// Something has come in since the last [`settle`](Self::settle).
     stirred: bool,
 }
@@ -101,6 +103,7 @@ impl Gate {
             passed_on: words,
             first: None,
             delivered_to: GroupSet::EMPTY,
+            spare: Vec::new(),
             stirred: true,
         }
     }
@@ -114,8 +117,15 @@ impl Gate {
                 self.note_delivered(entry.rank, entry.destinations);
             }
             self.entries.push_back(entry);
+        } else {
+            recycle(&mut self.spare, entry.to_children);
         }
         self.stirred = true;
+    }
+
+    /// An empty list of edges for the next entry.
+    pub(super) fn spare(&mut self) -> Vec<(GroupId, u64)> {
+        self.spare.pop().unwrap_or_default()
     }
 
     /// An entry that is not stable is delivered here, behind all those noted before.
@@ -217,6 +227,9 @@ impl Gate {
                 if !(planted(Mutant::DownIgnoresParent) && entry.in_subtree) {
                     self.bound_down(entry);
                 }
+            }
+            if stable {
+                recycle(&mut self.spare, core::mem::take(&mut entry.to_children));
             }
             !stable
         });
@@ -327,6 +340,14 @@ impl Gate {
     /// The rank up to which everything is passed that was delivered up to `delivered`.
     pub fn passed(&self, delivered: Rank) -> Rank {
         self.first.map_or(delivered, |first| Rank::new(first.number() - 1).min(delivered))
+    }
+}
+
+/// Keeps a list's memory, if it has any.
+fn recycle(spare: &mut Vec<Vec<(GroupId, u64)>>, mut list: Vec<(GroupId, u64)>) {
+    if list.capacity() > 0 {
+        list.clear();
+        spare.push(list);
     }
 }
 

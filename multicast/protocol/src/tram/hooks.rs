@@ -171,12 +171,9 @@ impl Tram {
             self.fold_marker(group, generation, lca);
         }
         let destinations = content.destinations(&self.tree);
-        let hops = self
-            .tree
-            .next_hops(self.own(), destinations)
-            .iter()
-            .map(|child| (child, self.children.push(child, place, content)));
-        let hops = hops.collect();
+        let mut hops = self.gate.spare();
+        let next = self.tree.next_hops(self.own(), destinations).iter();
+        hops.extend(next.map(|child| (child, self.children.push(child, place, content))));
         let here = destinations.contains(self.own()) || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
         if !here {

@@ -16,7 +16,7 @@ use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::group::on_log::OnLog as _;
-use crate::ids::{GroupId, GroupSet, ReplicaId};
+use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::ordering::OrderingProtocol as _;
 use crate::tram::content::Content;
 
@@ -45,6 +45,10 @@ pub(super) struct Retries {
     /// Our last report to each group: to its leader, and to its other replicas.
     told: Vec<Vec<u8>>,
     spread: Vec<Vec<u8>>,
+    /// Scratch: a report that may be told.
+    report: Vec<u8>,
+    /// Scratch: messages that no child is yet to acknowledge.
+    over: Vec<MessageId>,
     /// By group: when it last told news of how far it has applied what it delivers, or was asked for that since, and how
     /// often it was asked.
     pub(super) applied_asked: Vec<(u64, u32)>,
@@ -83,21 +87,24 @@ impl Tram {
         if !news && !owes {
             return;
         }
-        for group in self.neighbours() {
-            let mut report = Vec::new();
+        let mut report = core::mem::take(&mut self.retries.report);
+        for group in self.neighbours().iter() {
             let to = self.leader_of(group);
+            report.clear();
             self.report(to, false, &mut report);
             let is_parent = self.tree.parent(self.own()) == Some(group);
-            if report != self.retries.told[group.index()] || owes && is_parent {
-                self.retries.told[group.index()] = report;
+            let told = &mut self.retries.told[group.index()];
+            if report != *told || owes && is_parent {
+                core::mem::swap(told, &mut report);
                 effects.push(Effect::Tell(PeerEffect::Report { to, asks: false }));
             }
         }
+        self.retries.report = report;
     }
 
-    fn neighbours(&self) -> Vec<GroupId> {
+    fn neighbours(&self) -> GroupSet {
         let children = self.tree.children(self.own());
-        children.iter().chain(self.tree.parent(self.own())).collect()
+        self.tree.parent(self.own()).map_or(children, |parent| children.with(parent))
     }
 
     /// As leader: an edge from our parent is missing. Asks once until the next tick.
@@ -116,7 +123,7 @@ impl Tram {
         for (_, table) in self.children.iter_mut() {
             table.rewind();
         }
-        for group in self.neighbours() {
+        for group in self.neighbours().iter() {
             self.ask_all(group, effects);
         }
     }
@@ -131,7 +138,7 @@ impl Tram {
     /// As leader, once a tick: reports to the other replicas of our neighbours what their leaders were told. Without that
     /// they would keep edges and entries for ever.
     pub(super) fn spread(&mut self, effects: &mut Vec<Effect>) {
-        for group in self.neighbours() {
+        for group in self.neighbours().iter() {
             let leader = self.leader_of(group);
             let Retries { told, spread, .. } = &mut self.retries;
             let (told, spread) = (&told[group.index()], &mut spread[group.index()]);
@@ -149,7 +156,7 @@ impl Tram {
     pub(super) fn retry(&mut self, effects: &mut Vec<Effect>) {
         self.retries.asked_parent = false;
         let now_ms = self.log.now_ms();
-        for group in self.neighbours() {
+        for group in self.neighbours().iter() {
             let is_parent = self.tree.parent(self.own()) == Some(group);
             let awaited = self.children.get_mut(group).is_some_and(|table| table.is_awaited());
             let blocked = is_parent && !self.incoming.may_order(self.log.ballot().generation());
@@ -173,7 +180,7 @@ impl Tram {
     /// As follower, once a tick: asks for reports that would let it drop what it keeps.
     pub(super) fn ask_for_reports(&mut self, effects: &mut Vec<Effect>) {
         let now_ms = self.log.now_ms();
-        for group in self.neighbours() {
+        for group in self.neighbours().iter() {
             let keeps = self.children.get_mut(group).is_some_and(|it| it.unacknowledged() > 0);
             let waits = keeps || self.gate.waits_for(group);
             let attempts = &mut self.retries.attempts[group.index()];
@@ -233,7 +240,7 @@ impl Tram {
             self.hear_of_results(from, (tag, ballot), &mut reader, effects);
             return;
         }
-        if tag == QUESTION && self.neighbours().contains(&from.group) {
+        if tag == QUESTION && self.neighbours().contains(from.group) {
             self.hears_ballot(from.group, ballot);
             if self.log.leads() {
                 effects.push(Effect::Tell(PeerEffect::Report { to: from, asks: false }));
@@ -268,13 +275,11 @@ impl Tram {
 
     fn hear_parent(&mut self, from: &mut Reader<'_>) -> Option<()> {
         let (ours, generation) = (from.u32()?, from.u32()?);
-        let below = self.tree.below(self.own());
-        let words = below.iter().map(|group| Some((group, from.u64()?)));
-        let words: Vec<_> = words.collect::<Option<_>>()?;
+        let words = words(self.tree.below(self.own()), from)?;
         // Words count in one pair of generations.
         let counts = ours == self.log.ballot().generation()
             && generation == self.incoming.committed().generation;
-        for (group, word) in words.into_iter().filter(|_| counts) {
+        for (group, word) in words.filter(|_| counts) {
             self.gate.hear_down(group, word);
         }
         Some(())
@@ -289,19 +294,21 @@ impl Tram {
     ) -> Option<()> {
         let taken = EdgeNumber { generation: from.u32()?, number: from.u64()? };
         let closed = GroupSet::from_bits(from.u64()?);
-        let below = self.tree.below(child);
-        let words = below.iter().map(|group| Some((group, from.u64()?)));
-        let words: Vec<_> = words.collect::<Option<_>>()?;
+        let words = words(self.tree.below(child), from)?;
         let (ours, generation) = (self.generation, ballot.generation());
         let closed_before = self.children.closed(&self.tree);
-        let mut over = Vec::new();
+        let mut over = core::mem::take(&mut self.retries.over);
         if self.children.acknowledge(child, (ours, taken), generation, &mut over) {
             self.retries.attempts[child.index()].1 = 0;
         }
+        // The others are dropped when they are delivered, or when all followers have them.
+        let acknowledged = over.drain(..).filter(|message| !self.may_need(*message));
+        effects.extend(acknowledged.map(|message| Effect::Forget { message }));
+        self.retries.over = over;
         let table = self.children.get_mut(child)?;
         if generation == table.child_generation() {
             table.report_closed(closed);
-            for (group, word) in words.into_iter().filter(|_| taken.generation == ours) {
+            for (group, word) in words.filter(|_| taken.generation == ours) {
                 self.gate.hear_up(group, word);
             }
         } else if generation > table.child_generation() && self.log.leads() {
@@ -312,9 +319,6 @@ impl Tram {
             }
         }
         self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
-        // The others are dropped when they are delivered, when all followers have them, or when the last child has.
-        let over = over.into_iter().filter(|message| !self.may_need(*message));
-        effects.extend(over.map(|message| Effect::Forget { message }));
         Some(())
     }
 
@@ -330,4 +334,13 @@ impl Tram {
             self.last_shared = index;
         }
     }
+}
+
+/// Words of the groups in turn. `None` if there are too few.
+fn words<'a>(
+    groups: GroupSet,
+    from: &'a mut Reader<'_>,
+) -> Option<impl Iterator<Item = (GroupId, u64)> + 'a> {
+    let enough = from.0.len() >= groups.len() * size_of::<u64>();
+    enough.then(|| groups.iter().map_while(|group| Some((group, from.u64()?))))
 }

@@ -45,8 +45,7 @@ impl Tram {
 
     /// Once a tick: drops what all groups have applied, and asks the groups that keep us from it.
     pub(super) fn drop_results(&mut self, effects: &mut Vec<Effect>) {
-        let dropped = self.shared.trim().into_iter();
-        effects.extend(dropped.map(|message| Effect::DropResult { message }));
+        self.shared.trim(|message| effects.push(Effect::DropResult { message }));
         let now_ms = self.log.now_ms();
         let asked = &self.retries.applied_asked;
         let due = |group: &GroupId| {
@@ -130,10 +129,12 @@ impl Tram {
         }
         match tag {
             APPLIED => {
-                let count = self.tree.ancestors(from.group).count();
-                let places = (0..count).map(|_| reader.u64().map(Rank::new));
-                let places: Vec<_> = places.collect::<Option<_>>()?;
-                if self.shared.hear(from.group, &places) {
+                let mut places = [Rank::NOTHING; GroupSet::CAPACITY as usize];
+                let places = &mut places[..self.tree.ancestors(from.group).count()];
+                for place in &mut *places {
+                    *place = Rank::new(reader.u64()?);
+                }
+                if self.shared.hear(from.group, places) {
                     self.retries.applied_asked[from.group.index()] = (self.log.now_ms(), 0);
                 }
             }

@@ -142,22 +142,22 @@ impl Shared {
         places[lca.index()] >= shared.place
     }
 
-    /// Drops what all destinations have applied.
-    pub fn trim(&mut self) -> Vec<MessageId> {
-        let mut dropped = Vec::new();
+    /// Drops what all destinations have applied, and calls `dropped` with each message.
+    pub fn trim(&mut self, mut dropped: impl FnMut(MessageId)) {
         if !core::mem::take(&mut self.dirty) {
-            return dropped;
+            return;
         }
         let mut kept = core::mem::take(&mut self.kept);
         kept.retain(|it| {
             let SharedMessage { message, destinations, rank, .. } = it.shared;
             let here = planted(Mutant::OwnAppliedIsEnough) && rank <= self.settled;
             let over = here || destinations.iter().all(|group| self.has_applied(group, it));
-            dropped.extend(over.then_some(message));
+            if over {
+                dropped(message);
+            }
             !over
         });
         self.kept = kept;
-        dropped
     }
 
     /// The groups because of which we keep messages that our group has applied.

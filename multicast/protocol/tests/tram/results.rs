@@ -140,7 +140,8 @@ pub(crate) fn play(seed: u64) -> Kept {
 fn drops_too_early(groups: &mut [Group]) -> bool {
     for at in 0..groups.len() {
         for slot in 0..REPLICAS {
-            let dropped = groups[at].replicas[slot].shared.trim();
+            let mut dropped = Vec::new();
+            groups[at].replicas[slot].shared.trim(|message| dropped.push(message));
             let needed = |message: &MessageId| {
                 groups.iter().any(|it| {
                     it.order.iter().any(|m| m.message == *message) && !it.has_applied(*message)
