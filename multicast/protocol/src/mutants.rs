@@ -58,6 +58,8 @@ macro_rules! mutants {
                 Self::PlacesOfAnyLca,
                 Self::ResultsNotAskedFor,
                 Self::SharedNotInState,
+                Self::PassedWithoutPayload,
+                Self::PayloadNotPassedOn,
             ];
 
             /// Those of them that need what no simulated cluster along a tree has yet: a group that is recreated.
@@ -415,6 +417,10 @@ mutants! {
     ResultsNotAskedFor,
     /// Along a tree: a state lacks the messages about which other groups may still need results.
     SharedNotInState,
+    /// Along a tree: a child logs an edge although it does not have the payload.
+    PassedWithoutPayload,
+    /// Along a tree: a group drops a payload when it has delivered it, whatever a child is yet to be sent.
+    PayloadNotPassedOn,
 }
 
 /// Whether the guard is disabled.

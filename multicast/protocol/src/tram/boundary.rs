@@ -19,6 +19,7 @@ use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::logged_set::LoggedSet;
+use crate::mutants::{Mutant, planted};
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
 use crate::step::Deliver;
@@ -235,7 +236,7 @@ impl OrderingProtocol for Tram {
     }
 
     fn passes_on(&self, message: MessageId) -> bool {
-        self.children.keep(message)
+        self.children.keep(message) && !planted(Mutant::PayloadNotPassedOn)
     }
 
     fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {

@@ -249,7 +249,7 @@ impl Tram {
         if !is_parent || !edge.content.passes(self.own(), &self.tree) || edge.first == 0 {
             return;
         }
-        let held = held || !edge.content.is_large();
+        let held = held || !edge.content.is_large() || planted(Mutant::PassedWithoutPayload);
         let last = self.waiting.last();
         match self.incoming.judge(edge, self.log.ballot().generation()) {
             Judgement::Next if held => {

@@ -73,3 +73,6 @@ impl Waiting {
         self.0.pop_front_if(|entry| entry.held).map(|entry| entry.edge)
     }
 }
+
+#[cfg(test)]
+mod tests;
