@@ -58,6 +58,7 @@ macro_rules! mutants {
                 Self::PlacesOfAnyLca,
                 Self::ResultsNotAskedFor,
                 Self::SharedNotInState,
+                Self::LostMarkCounts,
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
             ];
@@ -417,6 +418,8 @@ mutants! {
     ResultsNotAskedFor,
     /// Along a tree: a state lacks the messages about which other groups may still need results.
     SharedNotInState,
+    /// Along a tree: a session's low-water mark counts although the entry that carried it was lost.
+    LostMarkCounts,
     /// Along a tree: a child logs an edge although it does not have the payload.
     PassedWithoutPayload,
     /// Along a tree: a group drops a payload when it has delivered it, whatever a child is yet to be sent.

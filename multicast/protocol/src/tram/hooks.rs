@@ -86,7 +86,7 @@ impl OnLog for Tram {
         let known = &mut self.logged;
         self.log.truncate(index, |record| {
             if let Record::Ordered { content, .. } = record {
-                content.message().into_iter().for_each(|message| known.remove(message));
+                content.message().into_iter().for_each(|message| known.cut(message));
             }
         });
         let last = self.log.uncommitted().rev().find_map(|entry| match entry.record {
@@ -154,6 +154,9 @@ impl Tram {
         content: Content,
         taken: Option<Taken>,
     ) {
+        if let Content::Message { message, low_water, .. } = content {
+            self.logged.commit(message, low_water);
+        }
         let rank = Self::rank(birth, index);
         let place = taken.map_or(rank, |taken| taken.place);
         let destinations = content.destinations(&self.tree);

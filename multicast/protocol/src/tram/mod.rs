@@ -19,6 +19,7 @@ mod entries;
 pub mod gate;
 mod hooks;
 mod inspect;
+mod names;
 mod neighbours;
 mod results;
 mod saved;
@@ -34,6 +35,7 @@ use self::edges::{Children, Edge, Incoming, Judgement};
 pub use self::entries::{Body, Draft, Record, Taken};
 use self::gate::Gate;
 pub use self::inspect::Inspection;
+use self::names::Names;
 use self::neighbours::Retries;
 use self::shared::{Shared, SharedMessage};
 use self::tree::Tree;
@@ -43,7 +45,6 @@ use crate::group::GroupLog;
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use crate::logged_set::LoggedSet;
 use crate::mutants::{Mutant, planted};
 use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
 use crate::rank::Rank;
@@ -122,7 +123,7 @@ pub struct Tram {
     generation: u32,
     /// The highest ballot seen of each other group's leaders.
     ballots: Vec<Ballot>,
-    logged: LoggedSet,
+    logged: Names,
     incoming: Incoming,
     children: Children,
     gate: Gate,
@@ -201,7 +202,7 @@ impl Tram {
             effects.push(Effect::Tell(PeerEffect::Refuse { message, closed }));
             return;
         }
-        self.logged.insert(message, low_water);
+        self.logged.log(message, low_water);
         let content = Content::Message { message, low_water, destinations, inline };
         self.order(content, None, effects);
     }
@@ -300,7 +301,7 @@ impl Tram {
     /// A message is in our log, whoever ordered it first.
     fn note_logged(&mut self, content: &Content) {
         if let Content::Message { message, low_water, .. } = *content {
-            self.logged.insert(message, low_water);
+            self.logged.log(message, low_water);
         }
     }
 
