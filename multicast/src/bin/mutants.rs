@@ -153,8 +153,10 @@ impl Ground {
         let known = known_killer(mutant);
         let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
         // Seeds were kept for one ordering. Another draws another scenario from them.
-        let keeps = self.fresh.is_none() && self.ordering == Ordering::DEFAULT;
-        let kept = known.into_iter().chain(kept).filter(move |_| keeps);
+        let is_default = self.ordering == Ordering::DEFAULT;
+        let known = known.filter(|_| is_default != Mutant::OF_TRAM.contains(&mutant));
+        let kept = known.into_iter().chain(kept.filter(move |_| is_default));
+        let kept = kept.filter(move |_| self.fresh.is_none());
         let first = self.fresh.unwrap_or(0);
         let of_trees = self.ordering == Ordering::Tram;
         let more = move || ROUND_ALONG_TREES.into_iter().filter(move |_| of_trees);
