@@ -32,6 +32,11 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
     /// Number of entries that a leader may log for a message after the message's own entry.
     fn entries_behind(destinations: GroupSet) -> usize;
 
+    /// Number of messages that cannot be ordered yet, because a group behind which they go has no room.
+    fn refused(_: &Self::Outgoing) -> usize {
+        0
+    }
+
     /// Sends a message of the ordering to peers, now or at the end of the turn.
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,

@@ -17,6 +17,7 @@ use skein_multicast::protocol::tram::tree::Tree;
 use skein_multicast::trees::Shape;
 use skein_wal::files::{OpenError, measure};
 
+use super::status;
 use crate::args::Global;
 use crate::exit::Exit;
 
@@ -345,9 +346,21 @@ fn rdma() -> Finding {
     }
 }
 
-/// The cluster in the directory, if there is one: whether its nodes run, and which process
-/// supervises them.
+/// The cluster in the directory, if there is one: whether its nodes run, which process supervises them, and, along a
+/// tree, what groups that do not serve hold up.
 fn cluster(global: &Global) -> Finding {
+    let found = about_cluster(global);
+    let held_up = status::take(&global.dir()).ok().and_then(|snapshot| snapshot.held_up);
+    let held_up: Vec<_> = held_up.iter().flatten().map(ToString::to_string).collect();
+    if held_up.is_empty() {
+        return found;
+    }
+    let held_up = held_up.join(" ") + " `skein status` shows which replicas are missing";
+    let advice = found.advice.iter().cloned().chain([held_up]).collect::<Vec<_>>().join("; ");
+    found.note(advice)
+}
+
+fn about_cluster(global: &Global) -> Finding {
     let found = |what: String| Finding::ok("cluster", what);
     let manifest = Directory::at(&global.dir())
         .and_then(|directory| directory.manifest().map(|manifest| (directory, manifest)));

@@ -29,3 +29,4 @@ mod standstill;
 mod supervision;
 mod support;
 mod tampering;
+mod trees;

@@ -54,6 +54,10 @@ impl Links for Tram {
         0
     }
 
+    fn refused(outgoing: &Outgoing) -> usize {
+        outgoing.refused.len()
+    }
+
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: PeerEffect,

@@ -241,6 +241,16 @@ impl Tree {
         self.below(self.lca(destinations)).iter().filter(takes_part).collect()
     }
 
+    /// The groups through which a message to `destinations` comes to those of them in `some`: the part of its path from
+    /// the lowest common ancestor to each, both included.
+    ///
+    /// # Panics
+    /// As [`lca`](Self::lca).
+    pub fn way(&self, destinations: GroupSet, some: GroupSet) -> GroupSet {
+        let leads_there = |it: &GroupId| !self.below(*it).intersection(some).is_empty();
+        self.path(destinations).iter().filter(leads_there).collect()
+    }
+
     /// The child of `group` at or above `destination`. `None` if `destination` is not below a child.
     pub fn child_towards(&self, group: GroupId, destination: GroupId) -> Option<GroupId> {
         let mut at = destination;
