@@ -19,7 +19,7 @@ pub fn compared([first, second]: [&Report; 2], colour: bool) -> String {
         runs => format!("medians of {runs} runs each"),
     };
     let mut text =
-        format!("{}   {} against {}, {runs}\n\n", paint.strong("compared"), names[1], names[0],);
+        format!("{}   {} against {}, {runs}\n\n", paint.strong("compared"), names[1], names[0]);
     type Measure = fn(&Report) -> Spread;
     let measures: [(&str, usize, Measure); 4] = [
         ("messages/s", 0, |report| report.messages_per_s),
