@@ -44,6 +44,14 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         links: &mut ReplicaLinks<F, Self>,
     );
 
+    /// Logs, before the end of a turn, what was kept until now, as far as the log has room. Returns whether some is left.
+    fn log_ready<F: Fabric, A: Application>(
+        _: &mut Replica<A, Self>,
+        _: &mut ReplicaLinks<F, Self>,
+    ) -> bool {
+        false
+    }
+
     /// Sends a replica's outgoing messages at the end of its turn. Returns whether there were any.
     fn tell_outgoing<F: Fabric>(
         outgoing: &mut Self::Outgoing,

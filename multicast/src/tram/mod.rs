@@ -110,6 +110,18 @@ impl Links for Tram {
         }
     }
 
+    fn log_ready<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        links: &mut ReplicaLinks<F, Self>,
+    ) -> bool {
+        while replica.core.has_ready() && replica.log_has_room() {
+            replica.intake.may_log += 1;
+            replica.core.take_ready(&mut replica.effects);
+            replica.carry_out(links);
+        }
+        replica.core.has_ready()
+    }
+
     fn tell_outgoing<F: Fabric>(
         outgoing: &mut Outgoing,
         links: &mut ReplicaLinks<F, Self>,

@@ -192,8 +192,7 @@ impl Tram {
             effects.push(Effect::Repeat { message });
         }
         if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
-            self.waiting.arrives(message);
-            return self.take_waiting(effects);
+            return self.waiting.arrives(message);
         }
         if logged {
             return;
@@ -259,7 +258,6 @@ impl Tram {
                     self.waiting.clear();
                     self.take(edge, effects);
                 }
-                self.take_waiting(effects);
             }
             Judgement::Next => {
                 if !self.waiting.hear_again(edge.number, false) {
@@ -279,12 +277,20 @@ impl Tram {
         }
     }
 
-    /// As leader: logs the entries that waited, up to the next one without its payload, and asks for that.
-    fn take_waiting(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(edge) = self.waiting.pop_held() {
-            if self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next {
-                self.take(&edge, effects);
-            }
+    /// As leader: whether an entry that waited for its payload, or behind one that did, can be [logged](Self::take_ready).
+    pub fn has_ready(&self) -> bool {
+        self.log.leads() && self.waiting.is_ready()
+    }
+
+    /// As leader: logs the first entry that waited, if it can be. The driver has room for it in the log.
+    pub fn take_ready(&mut self, effects: &mut Vec<Effect>) {
+        if !self.log.leads() {
+            return;
+        }
+        if let Some(edge) = self.waiting.pop_held()
+            && self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next
+        {
+            self.take(&edge, effects);
         }
     }
 

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::{AnswerTo, Inspect as _, NotRestored, OrderingProtocol as _};
-use skein_protocol::tram::edges::ROOM;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::Event;
+use skein_protocol::tram::content::Content;
+use skein_protocol::tram::edges::{Edge, EdgeNumber, ROOM};
 use skein_protocol::tram::tree::Tree;
-use skein_protocol::tram::{Edges, Tram};
+use skein_protocol::tram::{Edges, PeerEvent, Tram};
 
 use crate::stage::{Stage, message, replica};
 
@@ -446,4 +449,41 @@ fn each_guard_that_is_taken_out_is_noticed() {
         plant(None);
         assert!(noticed, "{} survives", mutant.name());
     }
+}
+
+/// The driver has room for one entry at a time.
+#[test]
+fn what_waited_for_a_payload_is_logged_one_by_one() {
+    let mut cluster = Cluster::new(&Tree::depth(2));
+    cluster.settle(3);
+    let (leader, from) = (cluster.leader(1), cluster.leader(0));
+    let ballot = cluster.stage.core(from).log().ballot();
+    let destinations = set(&[0, 1]);
+    let core = cluster.stage.core(leader);
+    let logged = |core: &Tram| (1..=3).filter(|it| core.is_logged(message(*it))).count();
+    let mut effects = Vec::new();
+    for number in 1..=3 {
+        let content = Content::Message {
+            message: message(number),
+            low_water: 1,
+            destinations,
+            inline: number != 1,
+        };
+        let place = Rank::new(number);
+        let number = EdgeNumber { generation: 0, number };
+        let edge = Edge { number, first: 1, child_generation: 0, place, content };
+        let held = edge.number.number != 1;
+        let event = PeerEvent::Passed { from, ballot, edge, sum: 7, held };
+        core.step(Event::Heard(event), &mut effects);
+    }
+    assert_eq!((logged(core), core.has_ready()), (0, false), "the first one has no payload");
+    assert_eq!(core.awaits(message(1)), Some((destinations, 7)));
+    let received =
+        Event::Received { message: message(1), low_water: 1, destinations, inline: false };
+    core.step(received, &mut effects);
+    for done in 0..3 {
+        assert_eq!((logged(core), core.has_ready()), (done, true));
+        core.take_ready(&mut effects);
+    }
+    assert_eq!((logged(core), core.has_ready()), (3, false));
 }
