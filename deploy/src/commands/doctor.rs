@@ -1,8 +1,10 @@
-//! `skein doctor`: what this machine supports, and how to fix what it does not.
+//! `skein doctor`: what this machine supports, and how to fix what it does not; or which ordering suits a load.
+
+mod workload;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -31,6 +33,10 @@ const MAPS_MIN: u64 = 65_530;
 /// Exits with 1 if a cluster with the default configuration would not work.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Looks at a load in place of the machine: which ordering suits it, RamCast or a tree, and which tree. FILE has what
+    /// `skein bench` multicast, ycsb, bank, smallbank or retwis printed with --json
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
     /// Prints one JSON object
     #[arg(long)]
     json: bool,
@@ -82,6 +88,9 @@ impl Finding {
 
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if let Some(file) = &self.workload {
+            return workload::run(file, self.json);
+        }
         let findings = [
             kernel(),
             cores(),

@@ -2,6 +2,7 @@
 
 mod administration;
 mod adversity;
+mod advice;
 mod backup;
 mod chaos;
 mod check;
