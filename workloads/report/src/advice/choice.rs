@@ -17,6 +17,7 @@ pub struct Ratio {
     pub overlap: bool,
 }
 
+/// The ordering that suits a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {

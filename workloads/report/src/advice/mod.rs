@@ -1,8 +1,8 @@
 //! Which ordering suits a load: RamCast, or TRAM along a tree, and along which.
 //!
-//! A load is read from a benchmark's report ([`source`](crate::source)). How many groups its messages address decides
-//! ([`touched`]). If the file compares both orderings, its own ratios are judged ([`own`]), otherwise those of
-//! a table that was measured once ([`table`]). [`choice`] judges ratios, and [`words`] puts all of it in words.
+//! A load is read from a benchmark's report. How many groups its messages address decides (`touched.rs`). If the file
+//! compares both orderings, its own ratios are judged (`own.rs`), otherwise those of a table that was measured once
+//! (`table.rs`). `choice.rs` judges ratios, and `words.rs` puts all of it in words.
 
 mod choice;
 mod loads;
