@@ -1,4 +1,4 @@
-//! What waits in a cluster that orders along a tree because groups do not serve: for people and programs.
+//! Groups of a tree that do not serve hold up messages: this says which, for people and programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,7 +31,7 @@ pub(crate) struct HeldUpBy {
     apart: Vec<BTreeSet<u16>>,
 }
 
-/// What groups hold up in a tree. `because` says of each group why it does not serve, if it does not.
+/// Groups of a tree that hold something up, and what. `because` says of each group why it does not serve, if it does not.
 pub(crate) fn held_up_by(
     tree: &Tree,
     because: impl Fn(GroupId) -> Option<Because>,

@@ -96,7 +96,7 @@ impl Seen {
         own.chain(others.map(|it| it.to_string())).collect()
     }
 
-    /// What groups that do not serve hold up along the tree, if there is one.
+    /// Sentences about groups that do not serve, and about what they hold up along the tree, if there is one.
     fn held_up(&self) -> Vec<HeldUpBy> {
         let tree = self.layout.tree();
         tree.map_or_else(Vec::new, |tree| held_up_by(&tree, |group| self.because(group)))

@@ -100,7 +100,7 @@ fn an_inner_group_without_a_quorum_is_named_with_what_it_holds_up() {
         status["held_up"] == held
     };
     until("g1 alone does not serve", || says(&sandbox.status()));
-    // What is sent before the client notices would hold up g0's answers.
+    // A message that is sent before the client notices would hold up g0's answers.
     until("the client has noticed", || {
         let alone = client.within(SHORT).put(keys[1].as_str(), "w");
         matches!(alone, Err(Error::Unavailable { sent: false, .. }))

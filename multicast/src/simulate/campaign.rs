@@ -150,7 +150,7 @@ impl Part {
     /// seed, and all begin at the same number.
     pub fn of_all(seeds: &Range<u64>, ordering: super::Ordering) -> Vec<Self> {
         let len = seeds.end - seeds.start;
-        // What it cannot run has its share all the same, so that each other profile has the seeds that it always has.
+        // Profiles that it cannot run have their share all the same: the others keep the seeds that they always have.
         let all = SHARES.iter().map(|(_, of)| of).sum::<u64>();
         let part = |(name, of): (&str, u64)| {
             let count = (len * of / all).max(1);

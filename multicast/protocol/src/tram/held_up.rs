@@ -1,4 +1,4 @@
-//! What waits because groups of the tree cannot serve, for operators and clients.
+//! Groups that cannot serve hold up messages to others of their tree: this says which, for operators and clients.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ pub struct HeldUp {
     pub apart: Vec<GroupSet>,
 }
 
-/// What each of the groups that cannot serve holds up, in rising order of the group. Nothing, in a tree of one group.
+/// The groups that cannot serve, in rising order, and what each holds up. Empty for a tree of one group.
 pub fn held_up(tree: &Tree, unavailable: GroupSet) -> Vec<HeldUp> {
     let groups = unavailable.intersection(GroupSet::first(tree.groups()));
     let of = |by| {

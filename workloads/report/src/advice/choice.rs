@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Ratios closer to 1 than this are no difference.
 pub(super) const NOISE: f64 = 0.10;
 
-/// What a tree had, in proportion to what RamCast had under the same load.
+/// Ratios of a tree to RamCast under the same load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     pub tree: String,
