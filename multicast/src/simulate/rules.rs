@@ -144,8 +144,8 @@ impl Rules {
 
     /// A leader has reported how far its group is done with shared messages, which other groups forget then:
     /// every replica that its log waits for must have applied everything that the group has delivered up to
-    /// there. A replica that was not waited for when this was first reported may lack some of it, and must
-    /// receive a state.
+    /// there. A replica that was not waited for when this was first reported may lack some of it, and takes it from its
+    /// group's log or a state. So a report that covers no further shared message says nothing new.
     pub(super) fn settles<'a, O: Driven>(
         &mut self,
         by: ReplicaId,
@@ -158,10 +158,12 @@ impl Rules {
             return Ok(());
         }
         shared.settled = rank;
+        let mut news = None;
         while let Some((_, position)) = shared.unsettled.pop_front_if(|(at, _)| *at <= rank) {
-            shared.done = position;
+            news = Some(position);
         }
-        let needed = shared.done;
+        let Some(needed) = news else { return Ok(()) };
+        shared.done = needed;
         let waits_for = |it: &&Replica<Machine, O>| {
             view.names(it.id.slot, it.incarnation) && !view.member(it.id.slot).evicted
         };
