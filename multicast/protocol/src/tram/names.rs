@@ -4,6 +4,7 @@
 //! every message below it, and so that those stand before it in the group's log. But a leader that was deposed may log an
 //! entry, and lose it, whose mark is above messages that its log lacks: they are in its successor's.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
@@ -15,22 +16,22 @@ use crate::mutants::{Mutant, planted};
 
 /// The names.
 ///
-/// **Invariant.** `uncommitted` counts the entries of the log behind the commit index, by message.
+/// **Invariant.** `uncommitted` has the messages of the entries of the log behind the commit index.
 #[derive(Default)]
 pub(super) struct Names {
     committed: LoggedSet,
-    uncommitted: HashMap<MessageId, u32>,
+    uncommitted: Uncommitted,
 }
 
 impl Names {
     /// Whether the message is, or was, in our log.
     pub(super) fn contains(&self, message: MessageId) -> bool {
-        self.uncommitted.contains_key(&message) || self.committed.contains(message)
+        self.uncommitted.contains(message) || self.committed.contains(message)
     }
 
     /// An entry with the message is at the end of our log.
     pub(super) fn log(&mut self, message: MessageId, low_water: u64) {
-        *self.uncommitted.entry(message).or_default() += 1;
+        self.uncommitted.insert(message);
         if planted(Mutant::LostMarkCounts) {
             self.committed.insert(message, low_water);
             self.committed.remove(message);
@@ -39,17 +40,12 @@ impl Names {
 
     /// An entry with the message was cut off.
     pub(super) fn cut(&mut self, message: MessageId) {
-        if let Some(entries) = self.uncommitted.get_mut(&message) {
-            *entries -= 1;
-            if *entries == 0 {
-                self.uncommitted.remove(&message);
-            }
-        }
+        self.uncommitted.remove(message);
     }
 
     /// The entry with the message is committed.
     pub(super) fn commit(&mut self, message: MessageId, low_water: u64) {
-        self.cut(message);
+        self.uncommitted.remove(message);
         self.committed.insert(message, low_water);
     }
 
@@ -73,7 +69,62 @@ impl Names {
     }
 
     pub(super) fn restore(from: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { committed: LoggedSet::restore(from)?, uncommitted: HashMap::new() })
+        Some(Self { committed: LoggedSet::restore(from)?, uncommitted: Uncommitted::default() })
+    }
+}
+
+/// The messages of the uncommitted entries, each as often as it stands there.
+///
+/// A session numbers its messages one after the other, and few are uncommitted. So nearly all have a place of their own in
+/// `places`, which costs less than a lookup by hash. The others are counted in `displaced`.
+struct Uncommitted {
+    places: Vec<Option<MessageId>>,
+    displaced: HashMap<MessageId, u32>,
+}
+
+/// Number of places, a power of two.
+const PLACES: usize = 1024;
+
+impl Default for Uncommitted {
+    fn default() -> Self {
+        Self { places: vec![None; PLACES], displaced: HashMap::new() }
+    }
+}
+
+impl Uncommitted {
+    #[inline]
+    fn place(message: MessageId) -> usize {
+        (message.session.0 ^ message.sequence) as usize % PLACES
+    }
+
+    #[inline]
+    fn contains(&self, message: MessageId) -> bool {
+        self.places[Self::place(message)] == Some(message)
+            || !self.displaced.is_empty() && self.displaced.contains_key(&message)
+    }
+
+    #[inline]
+    fn insert(&mut self, message: MessageId) {
+        let place = &mut self.places[Self::place(message)];
+        if place.is_none() {
+            *place = Some(message);
+        } else {
+            *self.displaced.entry(message).or_default() += 1;
+        }
+    }
+
+    /// Removes one entry of the message.
+    #[inline]
+    fn remove(&mut self, message: MessageId) {
+        let place = &mut self.places[Self::place(message)];
+        if *place == Some(message) {
+            *place = None;
+        } else if let Some(entries) = self.displaced.get_mut(&message) {
+            *entries -= 1;
+            if *entries == 0 {
+                self.displaced.remove(&message);
+            }
+        }
     }
 }
 
@@ -126,5 +177,28 @@ mod tests {
         names.save(&mut Writer(&mut saved));
         let restored = Names::restore(&mut Reader(&saved)).unwrap();
         assert!(restored.contains(message(5)) && !restored.contains(message(6)));
+    }
+    #[test]
+    fn messages_that_share_a_place_are_counted_apart() {
+        let mut names = Uncommitted::default();
+        let [one, other] = [message(5), message(5 + PLACES as u64)];
+        let mut counts = [0_u32; 2];
+        // All sequences of eight steps, one behind the other.
+        let mut step = |names: &mut Uncommitted, which: usize, comes: bool| {
+            let message = [one, other][which];
+            if comes {
+                names.insert(message);
+                counts[which] += 1;
+            } else if counts[which] > 0 {
+                names.remove(message);
+                counts[which] -= 1;
+            }
+            assert_eq!([one, other].map(|it| names.contains(it)), counts.map(|it| it > 0));
+        };
+        for moves in 0..1_u32 << 16 {
+            for at in (0..16).step_by(2) {
+                step(&mut names, (moves >> at & 1) as usize, moves >> (at + 1) & 1 == 1);
+            }
+        }
     }
 }
