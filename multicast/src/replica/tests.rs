@@ -41,6 +41,7 @@ use crate::election::{
 use crate::endpoint::{Endpoint, RingSizes};
 use crate::introductions::Purpose;
 use crate::layout::Layout;
+use crate::ordering::Links;
 use crate::replica_links::{ReplicaLinks, StatusColumn};
 
 mod disks;
@@ -55,6 +56,7 @@ mod results;
 mod rings;
 mod sessions;
 mod states;
+mod trees;
 mod waking;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
@@ -170,29 +172,25 @@ impl Application for Nothing {
     }
 }
 
-impl Replica<Nothing, Ramcast> {
+impl<O: Links> Replica<Nothing, O> {
     /// Stands for election, whatever it has promised.
-    fn set_out(&mut self, cause: Cause, links: &mut ReplicaLinks<SimFabric, Ramcast>) {
+    fn set_out(&mut self, cause: Cause, links: &mut ReplicaLinks<SimFabric, O>) {
         self.effects.push(GroupEffect::CloseLog { then: Closing::SetOut(cause) }.into());
         self.carry_out(links);
     }
 }
 
 /// Slot 0 of a group, and the other two processes.
-struct Scene {
-    replica: Replica<Nothing, Ramcast>,
-    links: ReplicaLinks<SimFabric, Ramcast>,
+struct Scene<O: Links = Ramcast> {
+    replica: Replica<Nothing, O>,
+    links: ReplicaLinks<SimFabric, O>,
     members: Vec<SimFabric>,
 }
 
-impl Scene {
+impl<O: Links> Scene<O> {
     /// Slot 0 has stood for election, with an empty log.
-    fn new() -> Self {
-        Self::with(TOPOLOGY)
-    }
-
-    fn with(topology: Topology) -> Self {
-        let layout = Layout::propose(topology).unwrap();
+    fn start(layout: &Layout) -> Self {
+        let topology = layout.topology();
         let world = World::new(1, SimConfig::default());
         let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
         let fabric = world.join(&endpoint_name(0, 0));
@@ -200,13 +198,66 @@ impl Scene {
         let sizes =
             RingSizes { session: 4096, session_max: 4096, replica: 4096, total_max: 1 << 20 };
         let mut links =
-            ReplicaLinks::new(Endpoint::new(fabric, sizes), &layout, tuning.window, (0, 0))
-                .unwrap();
+            ReplicaLinks::new(Endpoint::new(fabric, sizes), layout, tuning.window, (0, 0)).unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
         let mut replica = Replica::new(id, 0, Nothing::default(), &mut links, tuning).unwrap();
         links.handshake();
         replica.set_out(Cause::Start, &mut links);
         Self { replica, links, members }
+    }
+
+    /// The grant of a member whose log has entries from `first` on and ends at `end`.
+    fn granted_from(&mut self, slot: u8, first: Cursor, end: Cursor) -> Granted {
+        let runs: Vec<(u64, SentCursor)> = vec![(OLD.to_word(), place(first))];
+        Granted {
+            ballot: self.replica.core.log().promised().to_word(),
+            attempt: self.replica.writer.followers[usize::from(slot)].attempt,
+            incarnation: 0,
+            grant: 1,
+            key: self.open_log(slot),
+            named: vec![0; 3],
+            runs,
+            end: place(end),
+            freed: 0,
+            whole: first == Cursor::START,
+            applied: 0,
+            held_from: 0,
+        }
+    }
+
+    /// Memory of a member that slot 0 may write.
+    fn open_log(&mut self, slot: u8) -> [u8; 32] {
+        let member = &mut self.members[usize::from(slot) - 1];
+        let log = member.create(32 << 10, Permission::Granted).unwrap();
+        let leader = member.dial(&endpoint_name(0, 0)).unwrap();
+        member.grant(log, leader).unwrap().0
+    }
+
+    fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
+        self.hears(slot, what, tail, &mut |_| Nothing::default()).expect("it goes on");
+    }
+
+    /// What comes of that, if `fresh` makes its state machine.
+    fn hears(
+        &mut self,
+        slot: u8,
+        what: &Election,
+        tail: &[u8],
+        fresh: &mut dyn FnMut(ReplicaId) -> Nothing,
+    ) -> Result<(), Failed> {
+        let datagram = [&what.encode()[..], tail].concat();
+        let from = ReplicaId::new(GroupId(0), slot);
+        self.replica.election(from, &datagram, &mut self.links, fresh)
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(TOPOLOGY)
+    }
+
+    fn with(topology: Topology) -> Self {
+        Self::start(&Layout::propose(topology).unwrap())
     }
 
     /// A member grants its log of so many entries, either all of them there to be taken over, or the first ones gone.
@@ -229,21 +280,7 @@ impl Scene {
             }
         }
         let first = if whole { Cursor::START } else { Cursor { index: 2, position: 64 } };
-        let runs: Vec<(u64, SentCursor)> = vec![(OLD.to_word(), place(first))];
-        let granted = Granted {
-            ballot: self.replica.core.log().promised().to_word(),
-            attempt: self.replica.writer.followers[usize::from(slot)].attempt,
-            incarnation: 0,
-            grant: 1,
-            key: self.open_log(slot),
-            named: vec![0; 3],
-            runs,
-            end: place(at),
-            freed: 0,
-            whole,
-            applied: 0,
-            held_from: 0,
-        };
+        let granted = self.granted_from(slot, first, at);
         (granted, tail)
     }
 
@@ -278,31 +315,6 @@ impl Scene {
     fn pass(&mut self, now_ms: u64) {
         self.replica.core.step(Event::Tick { now_ms }, &mut Vec::new());
         self.replica.pursue_wish(&mut self.links);
-    }
-
-    /// Memory of a member that slot 0 may write.
-    fn open_log(&mut self, slot: u8) -> [u8; 32] {
-        let member = &mut self.members[usize::from(slot) - 1];
-        let log = member.create(32 << 10, Permission::Granted).unwrap();
-        let leader = member.dial(&endpoint_name(0, 0)).unwrap();
-        member.grant(log, leader).unwrap().0
-    }
-
-    fn hear(&mut self, slot: u8, what: &Election, tail: &[u8]) {
-        self.hears(slot, what, tail, &mut |_| Nothing::default()).expect("it goes on");
-    }
-
-    /// What comes of that, if `fresh` makes its state machine.
-    fn hears(
-        &mut self,
-        slot: u8,
-        what: &Election,
-        tail: &[u8],
-        fresh: &mut dyn FnMut(ReplicaId) -> Nothing,
-    ) -> Result<(), Failed> {
-        let datagram = [&what.encode()[..], tail].concat();
-        let from = ReplicaId::new(GroupId(0), slot);
-        self.replica.election(from, &datagram, &mut self.links, fresh)
     }
 
     /// A member reports that it has all of our log. The entries that this commits are delivered.

@@ -1,0 +1,60 @@
+//! A leader whose parent passes on more than its log has room for.
+
+use skein_protocol::step::Event;
+use skein_protocol::tram::PeerEvent;
+use skein_protocol::tram::Tram;
+use skein_protocol::tram::content::Content as Ordered;
+use skein_protocol::tram::edges::{Edge, EdgeNumber};
+use skein_protocol::tram::tree::Tree;
+
+use super::*;
+
+/// What the parent's leader passes on: a large message first, and others behind it that wait for its payload.
+fn edge(number: u64) -> Edge {
+    let content = Ordered::Message {
+        message: MessageId::new(SessionId(1), number),
+        low_water: 1,
+        destinations: GroupSet::first(2),
+        inline: number > 1,
+    };
+    let place = Rank::new(number);
+    let number = EdgeNumber { generation: 0, number };
+    Edge { number, first: 1, child_generation: 0, place, content }
+}
+
+#[test]
+fn what_waited_for_a_payload_is_logged_as_the_log_has_room() {
+    const PASSED: u64 = 64;
+    let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+    let layout = Layout::propose(topology).unwrap();
+    let layout = layout.along(&Tree::of(&[Some(1), None]).unwrap()).unwrap();
+    let mut scene = Scene::<Tram>::start(&layout);
+    let granted = scene.granted_from(1, Cursor::START, Cursor::START);
+    scene.hear(1, &Election::Granted(granted), &[]);
+    let Scene { replica, links, .. } = &mut scene;
+    assert!(replica.core.log().leads());
+
+    let (from, ballot) = (ReplicaId::new(GroupId(1), 0), OLD);
+    let payload = vec![7; replica.inline_bytes_max() + 1];
+    for edge in (1..=PASSED).map(edge) {
+        let message = edge.content.message().unwrap();
+        let inline = !edge.content.is_large();
+        if inline {
+            replica.payloads.insert(message, 1, GroupSet::first(2), &payload[1..]);
+        }
+        let passed = PeerEvent::Passed { from, ballot, edge, sum: 0, held: inline };
+        replica.step(Event::Heard(passed));
+    }
+    replica.effects.clear(); // The parent, which is not there, would be asked for the payload.
+    let before = replica.core.log().last_index();
+    assert!(!Tram::log_ready(replica, links), "the first one has no payload");
+
+    let (message, destinations) = (MessageId::new(SessionId(1), 1), GroupSet::first(2));
+    replica.payloads.insert(message, 1, destinations, &payload);
+    replica.step(Event::Received { message, low_water: 1, destinations, inline: false });
+    assert!(Tram::log_ready(replica, links), "the log has no room for all of them");
+    let logged = replica.core.log().last_index() - before;
+    assert!((1..PASSED).contains(&logged), "{logged} of {PASSED}");
+    assert!(!replica.log_has_room());
+    assert!(Tram::log_ready(replica, links) && replica.core.log().last_index() == before + logged);
+}
