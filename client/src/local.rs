@@ -38,6 +38,8 @@
 
 mod node;
 
+pub use skein_multicast::trees::Shape as TreeShape;
+
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,7 @@ use skein_kvstore::slots::SlotMap;
 use skein_multicast::config::{Conflict, Topology, Tuning};
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::{ReplicaStatus, Role};
+use skein_multicast::trees::ShapeError;
 use skein_node::engine::EngineStatus;
 
 use self::node::Node;
@@ -80,6 +83,9 @@ pub enum StartError {
     /// Settings that cannot work, alone or together.
     #[error("{0}")]
     Conflict(Conflict),
+    /// The shape is no tree of the shards.
+    #[error("the shards cannot be ordered along that tree: {0}")]
+    NoTree(#[from] ShapeError),
     /// The fabric cannot be used, for want of memory for instance.
     #[error("cannot start the cluster: {0}")]
     Fabric(#[from] FabricError),
@@ -113,6 +119,7 @@ pub struct NoSuchNode {
 #[derive(Clone, Debug)]
 pub struct Builder {
     topology: Topology,
+    order: Option<TreeShape>,
     tuning: Tuning,
     limits: Limits,
     waiting: Waiting,
@@ -147,6 +154,20 @@ impl Builder {
         self
     }
 
+    /// Orders transactions of several shards along a tree of the shards, as `order.protocol = "tram"` does. By default
+    /// they are ordered by RamCast, among the shards of each transaction.
+    ///
+    /// ```
+    /// use skein_client::local::{Cluster, TreeShape};
+    /// let cluster = Cluster::builder().groups(3).along(TreeShape::Depth).start()?;
+    /// # Ok::<(), skein_client::local::StartError>(())
+    /// ```
+    #[must_use]
+    pub fn along(mut self, tree: TreeShape) -> Self {
+        self.order = Some(tree);
+        self
+    }
+
     /// Limits of keys, values and transactions.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -171,8 +192,11 @@ impl Builder {
 
     /// Starts the cluster, and returns when it can serve.
     pub fn start(self) -> Result<Cluster, StartError> {
-        let Self { topology, tuning, limits, waiting } = self;
-        let layout = Layout::propose(topology).map_err(StartError::Conflict)?;
+        let Self { topology, order, tuning, limits, waiting } = self;
+        let mut layout = Layout::propose(topology).map_err(StartError::Conflict)?;
+        if let Some(shape) = order {
+            layout = layout.along(&shape.tree(topology.groups)?).expect("of as many groups");
+        }
         tuning.check().map_err(StartError::Conflict)?;
         limits.check().map_err(StartError::Conflict)?;
         let slots = SlotMap::even(topology.groups);
@@ -206,6 +230,7 @@ impl Cluster {
     pub fn builder() -> Builder {
         Builder {
             topology: Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 },
+            order: None,
             tuning: Tuning::default(),
             limits: Limits::default(),
             waiting: Waiting::Adaptive,

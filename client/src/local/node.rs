@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use skein_fabric::shm::Host;
 use skein_kvstore::machine::Machine;
+use skein_multicast::Links;
 use skein_multicast::config::endpoint_name;
 use skein_multicast::engine::Engine;
 use skein_multicast::operate::Identity;
+use skein_multicast::protocol::ramcast::Ramcast;
+use skein_multicast::protocol::tram::Tram;
+use skein_multicast::roster::Roster;
 use skein_node::engine::{self, Control, EngineStatus};
 
 use super::StartError;
@@ -58,6 +62,18 @@ impl Node {
         host: &Host,
         shape: &Shape,
     ) -> Result<RunningEngine, StartError> {
+        match shape.layout.tree() {
+            None => self.start_engine_by::<Ramcast>(engine, host, shape),
+            Some(_) => self.start_engine_by::<Tram>(engine, host, shape),
+        }
+    }
+
+    fn start_engine_by<O: Links>(
+        &self,
+        engine: u16,
+        host: &Host,
+        shape: &Shape,
+    ) -> Result<RunningEngine, StartError> {
         let Shape { layout, tuning, slots, limits, waiting } = shape.clone();
         let (node, incarnation) = (self.number, self.incarnation);
         let name = endpoint_name(node, engine);
@@ -66,7 +82,9 @@ impl Node {
         let of_machines = layout.clone();
         let machine = move |replica| Machine::new(replica, &of_machines, slots.clone(), limits);
         let me = Identity { node, engine, incarnation };
-        let mut engine = Engine::new(fabric, &layout, tuning, me, machine)?;
+        let roster = Arc::new(Roster::unrecorded(node, incarnation));
+        let mut engine =
+            Engine::<_, _, O>::with_roster(fabric, &layout, tuning, me, roster, None, machine)?;
         let (control, requests) = engine::control(move || waker.wake());
         let killed = Arc::<AtomicBool>::default();
         let vanishes = Arc::clone(&killed);

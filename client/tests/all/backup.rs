@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use skein_client::backup::{Backup, Sink};
-use skein_client::local::Cluster;
 use skein_kvstore::backup::{Mark, Record};
+
+use crate::clusters::local;
 
 /// Values and versions.
 type Map = BTreeMap<Vec<u8>, (Vec<u8>, u64)>;
@@ -49,7 +50,7 @@ impl Sink for Pairs {
 #[test]
 fn a_backup_has_no_transaction_by_halves_and_all_that_was_acknowledged() {
     use skein_client::{Operation, Transaction};
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let value = vec![b'x'; 2_000];
     for number in 0..500 {

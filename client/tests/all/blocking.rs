@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use skein_client::local::Cluster;
 use skein_client::{
     Client, Commit, Compare, Error, Interactive, KeyRange, Operation, Outcome, Refusal, Swap, Test,
     Transaction, Unavailability,
 };
 use skein_kvstore::limits::Limits;
 
+use crate::clusters::{builder, local};
+
 #[test]
 fn every_operation_does_what_it_says() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     assert_eq!(client.get("a").unwrap(), None);
     assert!(!client.exists("a").unwrap());
@@ -31,7 +32,7 @@ fn every_operation_does_what_it_says() {
 
 #[test]
 fn keys_and_values_are_any_bytes() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let every: Vec<u8> = (0..=u8::MAX).collect();
     for key in [&b""[..], b"\0", b"\xff\xfe", b"{", b"a\nb", &every] {
@@ -45,7 +46,7 @@ fn keys_and_values_are_any_bytes() {
 
 #[test]
 fn the_largest_values_go_through_and_larger_ones_do_not() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let limits = client.shape().limits;
     let value: Vec<u8> = (0..limits.value_bytes_max).map(|i| (i * 7 + i / 1000) as u8).collect();
@@ -78,7 +79,7 @@ fn the_largest_values_go_through_and_larger_ones_do_not() {
 
 #[test]
 fn what_the_store_refuses_is_told() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     client.put("a", "word").unwrap();
     client.put("foo", "1").unwrap();
@@ -96,7 +97,7 @@ fn what_the_store_refuses_is_told() {
 
 #[test]
 fn scans_go_page_by_page_over_all_shards() {
-    let cluster = Cluster::builder().groups(4).start().unwrap();
+    let cluster = builder().groups(4).start().unwrap();
     let mut client = cluster.client().unwrap();
     let key = |n: u32| format!("key{n:04}").into_bytes();
     for n in 0..500 {
@@ -114,7 +115,7 @@ fn scans_go_page_by_page_over_all_shards() {
 
 #[test]
 fn many_operations_are_under_way_and_each_has_its_own_reply() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let increment = |n: u32| {
         let key = format!("n{}", n % 10).into_bytes();
@@ -141,7 +142,7 @@ fn many_operations_are_under_way_and_each_has_its_own_reply() {
 
 #[test]
 fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let mut known = client.increment("n", 1).unwrap();
     let mut unknown = 0;
@@ -169,7 +170,7 @@ fn a_time_out_is_an_unknown_outcome_and_the_session_goes_on() {
 
 #[test]
 fn guards_decide_across_shards() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     client.put("alice", "100").unwrap();
     let transfer = |amount: i64| {
@@ -196,7 +197,7 @@ fn clusters_of_every_shape_serve() {
     for (nodes, groups, replicas, engines) in
         [(1, 1, 1, 1), (3, 8, 3, 2), (5, 4, 5, 1), (5, 2, 3, 2)]
     {
-        let builder = Cluster::builder().nodes(nodes).groups(groups).replicas(replicas);
+        let builder = builder().nodes(nodes).groups(groups).replicas(replicas);
         let cluster = builder.engines(engines).start().unwrap();
         let mut client = cluster.client().unwrap();
         for n in 0..50_u8 {
@@ -208,16 +209,16 @@ fn clusters_of_every_shape_serve() {
 
 #[test]
 fn a_shape_that_cannot_be_is_refused() {
-    let error = Cluster::builder().nodes(2).start().err().unwrap().to_string();
+    let error = builder().nodes(2).start().err().unwrap().to_string();
     assert!(error.contains("replicas = 3") && error.contains("nodes = 2"), "{error}");
     let limits = Limits { value_bytes_max: 1 << 30, ..Limits::default() };
-    let error = Cluster::builder().limits(limits).start().err().unwrap().to_string();
+    let error = builder().limits(limits).start().err().unwrap().to_string();
     assert!(error.contains("value_bytes_max"), "{error}");
 }
 
 #[test]
 fn sessions_come_and_go() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     for n in 0..200 {
         let mut client = cluster.client().unwrap();
         assert_eq!(client.increment("n", 1).unwrap(), n + 1);
@@ -226,7 +227,7 @@ fn sessions_come_and_go() {
 
 #[test]
 fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
-    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let cluster = builder().groups(3).start().unwrap();
     let (mut one, mut two) = (cluster.client().unwrap(), cluster.client().unwrap());
     one.put("a", "1").unwrap();
     let mut slow = one.begin();
@@ -254,7 +255,7 @@ fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
 fn attempts_on_hot_keys_lose_nothing() {
     const CLIENTS: usize = 8;
     const TIMES: usize = 25;
-    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let cluster = builder().groups(3).start().unwrap();
     let attempts = 1000;
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -295,7 +296,7 @@ fn attempts_on_hot_keys_lose_nothing() {
 
 #[test]
 fn a_time_out_may_be_as_long_as_there_is() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     client.within(Duration::MAX).put("key", "value").unwrap();
     client.set_timeout(Duration::MAX);

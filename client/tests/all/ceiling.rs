@@ -6,6 +6,8 @@ use skein_client::local::Cluster;
 use skein_client::{Client, Error, Refusal};
 use skein_kvstore::limits::Limits;
 
+use crate::clusters::builder;
+
 /// Tags of keys in group 0 and in group 1, of two groups.
 const TAGS: [&str; 2] = ["{bar}", "{foo}"];
 const VALUE: usize = 1 << 20;
@@ -58,7 +60,7 @@ fn until_equal(cluster: &Cluster, replicas: usize) {
 #[test]
 fn replicas_of_a_full_group_hold_the_same_however_many_their_nodes_host() {
     let limits = Limits { memory_bytes_max: 32 << 20, ..Limits::default() };
-    let cluster = Cluster::builder().nodes(4).groups(2).replicas(3).limits(limits).start().unwrap();
+    let cluster = builder().nodes(4).groups(2).replicas(3).limits(limits).start().unwrap();
     let mut client = cluster.client().unwrap();
     client.set_timeout(LONG);
     let filled = TAGS.map(|tag| fill(&mut client, tag));

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use skein_client::local::Cluster;
 use skein_client::{Error, GroupId, GroupSet, Operation, SessionKey, Transaction, Unavailability};
 
+use crate::clusters::{along_a_tree, builder, local};
+
 /// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
@@ -151,7 +153,7 @@ fn count_through(cluster: &Cluster, fail: impl FnOnce()) {
 
 #[test]
 fn a_dead_leader_is_waited_for() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     count_through(&cluster, || {
         cluster.kill_node(cluster.leader_of(0).unwrap()).unwrap();
     });
@@ -159,7 +161,7 @@ fn a_dead_leader_is_waited_for() {
 
 #[test]
 fn every_node_may_die_one_after_the_other() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     count_through(&cluster, || {
         for round in 0..6 {
             let node = match round % 2 {
@@ -176,7 +178,7 @@ fn every_node_may_die_one_after_the_other() {
 
 #[test]
 fn two_of_five_may_be_dead() {
-    let cluster = Cluster::builder().nodes(5).replicas(5).start().unwrap();
+    let cluster = builder().nodes(5).replicas(5).start().unwrap();
     count_through(&cluster, || {
         let (one, other) = (cluster.leader_of(0).unwrap(), cluster.leader_of(1).unwrap());
         // On a machine that is busy elsewhere, one node may have become the leader of both groups.
@@ -192,7 +194,7 @@ fn two_of_five_may_be_dead() {
 
 #[test]
 fn a_leader_that_stands_still_is_replaced_and_goes_on() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     count_through(&cluster, || {
         let leader = cluster.leader_of(1).unwrap();
         cluster.pause_node(leader).unwrap();
@@ -204,7 +206,7 @@ fn a_leader_that_stands_still_is_replaced_and_goes_on() {
 
 #[test]
 fn clients_that_come_while_nodes_are_down_are_served() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     for node in 0..3 {
         cluster.kill_node(node).unwrap();
         let mut client = cluster.client().unwrap();
@@ -227,7 +229,7 @@ fn assert_blocked(error: &Error) {
 
 /// Five nodes: group 1 has replicas on 1, 2 and 3, and group 0 on 0, 1 and 2.
 fn five() -> Cluster {
-    Cluster::builder().nodes(5).start().unwrap()
+    builder().nodes(5).start().unwrap()
 }
 
 #[test]
@@ -290,7 +292,13 @@ fn nothing_is_sent_to_a_group_whose_quorum_is_dead() {
     }
     let mut late = cluster.client().unwrap();
     late.set_timeout(SHORT);
-    let why = Unavailability::NoQuorum { groups: group(1), after: SHORT };
+    // A session opens in all groups.
+    let (dead, after) = (group(1), SHORT);
+    let why = if along_a_tree() {
+        Unavailability::HeldUp { by: dead, groups: dead, after }
+    } else {
+        Unavailability::NoQuorum { groups: dead, after }
+    };
     assert_eq!(late.increment(IN_G0, 1), Err(Error::Unavailable { why, sent: false }));
     // The new session's first message would have delayed group 0 for clients that have a session.
     client.increment(IN_G0, 1).unwrap();
@@ -319,7 +327,7 @@ fn a_group_that_has_lost_its_memory_says_nothing_and_that_is_said() {
 
 #[test]
 fn a_node_that_does_not_exist_is_named() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let error = cluster.kill_node(3).unwrap_err();
     assert_eq!(error.to_string(), "there is no node 3: the cluster has nodes 0 to 2");
     assert!(cluster.restart_node(9).is_err() && cluster.pause_node(9).is_err());

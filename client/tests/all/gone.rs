@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use skein_client::local::Cluster;
 use skein_client::{Client, ConnectError, Error, Operation, Transaction};
+
+use crate::clusters::local;
 
 const SOON: Duration = Duration::from_secs(1);
 
 #[test]
 fn a_stopped_cluster_is_unavailable_at_once() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     client.put("a", "b").unwrap();
     drop(cluster);
@@ -27,7 +28,7 @@ fn a_stopped_cluster_is_unavailable_at_once() {
 
 #[test]
 fn operations_under_way_are_told_when_the_cluster_goes() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     client.put("a", "b").unwrap();
     let put = |n: u8| Transaction::of(Operation::Put { key: vec![n], value: vec![n; 100_000] });
@@ -45,7 +46,7 @@ fn operations_under_way_are_told_when_the_cluster_goes() {
 
 #[test]
 fn a_client_that_never_spoke_finds_out_too() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     drop(cluster);
     let started = Instant::now();
@@ -68,7 +69,7 @@ fn where_no_cluster_is_there_is_no_connection() {
 fn starting_takes_milliseconds_and_stopping_too() {
     let started = Instant::now();
     for _ in 0..10 {
-        let cluster = Cluster::local().unwrap();
+        let cluster = local();
         cluster.client().unwrap().put("a", "b").unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
@@ -79,7 +80,7 @@ fn many_clusters_share_the_cores() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let cluster = Cluster::local().unwrap();
+                let cluster = local();
                 let mut client = cluster.client().unwrap();
                 for n in 0..100 {
                     assert_eq!(client.increment("n", 1).unwrap(), n + 1);

@@ -2,8 +2,9 @@
 
 use std::thread;
 
-use skein_client::local::Cluster;
 use skein_client::{Client, Commit, Error, Interactive, KeyRange, Operation, Transaction};
+
+use crate::clusters::{builder, local};
 
 /// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
@@ -35,7 +36,7 @@ impl From<Error> for Failure {
 
 #[test]
 fn an_error_that_rests_on_what_never_was_is_not_returned() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let (mut client, mut other) = (cluster.client().unwrap(), cluster.client().unwrap());
     client.transact(&both("old")).unwrap();
     let mut attempts = 0;
@@ -63,7 +64,7 @@ fn an_error_that_rests_on_what_never_was_is_not_returned() {
 
 #[test]
 fn tasks_are_told_no_error_that_rests_on_what_never_was() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let client = cluster.async_client().unwrap();
@@ -87,7 +88,7 @@ fn tasks_are_told_no_error_that_rests_on_what_never_was() {
 #[test]
 fn what_two_have_scanned_only_one_may_add_to() {
     // Write skew by a phantom: each adds a key that the other has not seen, and no key is read or written by both.
-    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let cluster = builder().groups(3).start().unwrap();
     let (mut one, mut two) = (cluster.client().unwrap(), cluster.client().unwrap());
     let on_call = KeyRange::prefix("on-call:");
     one.put("on-call:ann", "").unwrap();
@@ -126,7 +127,7 @@ fn what_two_have_scanned_only_one_may_add_to() {
 fn counters_that_are_only_raised_are_not_hot() {
     const CLIENTS: usize = 6;
     const TIMES: usize = 20;
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let mut client = cluster.client().unwrap();
@@ -151,7 +152,7 @@ fn counters_that_are_only_raised_are_not_hot() {
 
 #[test]
 fn versions_are_those_of_what_was_read() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = cluster.client().unwrap();
     let version = client.put("key", "value").unwrap();
     let mut transaction = client.begin();

@@ -3,6 +3,7 @@
 mod backup;
 mod blocking;
 mod ceiling;
+mod clusters;
 mod failover;
 mod gone;
 mod interactive;

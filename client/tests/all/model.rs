@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
-use skein_client::local::Cluster;
 use skein_client::{Compare, KeyRange, Operation, Outcome, Page, Reply, Test, Transaction};
+
+use crate::clusters::builder;
 
 const CLIENTS: u64 = 16;
 const EACH: usize = 150;
@@ -17,7 +18,7 @@ const COUNT: &[u8] = b"the count";
 
 #[test]
 fn sixteen_clients_agree_with_one_order() {
-    let cluster = Cluster::builder().groups(4).start().unwrap();
+    let cluster = builder().groups(4).start().unwrap();
     let mut history: Vec<(Transaction, Reply)> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|seed| {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use skein_client::local::Cluster;
 use skein_client::{Client, Operation, Outcome, ReadMode, Transaction, asynchronous};
 
+use crate::clusters::local;
+
 /// Keys in group 1 and in group 0, of two groups.
 const IN_G1: &str = "foo";
 const IN_G0: &str = "";
@@ -45,7 +47,7 @@ fn a_read_of_a_leader_misses_nothing_that_was_answered() {
 }
 
 fn misses_nothing(mode: ReadMode) {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -72,7 +74,7 @@ fn a_leader_that_stood_still_while_another_led_answers_nothing_old() {
 }
 
 fn answers_nothing_old(mode: ReadMode) {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let (acknowledged, stop) = (AtomicI64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -119,7 +121,7 @@ fn answers_nothing_old(mode: ReadMode) {
 
 #[test]
 fn reads_of_several_groups_under_leases_see_one_cut() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -141,7 +143,7 @@ fn reads_of_several_groups_under_leases_see_one_cut() {
 
 #[test]
 fn stale_reads_see_what_was_written_in_the_end_and_write_modes_change_nothing() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut clients: Vec<_> = (0..3).map(|_| reader(&cluster, ReadMode::Stale)).collect();
     assert_eq!(clients[0].increment(IN_G0, 5).unwrap(), 5, "a write is ordered in every mode");
     for client in &mut clients {
@@ -155,7 +157,7 @@ fn stale_reads_see_what_was_written_in_the_end_and_write_modes_change_nothing() 
 
 #[test]
 fn what_confirms_a_read_takes_nothing_of_followers() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = reader(&cluster, ReadMode::Confirmed);
     client.put(IN_G1, "1").unwrap();
     let leader = cluster.leader_of(1).unwrap();
@@ -176,7 +178,7 @@ fn reading_goes_on_when_a_leader_dies() {
 }
 
 fn goes_on(mode: ReadMode) {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let mut client = reader(&cluster, mode);
     client.put(IN_G0, "0").unwrap();
     client.put(IN_G1, "1").unwrap();
@@ -188,7 +190,7 @@ fn goes_on(mode: ReadMode) {
 
 #[test]
 fn tasks_choose_for_each_call() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client: asynchronous::Client = cluster.async_client().unwrap();
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
         client.put(IN_G1, "1").await.unwrap();

@@ -7,9 +7,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use skein_client::asynchronous;
-use skein_client::local::Cluster;
 
 use skein_client::{Client, Commit, Error, KeyRange, Operation, Swap, Transaction, Unavailability};
+
+use crate::clusters::{builder, local};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -17,7 +18,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn every_operation_does_what_it_says() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     block_on(async {
         assert_eq!(client.get("a").await.unwrap(), None);
@@ -47,7 +48,7 @@ fn every_operation_does_what_it_says() {
 
 #[test]
 fn many_tasks_on_many_threads_share_a_client() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -79,7 +80,7 @@ fn many_tasks_on_many_threads_share_a_client() {
 
 #[test]
 fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
-    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let cluster = builder().groups(3).start().unwrap();
     let client = cluster.async_client().unwrap();
     block_on(async {
         client.put("a", "1").await.unwrap();
@@ -100,7 +101,7 @@ fn an_interactive_transaction_is_overtaken_by_whoever_commits_first() {
 fn attempts_of_many_tasks_on_hot_keys_lose_nothing() {
     const TASKS: i64 = 8;
     const TIMES: i64 = 25;
-    let cluster = Cluster::builder().groups(3).start().unwrap();
+    let cluster = builder().groups(3).start().unwrap();
     let client = cluster.async_client().unwrap();
     let attempts = 1000;
     block_on(async {
@@ -151,7 +152,7 @@ impl Wake for Nothing {
 
 #[test]
 fn dropped_futures_leave_nothing_stuck() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     let waker = Waker::from(Arc::new(Nothing));
     let mut context = Context::from_waker(&waker);
@@ -181,7 +182,7 @@ fn dropped_futures_leave_nothing_stuck() {
 
 #[test]
 fn nothing_is_sent_before_a_future_is_polled() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     drop(client.put("a", "b"));
     assert_eq!(block_on(client.get("a")).unwrap(), None);
@@ -189,7 +190,7 @@ fn nothing_is_sent_before_a_future_is_polled() {
 
 #[test]
 fn a_time_out_is_told_and_the_session_goes_on() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     let hasty = client.with_timeout(Duration::from_nanos(1));
     block_on(async {
@@ -209,7 +210,7 @@ fn a_time_out_is_told_and_the_session_goes_on() {
 
 #[test]
 fn a_cluster_that_goes_away_is_told_soon() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     block_on(async {
         client.put("a", "b").await.unwrap();
@@ -245,7 +246,7 @@ fn a_cluster_that_goes_away_is_told_soon() {
 
 #[test]
 fn large_values_and_transactions_go_through() {
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     let value = vec![7; 1 << 20];
     block_on(async {
@@ -272,7 +273,7 @@ fn clients_and_futures_can_move_between_threads() {
     fn are_sent<T: Send>() {}
     are_shared::<asynchronous::Client>();
     are_sent::<Client>();
-    let cluster = Cluster::local().unwrap();
+    let cluster = local();
     let client = cluster.async_client().unwrap();
     let future = client.put("a", "b");
     is_send(&future);
