@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A part is rejected by another group and at another place in a copy. Numbers are little-endian. Parts are
-//! sent between replicas of one build or of builds that agree on [`VERSION`], and are never stored.
+//! sent between replicas that agree on [`VERSION`], and stand in snapshots on disk (`docs/records.md`).
 
 use serde::{Deserialize, Serialize};
 use skein_multicast::application::Malformed;
