@@ -69,8 +69,8 @@ impl OnLog for Tram {
         self.log.commit_to(index);
         while let Some(Uncommitted { index, birth, time_ms, record }) = self.log.next_committed() {
             match record {
-                Record::Ordered { content, taken } => {
-                    self.fold_ordered((index, birth, time_ms), content, taken);
+                Record::Ordered { content, taken, known } => {
+                    self.fold_ordered((index, birth, time_ms), content, taken, known);
                 }
                 Record::Exchange => {}
                 Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
@@ -85,10 +85,11 @@ impl OnLog for Tram {
     fn truncate(&mut self, index: u64) {
         let known = &mut self.logged;
         self.log.truncate(index, |record| {
-            if let Record::Ordered { content, .. } = record {
+            if let Record::Ordered { content, known: false, .. } = record {
                 content.message().into_iter().for_each(|message| known.remove(message));
             }
         });
+        while self.repeats.pop_back_if(|(at, _)| *at > index).is_some() {}
         let last = self.log.uncommitted().rev().find_map(|entry| match entry.record {
             Record::Ordered { taken, .. } => taken,
             Record::Group(_) | Record::Exchange => None,
@@ -113,9 +114,11 @@ impl OnLog for Tram {
         let mut large: Vec<_> = pending.map(|it| kept(it.index, it.message)).collect();
         let mut undelivered: BTreeSet<_> = self.pending.iter().map(|it| it.message).collect();
         for Uncommitted { index, record, .. } in self.log.uncommitted() {
-            let Record::Ordered { content, .. } = record else { continue };
+            let Record::Ordered { content, known, .. } = record else { continue };
             if let Content::Message { message, inline, .. } = *content {
-                undelivered.insert(message);
+                if !known {
+                    undelivered.insert(message);
+                }
                 if !inline {
                     large.push(kept(*index, message));
                 }
@@ -153,8 +156,10 @@ impl Tram {
         (index, birth, time_ms): (u64, Ballot, u64),
         content: Content,
         taken: Option<Taken>,
+        known: bool,
     ) {
         let rank = Self::rank(birth, index);
+        self.repeats.pop_front_if(|(at, _)| *at == index);
         let lca = content.lca(&self.tree);
         let from_parent = taken.map(|taken| taken.number.number);
         let place = taken.map_or(rank, |taken| taken.place);
@@ -163,7 +168,11 @@ impl Tram {
                 self.gate.parent_recreated();
             }
             if !self.incoming.fold(number, place, lca) {
-                self.note_not_delivered(&content);
+                self.note_not_delivered(index, &content);
+                // This entry brings nothing: a destination that has nothing else of the message lacks it.
+                if let Some(message) = content.message().filter(|_| !known) {
+                    self.logged.remove(message);
+                }
                 return self.gate.note_edges(from_parent, &[]);
             }
         }
@@ -174,10 +183,11 @@ impl Tram {
         let mut hops = self.gate.spare();
         let next = self.tree.next_hops(self.own(), destinations).iter();
         hops.extend(next.map(|child| (child, self.children.push(child, place, content))));
-        let here = destinations.contains(self.own()) || planted(Mutant::BystanderDelivers);
+        let had = known && content.is_again() && !planted(Mutant::OrderedAgainDelivered);
+        let here = destinations.contains(self.own()) && !had || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
         if !here {
-            self.note_not_delivered(&content);
+            self.note_not_delivered(index, &content);
         }
         self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
         if let Content::Message { message, low_water, inline, .. } = content
@@ -194,25 +204,26 @@ impl Tram {
                 time_ms,
                 since_ms,
                 inline,
+                clock: self.clock + index,
             });
         }
     }
 
     /// What is committed and never delivered here: its payload is kept for our followers, and then for our children, only.
-    fn note_not_delivered(&mut self, content: &Content) {
-        if let Content::Message { message, inline: false, .. } = *content {
-            self.log.payloads.note_delivered(message);
+    fn note_not_delivered(&mut self, index: u64, content: &Content) {
+        if content.is_large() {
+            self.log.payloads.note_not_delivered(index);
         }
     }
 
     fn fold_marker(&mut self, group: GroupId, generation: u32, lca: GroupId) {
         if group == self.own() {
             self.incoming.mark(generation);
-        } else if lca == self.own()
-            && let Some(table) = self.children.get_mut(group)
-        {
+        } else if lca == self.own() {
+            let Some(table) = self.children.get_mut(group) else { return };
             table.recreated(generation);
-            self.gate.child_recreated(group);
+            return self.gate.child_recreated(group);
         }
+        self.incoming.disturb();
     }
 }

@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Record, Tram};
-use crate::group::Role;
+use crate::group::uncommitted::Uncommitted;
+use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
@@ -14,17 +15,22 @@ use crate::rank::Rank;
 pub struct Inspection<'a>(pub(super) &'a Tram);
 
 impl Inspection<'_> {
+    /// Messages that will be delivered here when their entries are committed.
     fn uncommitted(&self) -> impl Iterator<Item = MessageId> {
-        self.0.log.uncommitted().filter_map(|entry| match entry.record {
-            Record::Ordered { content, .. } => content.message(),
-            Record::Group(_) | Record::Exchange => None,
+        let order = self.0;
+        order.log.uncommitted().filter_map(|entry| {
+            let Record::Ordered { content, taken, .. } = entry.record else { return None };
+            let lca = content.lca(&order.tree);
+            let stale = taken.is_some_and(|taken| !order.incoming.is_new(taken.place, lca));
+            let for_us = content.destinations(&order.tree).contains(order.own());
+            content.message().filter(|_| for_us && !stale && !entry.record.is_repeat())
         })
     }
 }
 
 impl Inspect for Inspection<'_> {
     fn highest_clock(&self) -> u64 {
-        Tram::rank(self.0.log.ballot(), self.0.log.last_index()).number()
+        self.0.clock + self.0.log.last_index()
     }
 
     fn counter_known_of(&self, group: GroupId) -> u32 {
@@ -34,12 +40,27 @@ impl Inspect for Inspection<'_> {
         self.0.ballots[group.index()].counter()
     }
 
-    fn settled_clock_of(&self, _: GroupId) -> u64 {
-        0
+    /// A rank in the log of that group.
+    fn settled_clock_of(&self, group: GroupId) -> u64 {
+        self.0.shared.settled_by(group).number()
     }
 
-    fn can_be_revived(&self, _: u64) -> bool {
-        self.0.log.role() != Role::Blank && self.0.log.is_whole(&self.0.deliveries())
+    /// This replica may have been evicted while it made no progress, and not have read so. Then the others have applied
+    /// what it has yet to deliver, and the results for which its machine would wait may be dropped everywhere.
+    fn can_be_revived(&self, settled: u64) -> bool {
+        let order = self.0;
+        let over = |destinations: GroupSet, rank: Rank| {
+            destinations.has_several() && rank.number() <= settled
+        };
+        let logged = |entry: &Uncommitted<Record>| {
+            let rank = Tram::rank(entry.birth, entry.index);
+            entry.record.message().is_some_and(|it| over(it.destinations, rank))
+        };
+        let lacks = || {
+            order.pending.iter().any(|it| over(it.destinations, it.rank))
+                || order.log.uncommitted().any(logged)
+        };
+        order.log.role() != Role::Blank && order.log.is_whole(&order.deliveries()) && !lacks()
     }
 
     fn pending(&self) -> usize {
