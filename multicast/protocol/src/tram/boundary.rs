@@ -58,6 +58,7 @@ impl OrderingProtocol for Tram {
             clock: 0,
             lacked: None,
             repeats: VecDeque::new(),
+            stale: Vec::new(),
             tree,
         }
     }

@@ -172,6 +172,7 @@ impl Tram {
                 // This entry brings nothing: a destination that has nothing else of the message lacks it.
                 if let Some(message) = content.message().filter(|_| !known) {
                     self.logged.remove(message);
+                    self.stale.push(message);
                 }
                 return self.gate.note_edges(from_parent, &[]);
             }

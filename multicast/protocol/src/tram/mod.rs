@@ -163,6 +163,8 @@ pub struct Tram {
     /// Index and message of each entry that is not committed and whose message's name was here before. Its payload may be
     /// gone for that reason, and is needed.
     repeats: VecDeque<(u64, MessageId)>,
+    /// Messages whose entries brought nothing, and whose payloads are to be dropped at the end of the turn.
+    stale: Vec<MessageId>,
 }
 
 impl Tram {
@@ -410,6 +412,11 @@ impl Tram {
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
         self.advance_commit();
+        for message in core::mem::take(&mut self.stale) {
+            if !self.logged.contains(message) && !self.passes_on(message) {
+                effects.push(Effect::Forget { message });
+            }
+        }
         let news = self.gate.settle();
         if self.log.leads() {
             self.pass_on(effects);
