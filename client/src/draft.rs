@@ -501,6 +501,11 @@ impl Draft {
                 let why = Unavailability::NotSent { after, silent };
                 return Err(Error::Unavailable { why, sent: false });
             }
+            Err(Error::Unavailable { why: why @ Unavailability::HeldUp { .. }, .. })
+                if self.write.is_empty() =>
+            {
+                return Err(Error::Unavailable { why, sent: false });
+            }
             Err(error) => return Err(error),
         };
         let found = self.read.into_keys().zip(found).filter_map(|(key, outcome)| match outcome {

@@ -143,12 +143,13 @@ impl<F: Fabric> Driver<F> {
     /// A driver without sessions, on a fabric of its own.
     pub fn new(fabric: F, shape: Shape) -> Self {
         let waiter = Waiter::new(shape.waiting);
+        let operations = PendingOperations::along(shape.layout.tree().as_ref());
         Self {
             transport: SessionTransport::new(fabric, &shape.layout, shape.tuning),
             process: Process::current(),
             shape,
             waiter,
-            operations: PendingOperations::default(),
+            operations,
             reads: Reads::default(),
             copies: Copies::default(),
             read_mode: ReadMode::default(),

@@ -140,6 +140,19 @@ pub enum Unavailability {
         /// Time allowed.
         after: Duration,
     },
+    /// Messages are ordered along a tree of groups, and groups on the operation's path, destinations or not, are without
+    /// a quorum as [`NoQuorum`](Self::NoQuorum) means it. A new session is opened in all groups, along the tree.
+    #[error(
+        "messages of several groups to {groups}, and new sessions, wait for {by}, without a quorum: most replicas there do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session continues by itself"
+    )]
+    HeldUp {
+        /// Groups on the path without a quorum.
+        by: GroupSet,
+        /// Their subtrees: messages of several groups to these wait for `by`.
+        groups: GroupSet,
+        /// Time allowed.
+        after: Duration,
+    },
     /// The session could not send the operation in time: the cluster accepts nothing, or unanswered operations fill the
     /// session's window.
     #[error(

@@ -8,6 +8,9 @@
 //! repetition of everything below, so a message that may still arrive must not be settled. A session whose window is
 //! full of such messages queues further operations; when the time allowed is over, these end as not sent, without
 //! effect.
+//!
+//! **The tree.** If messages are ordered along a tree, one to several groups needs all groups on its path, destinations or
+//! not. It is held back while one of them is known to be without a quorum, as is one to a destination without a quorum.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,6 +20,8 @@ use skein_kvstore::reply::{Refusal, Reply};
 use skein_kvstore::slots::SlotMap;
 use skein_multicast::session_transport::SessionKey;
 use skein_protocol::ids::{GroupId, GroupSet};
+use skein_protocol::tram::held_up::held_up;
+use skein_protocol::tram::tree::Tree;
 
 use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
@@ -31,6 +36,8 @@ pub(crate) type Again<'a> = dyn FnMut(&SlotMap, &Plan) -> Option<Plan> + 'a;
 #[derive(Default)]
 pub(crate) struct PendingOperations {
     sessions: Vec<Option<Session>>,
+    /// The tree along which messages are ordered, if they are.
+    tree: Option<Tree>,
     /// `earliest <=` the deadline of every operation whose caller waits.
     earliest: Option<Duration>,
     counts: Counts,
@@ -120,6 +127,11 @@ pub(crate) enum SessionClose {
 }
 
 impl PendingOperations {
+    /// No sessions, in a cluster that orders along this tree, if there is one.
+    pub(crate) fn along(tree: Option<&Tree>) -> Self {
+        Self { tree: tree.copied(), ..Self::default() }
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
@@ -190,7 +202,9 @@ impl PendingOperations {
     /// The message that the session multicasts next, if nothing may be sent to the groups `held`.
     pub(crate) fn next(&self, key: SessionKey, held: GroupSet) -> Option<(Next, &Plan)> {
         let session = self.sessions.get(key.0 as usize)?.as_ref()?;
-        let goes = |plan: &Plan| plan.destinations().intersection(held).is_empty();
+        let goes = |plan: &Plan| {
+            held.is_empty() || needed(self.tree.as_ref(), plan).intersection(held).is_empty()
+        };
         match &session.stage {
             Stage::New(plan) => goes(plan).then_some((Next::Opening, plan)),
             Stage::Open => {
@@ -322,27 +336,41 @@ impl PendingOperations {
             return;
         }
         let mut earliest: Option<Duration> = None;
+        let tree = self.tree;
         self.end(finished, |operation, progress| {
             if operation.deadline > now {
                 let first = earliest.map_or(operation.deadline, |e| e.min(operation.deadline));
                 earliest = Some(first);
                 return None;
             }
-            let after = operation.allowed;
-            let silent = match progress {
+            let (after, destinations) = (operation.allowed, operation.plan.destinations());
+            // A tree through which a message came, or is to come.
+            let along = tree.as_ref().filter(|_| destinations.has_several());
+            let (why, sent) = match progress {
                 Progress::Sent { missing } => {
-                    return Some(Error::UnknownOutcome { after, silent: missing });
+                    let way = along.map_or(GroupSet::EMPTY, |it| it.way(destinations, missing));
+                    let by = way.intersection(without_quorum);
+                    let (Some(tree), false) = (along, by.is_empty()) else {
+                        return Some(Error::UnknownOutcome { after, silent: missing });
+                    };
+                    (held_up_by(tree, by, after), true)
                 }
-                Progress::Queued { silent } => silent,
+                Progress::Queued { silent, opening } => {
+                    let along = tree.as_ref().filter(|_| opening).or(along);
+                    // A session's first message goes to all groups, from the root.
+                    let all = |tree: &Tree| tree.way(GroupSet::first(tree.groups()), silent);
+                    let opens = along.filter(|_| opening).map_or(silent, all);
+                    let needed = needed(tree.as_ref(), &operation.plan).union(opens);
+                    let groups = needed.intersection(without_quorum);
+                    let why = match along {
+                        _ if groups.is_empty() => Unavailability::NotSent { after, silent },
+                        Some(tree) => held_up_by(tree, groups, after),
+                        None => Unavailability::NoQuorum { groups, after },
+                    };
+                    (why, false)
+                }
             };
-            let needed = operation.plan.destinations().union(silent);
-            let groups = needed.intersection(without_quorum);
-            let why = if groups.is_empty() {
-                Unavailability::NotSent { after, silent }
-            } else {
-                Unavailability::NoQuorum { groups, after }
-            };
-            Some(Error::Unavailable { why, sent: false })
+            Some(Error::Unavailable { why, sent })
         });
         self.earliest = earliest;
     }
@@ -437,8 +465,9 @@ impl PendingOperations {
                 }
             }
             let silent = session.silent();
+            let opening = matches!(session.stage, Stage::New(_) | Stage::Opening);
             session.queue.retain(|operation| {
-                let Some(error) = verdict(operation, Progress::Queued { silent }) else {
+                let Some(error) = verdict(operation, Progress::Queued { silent, opening }) else {
                     return true;
                 };
                 session.waiting -= 1;
@@ -457,7 +486,24 @@ enum Progress {
     /// The replies of these groups are missing.
     Sent { missing: GroupSet },
     /// It was not sent. These groups have not answered earlier messages of the session.
-    Queued { silent: GroupSet },
+    Queued {
+        silent: GroupSet,
+        /// The session's first message is among those, or was not sent either.
+        opening: bool,
+    },
+}
+
+/// The groups that take part in ordering an operation.
+fn needed(tree: Option<&Tree>, plan: &Plan) -> GroupSet {
+    let destinations = plan.destinations();
+    let along = tree.filter(|_| destinations.has_several());
+    along.map_or(destinations, |tree| tree.path(destinations))
+}
+
+/// Groups without a quorum are on the path of an operation.
+fn held_up_by(tree: &Tree, by: GroupSet, after: Duration) -> Unavailability {
+    let held = held_up(tree, by).into_iter().map(|it| it.groups);
+    Unavailability::HeldUp { by, groups: held.fold(GroupSet::EMPTY, GroupSet::union), after }
 }
 
 impl Session {

@@ -5,6 +5,7 @@ mod background;
 mod commands;
 mod data;
 mod exit;
+mod held_up;
 mod logging;
 #[cfg(feature = "mutants")]
 mod mutants;

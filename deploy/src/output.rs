@@ -1,6 +1,7 @@
 //! Output to standard output and standard error that may be closed: a pipe without a reader, a
 //! terminal that hung up. A closed output is not an error, above all during cleanup.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
@@ -24,4 +25,11 @@ pub(crate) fn say_if_heard(bytes: impl AsRef<[u8]>) -> io::Result<bool> {
 /// Writes a line to standard error, or to the log file of a process that has one.
 pub(crate) fn tell(line: impl fmt::Display) {
     crate::logging::tell(&line.to_string());
+}
+
+/// The names of groups: `g0`, `g0 and g2`, `g0, g1 and g2`.
+pub(crate) fn names(groups: &BTreeSet<u16>) -> String {
+    let mut names: Vec<_> = groups.iter().map(|group| format!("g{group}")).collect();
+    let Some(last) = names.pop() else { return String::new() };
+    if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) }
 }

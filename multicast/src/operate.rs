@@ -146,6 +146,48 @@ pub struct DiskProgressStatus {
     pub snapshot_bytes: u64,
 }
 
+/// The edges of a leader's group: what it passes on along the tree, and has taken from its parent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgesStatus {
+    /// The last edge from the parent that is committed; absent at the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<EdgeStatus>,
+    /// Generation of the group in which edges to its children are numbered.
+    pub generation: u32,
+    /// By child in rising order.
+    pub children: Vec<ChildStatus>,
+    /// Groups because of which it may refuse to order a message of several groups now: those behind a child without
+    /// room, and its own while it is recreated.
+    pub closed: Vec<u16>,
+    /// Messages that it has refused for that reason, and orders as soon as there is room.
+    pub refused: u64,
+}
+
+/// The number of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EdgeStatus {
+    /// Generation of the parent.
+    pub generation: u32,
+    /// From 1; 0 if nothing was taken.
+    pub number: u64,
+}
+
+/// The edges to a child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildStatus {
+    pub group: u16,
+    /// The highest number.
+    pub numbered: u64,
+    /// The child holds all edges up to this number.
+    pub acknowledged: u64,
+    /// Number of edges that are kept until the child acknowledges them.
+    pub unacknowledged: u64,
+    /// The highest number that was sent to the child's leader.
+    pub sent: u64,
+    /// Destinations at or below the child to which no message of this group's own is ordered now.
+    pub closed: Vec<u16>,
+}
+
 /// How often a replica took part in elections, in this incarnation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Elections {
@@ -245,6 +287,9 @@ pub struct ReplicaStatus {
     pub stuck: Option<BlockedStatus>,
     /// At a leader: replies held back until all groups that share their dependencies have passed them.
     pub held: HeldStatus,
+    /// At a leader in a tree of groups: its group's edges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edges: Option<EdgesStatus>,
     /// How long its state machine has waited for other groups' results.
     pub results: ResultsStatus,
     /// Sessions with an open ring here.

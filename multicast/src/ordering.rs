@@ -32,12 +32,25 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
     /// Number of entries that a leader may log for a message after the message's own entry.
     fn entries_behind(destinations: GroupSet) -> usize;
 
+    /// Number of messages that cannot be ordered yet, because a group behind which they go has no room.
+    fn refused(_: &Self::Outgoing) -> usize {
+        0
+    }
+
     /// Sends a message of the ordering to peers, now or at the end of the turn.
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: Self::PeerEffect,
         links: &mut ReplicaLinks<F, Self>,
     );
+
+    /// Logs, before the end of a turn, what was kept until now, as far as the log has room. Returns whether some is left.
+    fn log_ready<F: Fabric, A: Application>(
+        _: &mut Replica<A, Self>,
+        _: &mut ReplicaLinks<F, Self>,
+    ) -> bool {
+        false
+    }
 
     /// Sends a replica's outgoing messages at the end of its turn. Returns whether there were any.
     fn tell_outgoing<F: Fabric>(

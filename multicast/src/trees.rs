@@ -23,7 +23,7 @@ pub enum Shape {
 pub enum ShapeError {
     /// It has another number of groups.
     #[error(
-        "it has parents for {found}, and there are {groups} groups: name one parent for each group, -1 for the root"
+        "it has parents for {found}, and the number of groups is {groups}: name one parent for each group, -1 for the root"
     )]
     Length { found: usize, groups: u16 },
     /// It is no tree.
@@ -135,8 +135,8 @@ mod tests {
     fn what_is_no_tree_is_refused_with_its_reason() {
         #[rustfmt::skip]
         let cases = [
-            ("-1,0",      "parents for 2, and there are 3 groups"),
-            ("-1,0,0,0",  "parents for 4, and there are 3 groups"),
+            ("-1,0",      "parents for 2, and the number of groups is 3"),
+            ("-1,0,0,0",  "parents for 4, and the number of groups is 3"),
             ("-1,2,1",    "are each other's ancestors"),
             ("-1,-1,0",   "both g0 and g1 have no parent"),
             ("-1,1,0",    "g1 is its own parent"),

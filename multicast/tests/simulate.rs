@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use skein_multicast::simulate::{
-    Campaign, Coverage, Kept, Ordering, Part, Profile, SHARES, Tally, run,
+    Campaign, Coverage, Kept, Ordering, Part, Profile, SHARES, SHARES_ALONG_TREES, Tally, run,
 };
 
 /// Number of seeds, at least, in which a leader is followed by another.
@@ -108,7 +108,8 @@ fn every_schedule_that_another_ordering_can_run_keeps_the_properties() {
 
 fn keeps_the_properties(ordering: Ordering) {
     println!("{ordering}:");
-    let runs = SHARES.into_iter().filter_map(|(name, count)| {
+    let shares = SHARES.into_iter().chain(SHARES_ALONG_TREES);
+    let runs = shares.filter_map(|(name, count)| {
         let profile = Profile::named(name).expect("a profile of that name");
         let profile = profile.ordered_by(ordering)?;
         Some(campaign(profile, 0..count.div_ceil(OTHERS_ONE_IN), Vec::new()))

@@ -203,4 +203,11 @@ fn what_writes_nothing_has_no_unknown_outcome() {
     assert!(!writes.clone().conclude(unknown()).unwrap_err().had_no_effect());
     writes.forget_writes();
     assert!(writes.conclude(unknown()).unwrap_err().had_no_effect());
+    let held_up = || {
+        let (by, groups) = [1, 2].map(skein_protocol::ids::GroupSet::first).into();
+        let why = Unavailability::HeldUp { by, groups, after: std::time::Duration::ZERO };
+        Some(Err(Error::Unavailable { why, sent: true }))
+    };
+    let error = draft().conclude(held_up()).unwrap_err();
+    assert!(error.had_no_effect() && error.to_string().contains("{g0}"), "{error}");
 }

@@ -235,6 +235,86 @@ fn a_group_without_a_quorum_is_named_and_sent_nothing() {
     assert_eq!(opening.ended, [(1, Err(lost.clone()))], "g1 must know the session first");
 }
 
+/// Three groups in a chain, and keys in each of them.
+fn chain() -> (World, [&'static str; 3]) {
+    let (tree, slots) = (Tree::depth(3), SlotMap::even(3));
+    let mut operations = PendingOperations::along(Some(&tree));
+    operations.opening(KEY, Plan::open(&slots));
+    operations.sent(KEY, Next::Opening, 1);
+    let mut world = World { operations, slots, tickets: 0, ended: Vec::new() };
+    for group in 0..3 {
+        world.reply(1, group, &done(&[]));
+    }
+    // By their hash slots: 0, 10,276 and 12,182 of 16,384.
+    (world, ["", "z", "foo"])
+}
+
+fn held_up(by: u16, groups: &[u16], sent: bool) -> Error {
+    let groups = groups.iter().copied().map(GroupId).collect();
+    let why = Unavailability::HeldUp { by: only(by), groups, after: ALLOWED };
+    Error::Unavailable { why, sent }
+}
+
+#[test]
+fn a_group_on_the_path_without_a_quorum_is_named_and_holds_back_what_goes_through_it() {
+    let (mut world, [in_g0, in_g1, in_g2]) = chain();
+    for keys in [&[in_g0, in_g2][..], &[in_g1, in_g2], &[in_g1], &[in_g2], &[in_g0]] {
+        world.submit(keys, Duration::ZERO);
+    }
+    for (sequence, destination) in [(2, 2), (3, 0)] {
+        let (place, plan) = world.operations.next(KEY, only(1)).expect("it needs no g1");
+        assert_eq!(plan.destinations(), only(destination), "messages of one group take no path");
+        world.operations.sent(KEY, place, sequence);
+        assert!(world.reply(sequence, destination, &done(&[b"x"])));
+    }
+    assert!(world.operations.next(KEY, only(1)).is_none());
+    world.ended.clear();
+    world.expire_without(ALLOWED, only(1));
+    let error = held_up(1, &[1, 2], false);
+    assert!(error.had_no_effect());
+    let text = error.to_string();
+    assert!(text.contains("to {g1 g2}") && text.contains("wait for {g1}"), "{text}");
+    let why = Unavailability::NoQuorum { groups: only(1), after: ALLOWED };
+    let alone = Error::Unavailable { why, sent: false };
+    assert_eq!(world.ended, [(1, Err(error.clone())), (2, Err(error)), (3, Err(alone))]);
+}
+
+#[test]
+fn what_was_sent_is_held_up_if_a_group_on_the_way_to_a_silent_one_is_without_a_quorum() {
+    let (mut world, [in_g0, in_g1, in_g2]) = chain();
+    world.submit(&[in_g0, in_g2], Duration::ZERO);
+    world.submit(&[in_g0, in_g1], Duration::ZERO);
+    world.submit(&[in_g2], Duration::ZERO);
+    for sequence in 2..=4 {
+        world.send(sequence);
+    }
+    assert!(!world.reply(2, 0, &done(&[b"x"])));
+    assert!(!world.reply(3, 1, &done(&[b"x"])), "g0 has not answered");
+    world.expire_without(ALLOWED, only(1));
+    let error = held_up(1, &[1, 2], true);
+    assert!(!error.had_no_effect());
+    let unknown = |silent| Error::UnknownOutcome { after: ALLOWED, silent: only(silent) };
+    let [above, alone] = [0, 2].map(unknown);
+    assert_eq!(world.ended, [(1, Err(error)), (2, Err(above)), (3, Err(alone))]);
+}
+
+#[test]
+fn a_session_along_a_tree_opens_through_every_group() {
+    let (tree, slots) = (Tree::depth(3), SlotMap::even(3));
+    let mut operations = PendingOperations::along(Some(&tree));
+    operations.opening(KEY, Plan::open(&slots));
+    let mut world = World { operations, slots, tickets: 0, ended: Vec::new() };
+    world.submit(&[""], Duration::ZERO);
+    assert!(world.operations.next(KEY, only(1)).is_none());
+    world.expire_without(ALLOWED, only(1));
+    world.operations.sent(KEY, Next::Opening, 1);
+    world.submit(&[""], Duration::ZERO);
+    assert!(!world.reply(1, 0, &done(&[])) && !world.reply(1, 1, &done(&[])));
+    world.expire_without(ALLOWED, only(1));
+    assert_eq!(world.ended[0], (1, Err(held_up(1, &[1, 2], false))));
+    assert_eq!(world.ended[1], (2, Err(held_up(1, &[1, 2], false))), "g2 is silent behind g1");
+}
+
 #[test]
 fn a_session_does_not_begin_while_a_group_is_without_a_quorum() {
     let (mut operations, slots) = (PendingOperations::default(), SlotMap::even(2));

@@ -1,6 +1,5 @@
 //! Stopping a cluster that has restore points: a last one, and what is said if too few disks hold it.
 
-use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 
 use skein_cluster::config::{ClusterConfig, Durability};
@@ -8,7 +7,7 @@ use skein_cluster::directory::Directory;
 use skein_node::closing::{self, Closing};
 
 use super::status_table::time;
-use crate::output::tell;
+use crate::output::{names, tell};
 
 /// Closes a cluster that has restore points with a last one, and says so if that does not succeed. Ends early if `hurry` returns
 /// true.
@@ -53,13 +52,6 @@ fn warning(closing: &Closing) -> Option<String> {
     ))
 }
 
-/// The names of groups: `g0`, `g0 and g2`, `g0, g1 and g2`.
-pub(super) fn names(groups: &BTreeSet<u16>) -> String {
-    let mut names: Vec<_> = groups.iter().map(|group| format!("g{group}")).collect();
-    let Some(last) = names.pop() else { return String::new() };
-    if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) }
-}
-
 /// A progress line on a terminal, removed on drop.
 struct Progress {
     shown: Option<usize>,
@@ -89,6 +81,8 @@ impl Drop for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]

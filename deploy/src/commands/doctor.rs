@@ -1,8 +1,10 @@
-//! `skein doctor`: what this machine supports, and how to fix what it does not.
+//! `skein doctor`: what this machine supports, and how to fix what it does not; or which ordering suits a load.
+
+mod workload;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -17,6 +19,7 @@ use skein_multicast::protocol::tram::tree::Tree;
 use skein_multicast::trees::Shape;
 use skein_wal::files::{OpenError, measure};
 
+use super::status;
 use crate::args::Global;
 use crate::exit::Exit;
 
@@ -30,6 +33,10 @@ const MAPS_MIN: u64 = 65_530;
 /// Exits with 1 if a cluster with the default configuration would not work.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// Looks at a load in place of the machine: which ordering suits it, RamCast or a tree, and which tree. FILE has what
+    /// `skein bench` multicast, ycsb, bank, smallbank or retwis printed with --json
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
     /// Prints one JSON object
     #[arg(long)]
     json: bool,
@@ -81,6 +88,9 @@ impl Finding {
 
 impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        if let Some(file) = &self.workload {
+            return workload::run(file, self.json);
+        }
         let findings = [
             kernel(),
             cores(),
@@ -345,9 +355,21 @@ fn rdma() -> Finding {
     }
 }
 
-/// The cluster in the directory, if there is one: whether its nodes run, and which process
-/// supervises them.
+/// The cluster in the directory, if there is one: whether its nodes run, which process supervises them, and, along a
+/// tree, what groups that do not serve hold up.
 fn cluster(global: &Global) -> Finding {
+    let found = about_cluster(global);
+    let held_up = status::take(&global.dir()).ok().and_then(|snapshot| snapshot.held_up);
+    let held_up: Vec<_> = held_up.iter().flatten().map(ToString::to_string).collect();
+    if held_up.is_empty() {
+        return found;
+    }
+    let held_up = held_up.join(" ") + " `skein status` shows which replicas are missing";
+    let advice = found.advice.iter().cloned().chain([held_up]).collect::<Vec<_>>().join("; ");
+    found.note(advice)
+}
+
+fn about_cluster(global: &Global) -> Finding {
     let found = |what: String| Finding::ok("cluster", what);
     let manifest = Directory::at(&global.dir())
         .and_then(|directory| directory.manifest().map(|manifest| (directory, manifest)));

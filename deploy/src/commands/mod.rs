@@ -38,6 +38,7 @@ mod sim;
 
 mod status;
 mod status_table;
+mod status_tree;
 mod supervise;
 mod txn;
 pub(crate) mod up;

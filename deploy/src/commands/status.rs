@@ -27,6 +27,7 @@ use super::screen::{Key, Screen};
 use super::status_table;
 use crate::args::Global;
 use crate::exit::Exit;
+use crate::held_up::{HeldUpBy, held_up_by};
 use crate::signals;
 
 /// Interval of --watch.
@@ -71,6 +72,12 @@ pub(super) struct Snapshot {
     /// The tree along which `tram` orders them, by its name or as parents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tree: Option<String>,
+    /// That tree as the parent of each group; the root has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parents: Option<Vec<Option<u16>>>,
+    /// The groups of the tree that do not serve, and the messages that wait for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held_up: Option<Vec<HeldUpBy>>,
     /// A write that would have a group hold more than this is refused.
     pub(super) group_bytes_max: u64,
     /// Why no file can be created in the directory.
@@ -233,7 +240,8 @@ impl Snapshot {
     }
 }
 
-fn take(dir: &Path) -> anyhow::Result<Snapshot> {
+/// The current status of the cluster in `dir`.
+pub(super) fn take(dir: &Path) -> anyhow::Result<Snapshot> {
     if dir.is_file() {
         return Err(DirectoryError::IsFile { file: dir.to_owned() }.into());
     }
@@ -294,7 +302,11 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         let mut nodes = members.map(|member| &nodes[usize::from(layout.node_of(member))]);
         group.elsewhere = nodes.any(NodeView::is_elsewhere);
     }
+    let because = |group: GroupId| status_table::because(groups.get(group.index())?);
+    let tree = running.config.tree.as_ref();
     Ok(Snapshot {
+        parents: tree.map(|tree| tree.parents().iter().collect()),
+        held_up: tree.map(|tree| held_up_by(tree, because)),
         dir: directory.path().to_owned(),
         nodes,
         regions_bytes: running.bytes_shared()?,
@@ -307,7 +319,7 @@ fn take(dir: &Path) -> anyhow::Result<Snapshot> {
         durability: running.config.durability,
         store: running.config.store,
         order: running.config.protocol().name(),
-        tree: running.config.tree.as_ref().map(|tree| Shape::from(tree).to_string()),
+        tree: tree.map(|tree| Shape::from(tree).to_string()),
         group_bytes_max: running.config.limits.group_bytes_max(&layout),
         groups,
     })

@@ -10,8 +10,10 @@ use skein_multicast::operate::{
 };
 use skein_node::status::{DamagedLog, DiskStatus, PointsStatus};
 
-use super::closing::names;
 use super::status::{GroupView, NodeView, Replica, Snapshot};
+use super::status_tree;
+use crate::held_up::Because;
+use crate::output::names;
 
 /// Share of what a log may take on disk, or a group may hold, above which it is warned.
 const BOUND_WARNED_PERCENT: u64 = 80;
@@ -46,6 +48,10 @@ pub(super) fn text(snapshot: &Snapshot, wide: bool) -> String {
     text.push('\n');
     hidden |= groups(snapshot, wide).print(&mut text, width);
     text.push('\n');
+    if let Some(rows) = status_tree::edges(snapshot) {
+        hidden |= Table { rows, left: &[0, 6], spare: &[4, 2] }.print(&mut text, width);
+        text.push('\n');
+    }
     hidden |= replicas(snapshot).print(&mut text, width);
     if hidden {
         text.push_str("--wide shows more columns\n");
@@ -180,6 +186,17 @@ fn group_state(group: &GroupView) -> &'static str {
         GroupView { elsewhere: true, .. } => "led elsewhere, if at all",
         _ if group.replicas.iter().filter(members).count() < group.quorum => "no quorum",
         _ => "no leader",
+    }
+}
+
+/// Why the group does not serve, as far as is known here; `None` if it serves, or may.
+pub(super) fn because(group: &GroupView) -> Option<Because> {
+    match group_state(group) {
+        "LOST" => Some(Because::Lost),
+        "DIVERGED" => Some(Because::Diverged),
+        "no quorum" => Some(Because::NoQuorum),
+        "no leader" => Some(Because::NoLeader),
+        _ => None,
     }
 }
 
@@ -399,6 +416,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
             ));
         }
     }
+    notes.extend(status_tree::notes(snapshot));
     if let Some(problem) = &snapshot.directory_problem {
         notes.push(format!(
             "{problem}: nodes that run keep running, and one that dies stays dead until its directory can be \

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
+use skein_cluster::config::Durability;
 use skein_cluster::directory::Directory;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Role;
@@ -13,14 +14,18 @@ use skein_node::nodes;
 use skein_node::status::ReplicaReport;
 
 use crate::args::Global;
+use crate::held_up::{Because, HeldUpBy, held_up_by};
 
-/// The error, followed by a line for each group concerned.
+/// The error, followed by a line for each group concerned. Along a tree, other groups that do not serve may be why a
+/// group is silent, and are named too.
 pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
     let groups = match &error {
         Error::UnknownOutcome { silent: groups, .. }
         | Error::Unavailable {
             why:
-                Unavailability::NotSent { silent: groups, .. } | Unavailability::NoQuorum { groups, .. },
+                Unavailability::NotSent { silent: groups, .. }
+                | Unavailability::NoQuorum { groups, .. }
+                | Unavailability::HeldUp { by: groups, .. },
             ..
         } => *groups,
         _ => GroupSet::EMPTY,
@@ -64,7 +69,11 @@ impl Seen {
                         format!("it is on another host, {address}, and not reached from here{why}"),
                     ));
                 }
-                Err(_) if directory.node(node).is_none() && is_missing(&directory, node) => {
+                Err(_)
+                    if config.durability != Durability::Memory
+                        && directory.node(node).is_none()
+                        && is_missing(&directory, node) =>
+                {
                     let data = directory.node_data(node);
                     mute.push((
                         node,
@@ -82,46 +91,85 @@ impl Seen {
     }
 
     fn lines(&self, groups: GroupSet) -> Vec<String> {
-        groups.iter().filter_map(|group| self.line(group)).collect()
+        let own = groups.iter().filter_map(|group| self.line(group));
+        let others = self.held_up().into_iter().filter(|it| !groups.contains(GroupId(it.by)));
+        own.chain(others.map(|it| it.to_string())).collect()
+    }
+
+    /// Sentences about groups that do not serve, and about what they hold up along the tree, if there is one.
+    fn held_up(&self) -> Vec<HeldUpBy> {
+        let tree = self.layout.tree();
+        tree.map_or_else(Vec::new, |tree| held_up_by(&tree, |group| self.because(group)))
+    }
+
+    fn of(&self, group: GroupId) -> impl Iterator<Item = &ReplicaReport> + Clone {
+        self.replicas.iter().filter(move |replica| replica.order.group == group.0)
+    }
+
+    /// Number of the group's replicas that answer and have their state.
+    fn members(&self, group: GroupId) -> usize {
+        self.of(group).filter(|replica| replica.order.role != Role::Learner).count()
+    }
+
+    /// Why a group does not serve; `None` if it does.
+    fn because(&self, group: GroupId) -> Option<Because> {
+        let leads =
+            |replica: &ReplicaReport| replica.order.role == Role::Leader && replica.order.available;
+        if self.of(group).any(|replica| replica.order.lost) {
+            Some(Because::Lost)
+        } else if self.of(group).any(|replica| replica.order.is_stopped()) {
+            Some(Because::Diverged)
+        } else if self.members(group) < self.layout.topology().quorum() {
+            Some(Because::NoQuorum)
+        } else {
+            (!self.of(group).any(leads)).then_some(Because::NoLeader)
+        }
     }
 
     fn line(&self, group: GroupId) -> Option<String> {
         let number = group.0;
-        let replicas = || self.replicas.iter().filter(|replica| replica.order.group == number);
-        if replicas().any(|replica| replica.order.lost) {
-            return Some(format!(
-                "g{number} is lost: more of its replicas have lost their state than it tolerates; it serves nothing until `skein admin recreate g{number}`, which lists the survivors and continues from one of them, or empty"
-            ));
-        }
-        if replicas().any(|replica| replica.order.is_stopped()) {
-            return Some(format!(
-                "g{number} has stopped: its replicas have diverged, and no state is held by most of them; `skein status` shows which, and docs/operating.md says what to do"
-            ));
-        }
-        let members = replicas().filter(|replica| replica.order.role != Role::Learner).count();
-        let quorum = self.layout.topology().quorum();
-        if members < quorum {
-            let all = self.layout.topology().replicas;
-            let here = |node: &u16| self.layout.replica_on(*node, group).is_some();
-            let mut line = format!(
-                "g{number} is without a quorum: {members} of its {all} replicas answer as members, and it takes {quorum}"
-            );
-            for (node, why) in self.mute.iter().filter(|(node, _)| here(node)) {
-                let _ = write!(line, "; node {node}: {why}");
+        match self.because(group) {
+            Some(Because::Lost) => {
+                return Some(format!(
+                    "g{number} is lost: more of its replicas have lost their state than it tolerates; it serves nothing until `skein admin recreate g{number}`, which lists the survivors and continues from one of them, or empty"
+                ));
             }
-            return Some(line);
-        }
-        if !replicas().any(|replica| replica.order.role == Role::Leader && replica.order.available)
-        {
-            return Some(format!("g{number} is choosing a leader: try again"));
+            Some(Because::Diverged) => {
+                return Some(format!(
+                    "g{number} has stopped: its replicas have diverged, and no state is held by most of them; `skein status` shows which, and docs/operating.md says what to do"
+                ));
+            }
+            Some(Because::NoQuorum) => {
+                let (all, quorum) =
+                    (self.layout.topology().replicas, self.layout.topology().quorum());
+                let here = |node: &u16| self.layout.replica_on(*node, group).is_some();
+                let mut line = format!(
+                    "g{number} is without a quorum: {} of its {all} replicas answer as members, and it takes {quorum}",
+                    self.members(group)
+                );
+                for (node, why) in self.mute.iter().filter(|(node, _)| here(node)) {
+                    let _ = write!(line, "; node {node}: {why}");
+                }
+                return Some(line);
+            }
+            Some(Because::NoLeader) => {
+                return Some(format!("g{number} is choosing a leader: try again"));
+            }
+            None => {}
         }
         let holds_up = |replica: &ReplicaReport| {
             let others = replica.order.blocked.as_ref()?.held_up_by.iter();
             others.copied().find(|other| *other != number)
         };
-        replicas()
-            .find_map(holds_up)
-            .map(|other| format!("g{number} waits for g{other}, to which a message went too"))
+        if let Some(other) = self.of(group).find_map(holds_up) {
+            return Some(format!("g{number} waits for g{other}, to which a message went too"));
+        }
+        let waiting = self.of(group).map(|replica| replica.order.held.waiting).max()?;
+        (self.layout.tree().is_some() && waiting > 0).then(|| {
+            format!(
+                "g{number} holds back {waiting} replies until earlier messages that it has delivered are in all groups to which they went"
+            )
+        })
     }
 }
 
@@ -161,6 +209,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
         stuck: None,
         sessions: 0,
         held: HeldStatus::default(),
+        edges: None,
         results: ResultsStatus::default(),
         disk: None,
         memory_bytes: 0,
@@ -172,6 +221,7 @@ pub(crate) fn example_replica(group: u16, slot: u8, role: Role) -> ReplicaReport
 mod tests {
     use skein_multicast::config::Topology;
     use skein_multicast::operate::BlockedStatus;
+    use skein_multicast::protocol::tram::tree::Tree;
 
     use super::example_replica as replica;
     use super::*;
@@ -202,6 +252,18 @@ mod tests {
         for part in ["0 of its 3 replicas", "takes 2", "node 1: it does", "node 2: process 7"] {
             assert!(line.contains(part), "{part} in {line}");
         }
+
+        // The same with a tree, in which g1 is above nothing.
+        let tree = Tree::depth(2);
+        let (replicas, mute) = (whole.replicas.clone(), whole.mute.clone());
+        let layout = whole.layout.clone().along(&tree).unwrap();
+        let along = Seen { layout, replicas, mute };
+        let root = along.lines(GroupSet::single(GroupId(0)));
+        assert_eq!(root.len(), 2, "{root:?}");
+        assert!(root[0].contains("g0 waits for g1"));
+        assert_eq!(root[1], "g1 has no quorum: it holds up messages of several groups to g1.");
+        let told = along.lines(both);
+        assert!(told[1].contains("takes 2") && told.len() == 2, "it is named once: {told:?}");
 
         whole.replicas.push(replica(1, 2, Role::Learner));
         whole.replicas[3].order.lost = true;

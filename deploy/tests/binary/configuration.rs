@@ -58,7 +58,7 @@ fn a_configuration_that_cannot_work_is_refused_with_its_place() {
         ("[node]\nwaiting = \"sleepy\"\n",                "skein.toml:2: ", "\"adaptive\", \"busy\", \"park\""),
         ("[order]\ntree = \"depth\"\n",                   "skein.toml:2: ", "only tram orders along a tree"),
         ("[order]\nprotocol = \"tram\"\ntree = [1, 0]\n", "skein.toml:3: ", "are each other's ancestors"),
-        ("[order]\nprotocol = \"tram\"\ntree = [-1]\n",   "skein.toml:3: ", "parents for 1, and there are 2 groups"),
+        ("[order]\nprotocol = \"tram\"\ntree = [-1]\n",   "skein.toml:3: ", "parents for 1, and the number of groups is 2"),
         ("[node]\nregion_root = \"relative\"\n",          "skein.toml:2: ", "absolute path"),
     ];
     let sandbox = Sandbox::new();

@@ -2,6 +2,7 @@
 
 mod administration;
 mod adversity;
+mod advice;
 mod backup;
 mod chaos;
 mod check;
@@ -29,3 +30,4 @@ mod standstill;
 mod supervision;
 mod support;
 mod tampering;
+mod trees;

@@ -97,7 +97,7 @@ fn what_cannot_be_measured_along_a_tree_is_said() {
         (&["--compare", "--order", "tram"],                 "cannot be used with"),
         (&["--order", "paxos"],                             "ramcast, tram"),
         (&["--order", "tram", "--tree", "wide"],            "\"base\", \"breadth\", \"depth\""),
-        (&["--order", "tram", "--tree", "-1,0"],            "parents for 2, and there are 3 groups"),
+        (&["--order", "tram", "--tree", "-1,0"],            "parents for 2, and the number of groups is 3"),
         (&["--order", "tram", "--tree", "-1,-1,0"],         "both g0 and g1 have no parent"),
         (&["--order", "tram", "--tree", "-1,2,1"],          "are each other's ancestors"),
         (&["--compare", "--tree", "-1,1,0"],                "g1 is its own parent"),

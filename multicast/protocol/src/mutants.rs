@@ -60,6 +60,9 @@ macro_rules! mutants {
                 Self::SharedNotInState,
                 Self::OrderedAgainDelivered,
                 Self::LackedNotHandedIn,
+                Self::LostMarkCounts,
+                Self::PassedWithoutPayload,
+                Self::PayloadNotPassedOn,
             ];
 
             /// Those of them whose loss no simulated cluster is known to show: they concern groups that are recreated.
@@ -423,6 +426,12 @@ mutants! {
     ResultsNotAskedFor,
     /// Along a tree: a state lacks the messages about which other groups may still need results.
     SharedNotInState,
+    /// Along a tree: a session's low-water mark counts although the entry that carried it was lost.
+    LostMarkCounts,
+    /// Along a tree: a child logs an edge although it does not have the payload.
+    PassedWithoutPayload,
+    /// Along a tree: a group drops a payload when it has delivered it, whatever a child is yet to be sent.
+    PayloadNotPassedOn,
 }
 
 /// Whether the guard is disabled.

@@ -18,6 +18,7 @@ use crate::group::{Backlog, Control, GroupConfig, GroupLog, LogRecord};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
 use crate::rank::Rank;
 use crate::step::{Deliver, Effect, Event};
+use crate::tram::Edges;
 use crate::tram::tree::Parents;
 use crate::view::View;
 
@@ -330,6 +331,11 @@ pub trait Inspect {
     /// The rank up to which everything is known to be passed that our group delivers and that shares a destination with
     /// other groups. [`NOTHING`](Rank::NOTHING) in an ordering of a single group, where all ranks count as passed.
     fn passed(&self) -> Rank;
+
+    /// Our group's edges to its parent and its children. `None` in an ordering without a tree.
+    fn edges(&self) -> Option<Edges> {
+        None
+    }
 
     /// Messages in our log that are not delivered here.
     fn undelivered(&self) -> Vec<MessageId>;

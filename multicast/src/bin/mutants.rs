@@ -31,6 +31,8 @@ use skein_multicast::simulate::{Failure, Kept, Ordering, Profile, run};
 
 /// Seeds tried for a mutant, over all profiles, before it counts as a survivor.
 const SEEDS: u64 = 5000;
+/// Seeds of the profiles along a tree that are tried in one round, too.
+const ROUND_ALONG_TREES: [(&str, u64); 2] = [("inner-groups", 12), ("dead-leaf", 4)];
 /// The profiles, and the number of seeds of each that are tried in one round.
 const ROUND: [(&str, u64); 29] = [
     ("default", 10),
@@ -151,14 +153,18 @@ impl Ground {
         let known = known_killer(mutant);
         let kept = Kept::all().into_iter().map(|kept| (kept.profile.name, kept.seed));
         // Seeds were kept for one ordering. Another draws another scenario from them.
-        let keeps = self.fresh.is_none() && self.ordering == Ordering::DEFAULT;
-        let kept = known.into_iter().chain(kept).filter(move |_| keeps);
+        let is_default = self.ordering == Ordering::DEFAULT;
+        let known = known.filter(|_| is_default != Mutant::OF_TRAM.contains(&mutant));
+        let kept = known.into_iter().chain(kept.filter(move |_| is_default));
+        let kept = kept.filter(move |_| self.fresh.is_none());
         let first = self.fresh.unwrap_or(0);
+        let of_trees = self.ordering == Ordering::Tram;
+        let more = move || ROUND_ALONG_TREES.into_iter().filter(move |_| of_trees);
         let all = (0..).flat_map(move |round| {
             let seeds = move |(name, count)| {
                 (first + round * count..first + (round + 1) * count).map(move |seed| (name, seed))
             };
-            ROUND.into_iter().flat_map(seeds)
+            ROUND.into_iter().chain(more()).flat_map(seeds)
         });
         let fits = move |name: &str| self.profile.is_none_or(|profile| profile.name == name);
         kept.chain(all).filter(move |(name, _)| fits(name))

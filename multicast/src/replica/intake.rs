@@ -16,6 +16,8 @@ use crate::replica_links::ReplicaLinks;
 pub(crate) struct Intake {
     /// As leader: number of entries that may be logged for datagrams taken in this turn.
     pub(crate) may_log: usize,
+    /// Something that could be logged has had no room in this turn.
+    pub(super) has_ready: bool,
     /// A message was refused since the last tick because of what is kept for followers.
     pub(super) refused: bool,
     /// Length of a payload that another group's leader relayed, and that exceeds the budget while delivered

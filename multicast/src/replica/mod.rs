@@ -264,7 +264,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let unwritten =
             self.core.log().leads() && self.writer.written != self.core.log().last_index();
         let left = unwritten || self.core.log().keeps_payloads() || !self.effects.is_empty();
-        let left = left || untold || self.deliveries.are_cut_short();
+        let left = left || untold || self.intake.has_ready || self.deliveries.are_cut_short();
         self.left = std::mem::take(&mut self.stirred) && left;
         untold
     }
@@ -290,6 +290,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// announced to other groups.
     pub(crate) fn end_turn<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) -> bool {
         self.propose_held(links);
+        self.intake.has_ready = O::log_ready(self, links);
         self.core.step(Event::TurnEnd, &mut self.effects);
         self.intake.may_log = 0;
         self.carry_out(links);

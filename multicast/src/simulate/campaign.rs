@@ -48,6 +48,10 @@ pub const SHARES: [(&str, u64); Profile::ALL.len()] = [
     ("mixed", 140),
 ];
 
+/// The same for the profiles of orderings along a tree.
+pub const SHARES_ALONG_TREES: [(&str, u64); Profile::ALONG_TREES.len()] =
+    [("inner-groups", 200), ("dead-leaf", 80)];
+
 /// Seeds of one profile.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -142,23 +146,19 @@ pub fn on_threads(jobs: usize, work: impl Fn() -> bool + Sync) {
 }
 
 impl Part {
-    /// Divides `seeds` over all profiles as every test run does. Each profile has at least one seed, and all
-    /// begin at the same number.
-    pub fn of_all(seeds: &Range<u64>) -> Vec<Self> {
-        let (all, len) = (SHARES.iter().map(|(_, of)| of).sum::<u64>(), seeds.end - seeds.start);
+    /// Divides `seeds` over all profiles that this ordering can run, as every test run does. Each profile has at least one
+    /// seed, and all begin at the same number.
+    pub fn of_all(seeds: &Range<u64>, ordering: super::Ordering) -> Vec<Self> {
+        let len = seeds.end - seeds.start;
+        // Profiles that it cannot run have their share all the same: the others keep the seeds that they always have.
+        let all = SHARES.iter().map(|(_, of)| of).sum::<u64>();
         let part = |(name, of): (&str, u64)| {
             let count = (len * of / all).max(1);
             let profile = Profile::named(name).expect("the table names profiles");
-            Self { profile, seeds: seeds.start..seeds.start + count }
+            let profile = profile.ordered_by(ordering)?;
+            Some(Self { profile, seeds: seeds.start..seeds.start + count })
         };
-        SHARES.into_iter().map(part).collect()
-    }
-}
-
-impl Part {
-    /// The same seeds, ordered by another protocol, if that is [possible](Profile::ordered_by).
-    pub fn ordered_by(self, ordering: super::Ordering) -> Option<Self> {
-        Some(Self { profile: self.profile.ordered_by(ordering)?, ..self })
+        SHARES.into_iter().chain(SHARES_ALONG_TREES).filter_map(part).collect()
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_campaign_advance_in_step() {
-        let parts = Part::of_all(&(1_000..101_000));
+        let parts = Part::of_all(&(1_000..101_000), crate::simulate::Ordering::DEFAULT);
         assert_eq!(parts.len(), Profile::ALL.len());
         let mut queue = queue(&parts);
         let all: u64 = parts.iter().map(|part| part.seeds.end - part.seeds.start).sum();
@@ -251,6 +251,10 @@ mod tests {
 
     #[test]
     fn every_profile_has_a_part_however_few_the_seeds() {
-        assert!(Part::of_all(&(5..6)).iter().all(|part| part.seeds == (5..6)));
+        assert!(
+            Part::of_all(&(5..6), crate::simulate::Ordering::DEFAULT)
+                .iter()
+                .all(|part| part.seeds == (5..6))
+        );
     }
 }

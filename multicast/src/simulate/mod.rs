@@ -6,6 +6,7 @@
 //! everything was answered, and the replicas have nothing left to do; then it checks what must have happened
 //! by the end. Equal seeds give equal runs, to the byte.
 
+mod branches;
 mod campaign;
 mod checker;
 mod clients;
@@ -36,7 +37,9 @@ use skein_protocol::group::GroupPaths;
 use skein_protocol::properties::Violation;
 use skein_protocol::ramcast::Paths;
 
-pub use self::campaign::{Campaign, Part, ProfileTally, SHARES, Tally, on_threads};
+pub use self::campaign::{
+    Campaign, Part, ProfileTally, SHARES, SHARES_ALONG_TREES, Tally, on_threads,
+};
 pub use self::faults::{Fault, Kind, Mix, Target};
 pub use self::injector::FaultCounts;
 pub use self::kept::{Kept, lines as kept_lines};

@@ -1,5 +1,6 @@
 //! The kinds of scenarios: the purpose of each, and what is drawn for it.
 
+use super::branches::Branches;
 use super::faults::Mix;
 use super::ordering::Ordering;
 use super::surroundings::Surroundings;
@@ -55,6 +56,8 @@ pub struct Profile {
     pub(super) bare_quorum: bool,
     /// The environment of the processes is difficult.
     pub(super) surroundings: Option<Surroundings>,
+    /// Groups fail that have these places in the tree.
+    pub(super) branches: Option<Branches>,
     /// Replicas say only what their disks hold, and the power of all fails at once.
     pub(super) power_fails: bool,
     /// Replicas say only what their disks hold, and disks are lost.
@@ -104,12 +107,35 @@ const PLAIN: Profile = Profile {
     twins: false,
     bare_quorum: false,
     surroundings: None,
+    branches: None,
     power_fails: false,
     disks_fail: false,
 };
 
 impl Profile {
-    /// All profiles; the first is run if none is named.
+    /// Further profiles, for an ordering along a tree alone.
+    pub const ALONG_TREES: [Self; 2] = [
+        Self {
+            name: "inner-groups",
+            about: "leaders of groups that pass messages on fail, one after the other",
+            faults: (0, 4),
+            mix: Mix { crashes: 1, pauses: 1, slows: 2, flaps: 2, client_crashes: 1, ..QUIET },
+            messages: (80, 160),
+            branches: Some(Branches::Inner),
+            ..PLAIN
+        },
+        Self {
+            name: "dead-leaf",
+            about: "a group that passes nothing on has no quorum for most of the load",
+            faults: (0, 3),
+            mix: Mix { slows: 2, flaps: 1, client_crashes: 1, resends: 1, ..QUIET },
+            messages: (200, 200),
+            branches: Some(Branches::Leaf),
+            ..PLAIN
+        },
+    ];
+
+    /// The profiles for any ordering; the first is run if none is named.
     pub const ALL: [Self; 34] = [
         Self {
             name: "default",
@@ -586,6 +612,11 @@ impl Profile {
         },
     ];
 
+    /// All profiles.
+    pub fn every() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::ALONG_TREES)
+    }
+
     /// The same profile, ordered by another protocol; `None` if that [lacks](Ordering::lacks_for) what it needs.
     pub fn ordered_by(self, ordering: Ordering) -> Option<Self> {
         let lacks = ordering.lacks_for(&self);
@@ -596,6 +627,11 @@ impl Profile {
     pub(super) fn is_of_several_groups(&self) -> bool {
         let uneven = self.surroundings == Some(Surroundings::Uneven);
         self.overlaps || self.severed || self.relayed || uneven
+    }
+
+    /// The reason why an ordering that knows no tree cannot run its scenarios, if there is one.
+    pub(super) fn without_a_tree(&self) -> Option<&'static str> {
+        self.branches.map(|_| "its scenarios are of groups along a tree")
     }
 
     /// Former names of profiles, which are accepted for one version.
@@ -610,7 +646,7 @@ impl Profile {
     pub fn named(name: &str) -> Option<Self> {
         let former = Self::FORMER_NAMES.iter().find(|(former, _)| *former == name);
         let name = former.map_or(name, |(_, name)| name);
-        Self::ALL.into_iter().find(|profile| profile.name == name)
+        Self::every().find(|profile| profile.name == name)
     }
 }
 

@@ -9,7 +9,7 @@ use super::Reduction;
 use super::faults::{self, Fault, Kind};
 use super::ordering::Ordering;
 use super::profile::Profile;
-use super::{schedules, surroundings};
+use super::{branches, schedules, surroundings};
 use crate::config::{Topology, Tuning};
 use crate::layout::Layout;
 use crate::session_transport::Of;
@@ -279,15 +279,25 @@ impl Scenario {
             scenario.faults.sort_by_key(|fault| fault.after);
         }
         if profile.ordering.along_a_tree() {
-            scenario.plant(&mut Rng::new(seed ^ 0x07ee_5eed));
+            let mut rng = Rng::new(seed ^ 0x0b4a_7c4e);
+            if profile.branches.is_some() {
+                branches::resize(&mut scenario, &mut rng);
+            }
+            let tree = scenario.plant(&mut Rng::new(seed ^ 0x07ee_5eed));
+            if let Some(what) = profile.branches {
+                let more = branches::draw(what, &tree, &scenario, &mut rng);
+                scenario.faults.extend(more);
+                scenario.faults.sort_by_key(|fault| fault.after);
+            }
         }
         scenario
     }
 
     /// Has a tree of its groups: one of the paper's, or any other.
-    fn plant(&mut self, rng: &mut Rng) {
+    fn plant(&mut self, rng: &mut Rng) -> Tree {
         let tree = draw_tree(self.topology().groups, rng);
         self.layout = self.layout.clone().along(&tree).expect("a tree of all groups");
+        tree
     }
 
     /// Sessions read what is not ordered. Whoever does not know yet that a process has died counts on its memory, while its

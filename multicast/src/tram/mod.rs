@@ -54,6 +54,10 @@ impl Links for Tram {
         0
     }
 
+    fn refused(outgoing: &Outgoing) -> usize {
+        outgoing.refused.len()
+    }
+
     fn tell<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,
         told: PeerEffect,
@@ -104,6 +108,18 @@ impl Links for Tram {
             }
             PeerEffect::Refuse { message, closed } => replica.refuse(message, closed),
         }
+    }
+
+    fn log_ready<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        links: &mut ReplicaLinks<F, Self>,
+    ) -> bool {
+        while replica.core.has_ready() && replica.log_has_room() {
+            replica.intake.may_log += 1;
+            replica.core.take_ready(&mut replica.effects);
+            replica.carry_out(links);
+        }
+        replica.core.has_ready()
     }
 
     fn tell_outgoing<F: Fabric>(

@@ -43,6 +43,11 @@ impl Refused {
         self.waiting.len()
     }
 
+    /// Number of messages that wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     fn next(&mut self) -> Option<MessageId> {
         let message = self.waiting.pop_front()?;
         self.known.remove(&message);

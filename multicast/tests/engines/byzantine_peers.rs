@@ -13,18 +13,27 @@ use skein_fabric::tcp::{Book, Net, Security};
 use skein_fabric::{
     Completion, Fabric, FabricError, Peer, Permission as Open, Region, RegionKey, Remote, Source,
 };
+use skein_multicast::Links;
 use skein_multicast::application::Answer;
 use skein_multicast::config::{Topology, Tuning, endpoint_name};
 use skein_multicast::engine::Engine;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Identity;
+use skein_multicast::roster::Roster;
 use skein_multicast::session_transport::{SessionKey, SessionTransport};
 use skein_protocol::ids::{GroupId, GroupSet, SessionId};
+use skein_protocol::ramcast::Ramcast;
+use skein_protocol::tram::Tram;
+use skein_protocol::tram::tree::Tree;
 
-const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
+const TOPOLOGY: Topology = Topology { nodes: 3, groups: 3, replicas: 3, engines: 1 };
 
 fn layout() -> Layout {
     Layout::propose(TOPOLOGY).unwrap()
+}
+
+fn chain() -> Layout {
+    layout().along(&Tree::depth(TOPOLOGY.groups)).unwrap()
 }
 const ROGUES: u64 = 300;
 /// Longer than anything here takes unless it hangs.
@@ -66,19 +75,24 @@ impl Ground {
 
 #[test]
 fn rogues_on_shared_memory_harm_nobody_else() {
-    harm_nobody_else(&Ground::Host(Host::anonymous()));
+    harm_nobody_else::<Ramcast>(&Ground::Host(Host::anonymous()), &layout());
+}
+
+#[test]
+fn rogues_harm_nobody_else_along_a_tree() {
+    harm_nobody_else::<Tram>(&Ground::Host(Host::anonymous()), &chain());
 }
 
 #[test]
 fn rogues_on_a_network_harm_nobody_else() {
-    harm_nobody_else(&Ground::net());
+    harm_nobody_else::<Ramcast>(&Ground::net(), &layout());
 }
 
 /// A process that is admitted under one name introduces itself as an engine of another name. No engine accepts it.
 #[test]
 fn an_engine_that_goes_by_another_name_is_welcomed_by_nobody() {
     let ground = Ground::net();
-    let cluster = Cluster::start(&ground);
+    let cluster = Cluster::start::<Ramcast>(&ground, &layout());
     let mut good = SessionTransport::new(ground.visit("good"), &layout(), Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
@@ -102,13 +116,16 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(ground: &Ground) -> Self {
+    fn start<O: Links>(ground: &Ground, layout: &Layout) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let run = |node| {
             let (fabric, stop) = (ground.join(&endpoint_name(node, 0)), Arc::clone(&stop));
+            let (layout, roster) = (layout.clone(), Arc::new(Roster::unrecorded(node, 0)));
             thread::spawn(move || {
                 let (me, tuning) = (Identity::first(node, 0), Tuning::default());
-                let mut engine = Engine::new(fabric, &layout(), tuning, me, |_| Answer).unwrap();
+                let engine = Engine::<_, _, O>::with_roster;
+                let engine = engine(fabric, &layout, tuning, me, roster, None, |_| Answer);
+                let mut engine = engine.unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     if !engine.turn() {
                         thread::yield_now();
@@ -128,13 +145,13 @@ impl Cluster {
     }
 }
 
-fn harm_nobody_else(ground: &Ground) {
-    let cluster = Cluster::start(ground);
-    let mut good = SessionTransport::new(ground.visit("good"), &layout(), Tuning::default());
+fn harm_nobody_else<O: Links>(ground: &Ground, layout: &Layout) {
+    let cluster = Cluster::start::<O>(ground, layout);
+    let mut good = SessionTransport::new(ground.visit("good"), layout, Tuning::default());
     let session = good.open(SessionId(1));
     serve(&mut good, session);
     for seed in 0..ROGUES {
-        misbehave(ground, seed);
+        misbehave(ground, layout, seed);
         serve(&mut good, session);
         for engine in &cluster.engines {
             assert!(!engine.is_finished(), "rogue {seed} has ended an engine");
@@ -161,7 +178,7 @@ fn serve(access: &mut SessionTransport<AnyFabric>, session: SessionKey) {
 }
 
 /// Runs a client of a few sessions whose fabric changes what it sends.
-fn misbehave(ground: &Ground, seed: u64) {
+fn misbehave(ground: &Ground, layout: &Layout, seed: u64) {
     let mut rng = Rng::new(seed);
     let one_in = |rng: &mut Rng| *rng.pick(&[0, 2, 10, 50]);
     let whims = Whims {
@@ -173,13 +190,15 @@ fn misbehave(ground: &Ground, seed: u64) {
     };
     let fabric =
         Rough { fabric: ground.visit(&format!("rogue{seed}")), whims, rng: Rng::new(seed) };
-    let mut access = SessionTransport::new(fabric, &layout(), Tuning::default());
-    let sessions: Vec<_> =
-        (0..3).map(|_| access.open(SessionId::from_random(rng.word()))).collect();
+    let mut access = SessionTransport::new(fabric, layout, Tuning::default());
+    // All of one name, at times: they send different things as the same message.
+    let (one, shared) = (rng.word(), rng.one_in(3));
+    let mut name = || SessionId::from_random(if shared { one } else { rng.word() });
+    let sessions: Vec<_> = (0..3).map(|_| access.open(name())).collect();
     // It receives some answers, and ignores them.
     for _ in 0..rng.between(20, 60) {
         for session in &sessions {
-            let group = GroupSet::single(GroupId(rng.below(2) as u16));
+            let group = GroupSet::single(GroupId(rng.below(TOPOLOGY.groups.into()) as u16));
             let len = *rng.pick(&[0, 10, 100, 1_000, 20_000]);
             let _ = access.multicast(*session, group, &vec![7; len]);
         }

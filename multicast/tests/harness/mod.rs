@@ -93,7 +93,9 @@ impl<A: Application + 'static, O: Links> Harness<A, O> {
         let mut engines: Vec<_> = (0..layout.topology().nodes).map(engine).collect();
         while !engines.iter().all(Engine::connected) {
             clock.pass(Duration::from_millis(tuning.heartbeat_ms));
-            engines.iter_mut().for_each(|engine| _ = engine.turn());
+            for engine in &mut engines {
+                engine.turn();
+            }
         }
         let mut access = SessionTransport::new(join("sessions"), layout, tuning);
         // Names look random, and are the same in each run.

@@ -3,7 +3,10 @@
 //! [`page`] reads the reports (`source`), says in which settings they differ (`settings`), joins
 //! those that differ in one thing (`lines`), marks what is saturated (`saturation`) and draws
 //! (`figures`, `plot`).
+//!
+//! [`advice::advise`] reads the same reports, and says which ordering suits their loads.
 
+pub mod advice;
 mod ccdf;
 mod faults;
 mod figures;

@@ -14,13 +14,12 @@ pub fn compared([first, second]: [&Report; 2], colour: bool) -> String {
     let paint = chart::Paint(colour);
     let names = [first, second].map(|report| report.setting.order_words());
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let mut text = format!(
-        "{}   {} against {}, medians of {} runs each\n\n",
-        paint.strong("compared"),
-        names[1],
-        names[0],
-        first.runs.len()
-    );
+    let runs = match first.runs.len() {
+        1 => "one run each".to_owned(),
+        runs => format!("medians of {runs} runs each"),
+    };
+    let mut text =
+        format!("{}   {} against {}, {runs}\n\n", paint.strong("compared"), names[1], names[0]);
     type Measure = fn(&Report) -> Spread;
     let measures: [(&str, usize, Measure); 4] = [
         ("messages/s", 0, |report| report.messages_per_s),

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "M", value_parser = minutes)]
     minutes: Option<Duration>,
     #[arg(long, default_value = "default", value_name = "NAME", value_parser = profile)]
-    #[arg(help = format!("Which mix of faults: {}", Profile::ALL.map(|p| p.name).join(", ")))]
+    #[arg(help = format!("Which mix of faults: {}", Profile::every().map(|p| p.name).collect::<Vec<_>>().join(", ")))]
     profile: Profile,
     #[arg(long, default_value_t = Ordering::DEFAULT, value_name = "NAME")]
     #[arg(help = format!("The ordering protocol: {}", Ordering::ALL.map(Ordering::about).join(", or ")))]
@@ -92,7 +92,7 @@ fn minutes(text: &str) -> Result<Duration, String> {
 fn profile(name: &str) -> Result<Profile, String> {
     Profile::named(name).ok_or_else(|| {
         let mut text = "the profiles are".to_owned();
-        for Profile { name, about, .. } in Profile::ALL {
+        for Profile { name, about, .. } in Profile::every() {
             let _ = write!(text, "\n  {name:<30}{about}");
         }
         text
@@ -174,12 +174,12 @@ impl Args {
         let bars = Bars::new(interrupt.clone());
         let (line, drawn) = (bars.line(), Mutex::new(begun));
         let parts = if self.all_profiles {
-            Part::of_all(&seeds)
+            Part::of_all(&seeds, ordering)
         } else {
             vec![Part { profile: self.profile()?, seeds: seeds.clone() }]
         };
         let campaign = Campaign {
-            parts: parts.into_iter().filter_map(|it| it.ordered_by(ordering)).collect(),
+            parts,
             kept,
             until: self.until(begun),
             jobs: self.jobs(),

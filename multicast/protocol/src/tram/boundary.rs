@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::edges::{Children, Incoming};
 use super::gate::Gate;
+use super::names::Names;
 use super::neighbours::Retries;
 use super::shared::Shared;
 use super::tree::Tree;
@@ -18,7 +19,6 @@ use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{Backlog, Control, GroupLog};
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
-use crate::logged_set::LoggedSet;
 use crate::mutants::{Mutant, planted};
 use crate::ordering::{AnswerTo, At, Config, MessageStage, NotRestored, OrderingProtocol, Revival};
 use crate::rank::Rank;
@@ -43,7 +43,7 @@ impl OrderingProtocol for Tram {
             log: GroupLog::new(config.group, view),
             generation: 0,
             ballots: vec![Ballot::ZERO; usize::from(config.groups)],
-            logged: LoggedSet::default(),
+            logged: Names::default(),
             incoming: Incoming::new(config.groups),
             children: Children::of(&tree, own),
             gate: Gate::new(tree, own),
@@ -267,7 +267,7 @@ impl OrderingProtocol for Tram {
 
     fn passes_on(&self, message: MessageId) -> bool {
         let Self { children, repeats, waiting, .. } = self;
-        Needed { children, repeats, waiting }.has(message)
+        Needed { children, repeats, waiting }.has(message) && !planted(Mutant::PayloadNotPassedOn)
     }
 
     fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {

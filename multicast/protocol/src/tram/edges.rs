@@ -119,6 +119,16 @@ impl Outgoing {
         self.numbered
     }
 
+    /// The child holds all edges up to this number.
+    pub const fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// As leader: the highest number that was sent to the child's leader.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// The oldest number that is kept, or the next one if there is none.
     pub fn first(&self) -> u64 {
         self.numbered - self.kept.len() as u64 + 1

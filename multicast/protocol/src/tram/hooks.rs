@@ -14,7 +14,7 @@ use crate::group::ordering::{Next, Ordering};
 use crate::group::payloads::Large;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{GroupLog, GroupRecord};
-use crate::ids::GroupId;
+use crate::ids::{GroupId, GroupSet};
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
@@ -85,8 +85,8 @@ impl OnLog for Tram {
     fn truncate(&mut self, index: u64) {
         let known = &mut self.logged;
         self.log.truncate(index, |record| {
-            if let Record::Ordered { content, known: false, .. } = record {
-                content.message().into_iter().for_each(|message| known.remove(message));
+            if let Record::Ordered { content, .. } = record {
+                content.message().into_iter().for_each(|message| known.cut(message));
             }
         });
         while self.repeats.pop_back_if(|(at, _)| *at > index).is_some() {}
@@ -158,56 +158,73 @@ impl Tram {
         taken: Option<Taken>,
         known: bool,
     ) {
-        let rank = Self::rank(birth, index);
+        if let Content::Message { message, low_water, .. } = content {
+            self.logged.commit(message, low_water, known);
+        }
         self.repeats.pop_front_if(|(at, _)| *at == index);
+        let rank = Self::rank(birth, index);
+        let place = taken.map_or(rank, |taken| taken.place);
+        let destinations = content.destinations(&self.tree);
+        // A message to our group alone touches no other.
+        let is_alone = taken.is_none() && !destinations.has_several() && !known;
+        let here = is_alone && content.message().is_some()
+            || self.fold_shared((rank, place), destinations, content, taken, known);
+        match content {
+            Content::Message { message, low_water, inline, .. } if here => {
+                let since_ms = self.log.now_ms();
+                self.pending.push_back(Pending {
+                    message,
+                    low_water,
+                    destinations,
+                    index,
+                    rank,
+                    place,
+                    time_ms,
+                    since_ms,
+                    inline,
+                    clock: self.clock + index,
+                });
+            }
+            _ => self.note_not_delivered(index, &content),
+        }
+    }
+
+    /// Something that concerns other groups is committed. Returns whether it is to be delivered here, if it is a message.
+    fn fold_shared(
+        &mut self,
+        (rank, place): (Rank, Rank),
+        destinations: GroupSet,
+        content: Content,
+        taken: Option<Taken>,
+        known: bool,
+    ) -> bool {
         let lca = content.lca(&self.tree);
         let from_parent = taken.map(|taken| taken.number.number);
-        let place = taken.map_or(rank, |taken| taken.place);
         if let Some(Taken { number, place }) = taken {
             if number.generation > self.incoming.committed().generation {
                 self.gate.parent_recreated();
             }
             if !self.incoming.fold(number, place, lca) {
-                self.note_not_delivered(index, &content);
                 // This entry brings nothing: a destination that has nothing else of the message lacks it.
                 if let Some(message) = content.message().filter(|_| !known) {
-                    self.logged.remove(message);
+                    self.logged.forget(message);
                     self.stale.push(message);
                 }
-                return self.gate.note_edges(from_parent, &[]);
+                self.gate.note_edges(from_parent, &[]);
+                return false;
             }
         }
         if let Content::Marker { group, generation } = content {
             self.fold_marker(group, generation, lca);
         }
-        let destinations = content.destinations(&self.tree);
         let mut hops = self.gate.spare();
         let next = self.tree.next_hops(self.own(), destinations).iter();
         hops.extend(next.map(|child| (child, self.children.push(child, place, content))));
         let had = known && content.is_again() && !planted(Mutant::OrderedAgainDelivered);
         let here = destinations.contains(self.own()) && !had || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
-        if !here {
-            self.note_not_delivered(index, &content);
-        }
         self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
-        if let Content::Message { message, low_water, inline, .. } = content
-            && here
-        {
-            let since_ms = self.log.now_ms();
-            self.pending.push_back(Pending {
-                message,
-                low_water,
-                destinations,
-                index,
-                rank,
-                place,
-                time_ms,
-                since_ms,
-                inline,
-                clock: self.clock + index,
-            });
-        }
+        here
     }
 
     /// What is committed and never delivered here: its payload is kept for our followers, and then for our children, only.

@@ -3,12 +3,42 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::edges::{EdgeNumber, Outgoing};
 use super::{Record, Tram};
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
+
+/// A group's edges, as its leader knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edges {
+    /// The last edge from the parent that is committed. `None` at the root.
+    pub taken: Option<EdgeNumber>,
+    /// Generation in which edges to children are numbered.
+    pub generation: u32,
+    /// By child in rising order.
+    pub children: Vec<EdgesTo>,
+    /// [Groups](Tram::closed) that may make it refuse a message of several groups now.
+    pub closed: GroupSet,
+}
+
+/// The edges to one child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EdgesTo {
+    pub child: GroupId,
+    /// The highest number. Edges are numbered from 1.
+    pub numbered: u64,
+    /// The child holds all edges up to this number.
+    pub acknowledged: u64,
+    /// Number of edges that are kept because the child has not acknowledged them.
+    pub unacknowledged: usize,
+    /// The highest number that was sent to the child's leader. `sent <= numbered`
+    pub sent: u64,
+    /// Destinations at or below the child to which no message of this group's own is ordered now.
+    pub closed: GroupSet,
+}
 
 /// A replica's part of the order.
 #[derive(Clone, Copy)]
@@ -86,6 +116,24 @@ impl Inspect for Inspection<'_> {
 
     fn passed(&self) -> Rank {
         self.0.gate.passed(self.0.newest.map_or(Rank::NOTHING, |(_, _, rank)| rank))
+    }
+
+    fn edges(&self) -> Option<Edges> {
+        let Tram { tree, children, .. } = self.0;
+        let to = |(child, table): (GroupId, &Outgoing)| EdgesTo {
+            child,
+            numbered: table.numbered(),
+            acknowledged: table.acknowledged(),
+            unacknowledged: table.unacknowledged(),
+            sent: table.sent(),
+            closed: table.closed(tree.below(child)),
+        };
+        Some(Edges {
+            taken: tree.parent(self.0.own()).map(|_| self.0.incoming.committed()),
+            generation: self.0.generation,
+            children: children.iter().map(to).collect(),
+            closed: self.0.closed(),
+        })
     }
 
     fn undelivered(&self) -> Vec<MessageId> {

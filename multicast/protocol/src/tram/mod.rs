@@ -17,8 +17,10 @@ pub mod content;
 pub mod edges;
 mod entries;
 pub mod gate;
+pub mod held_up;
 mod hooks;
 mod inspect;
+mod names;
 mod neighbours;
 mod results;
 mod saved;
@@ -33,7 +35,8 @@ use self::content::Content;
 use self::edges::{Children, Edge, Incoming, Judgement};
 pub use self::entries::{Body, Draft, Record, Taken};
 use self::gate::Gate;
-pub use self::inspect::Inspection;
+pub use self::inspect::{Edges, EdgesTo, Inspection};
+use self::names::Names;
 use self::neighbours::Retries;
 use self::shared::{Shared, SharedMessage};
 use self::tree::Tree;
@@ -43,7 +46,6 @@ use crate::group::GroupLog;
 use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
-use crate::logged_set::LoggedSet;
 use crate::mutants::{Mutant, planted};
 use crate::ordering::{Config, OrderingProtocol as _};
 use crate::rank::Rank;
@@ -141,7 +143,7 @@ pub struct Tram {
     generation: u32,
     /// The highest ballot seen of each other group's leaders.
     ballots: Vec<Ballot>,
-    logged: LoggedSet,
+    logged: Names,
     incoming: Incoming,
     children: Children,
     gate: Gate,
@@ -219,8 +221,7 @@ impl Tram {
             effects.push(Effect::Repeat { message });
         }
         if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
-            self.waiting.arrives(message);
-            return self.take_waiting(effects);
+            return self.waiting.arrives(message);
         }
         if known && !lacked {
             return;
@@ -233,7 +234,7 @@ impl Tram {
             }
             return;
         }
-        self.logged.insert(message, low_water);
+        self.logged.log(message, low_water);
         // Our former self may have ordered it, too.
         let again = known || self.generation > 0 && destinations.has_several();
         let content = Content::Message { message, low_water, destinations, inline, again };
@@ -307,7 +308,7 @@ impl Tram {
         if !is_parent || !edge.content.passes(self.own(), &self.tree) || edge.first == 0 {
             return;
         }
-        let held = held || !edge.content.is_large();
+        let held = held || !edge.content.is_large() || planted(Mutant::PassedWithoutPayload);
         let last = self.waiting.last();
         match self.incoming.judge(edge, self.log.ballot().generation()) {
             Judgement::Next if held => {
@@ -315,7 +316,6 @@ impl Tram {
                     self.waiting.clear();
                     self.take(edge, effects);
                 }
-                self.take_waiting(effects);
             }
             Judgement::Next => {
                 if !self.waiting.hear_again(edge.number, false) {
@@ -335,12 +335,20 @@ impl Tram {
         }
     }
 
-    /// As leader: logs the entries that waited, up to the next one without its payload, and asks for that.
-    fn take_waiting(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(edge) = self.waiting.pop_held() {
-            if self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next {
-                self.take(&edge, effects);
-            }
+    /// As leader: whether an entry that waited for its payload, or behind one that did, can be [logged](Self::take_ready).
+    pub fn has_ready(&self) -> bool {
+        self.log.leads() && self.waiting.is_ready()
+    }
+
+    /// As leader: logs the first entry that waited, if it can be. The driver has room for it in the log.
+    pub fn take_ready(&mut self, effects: &mut Vec<Effect>) {
+        if !self.log.leads() {
+            return;
+        }
+        if let Some(edge) = self.waiting.pop_held()
+            && self.incoming.judge(&edge, self.log.ballot().generation()) == Judgement::Next
+        {
+            self.take(&edge, effects);
         }
     }
 
@@ -358,7 +366,7 @@ impl Tram {
     /// A message is in our log, whoever ordered it first. Returns whether its name is new here.
     fn note_logged(&mut self, content: &Content) -> bool {
         match *content {
-            Content::Message { message, low_water, .. } => self.logged.insert(message, low_water),
+            Content::Message { message, low_water, .. } => self.logged.log(message, low_water),
             Content::Marker { .. } => true,
         }
     }

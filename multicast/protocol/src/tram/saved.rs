@@ -6,14 +6,13 @@ use alloc::vec::Vec;
 use super::content::Content;
 use super::edges::{Children, EdgeNumber, Incoming, Outgoing};
 use super::gate::{Gate, Unstable};
+use super::names::Names;
 use super::shared::Shared;
 use super::tree::Tree;
-use super::{Pending, Record, Tram};
+use super::{Pending, Tram};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
-use crate::group::uncommitted::Uncommitted;
-use crate::ids::{GroupId, MessageId};
-use crate::logged_set::LoggedSet;
+use crate::ids::GroupId;
 use crate::ordering::{NotRestored, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
@@ -22,7 +21,7 @@ const VERSION: u8 = 3;
 
 impl Tram {
     /// Appends what a replica needs to go on from our commit index.
-    pub(super) fn save_state(&mut self, into: &mut Vec<u8>) {
+    pub(super) fn save_state(&self, into: &mut Vec<u8>) {
         let mut out = Writer(into);
         out.u8(VERSION);
         // The ballot comes first: it decides whether the state is of use.
@@ -47,20 +46,7 @@ impl Tram {
             out.words([it.low_water, it.index, rank, place, it.time_ms, it.clock]);
             out.u8(u8::from(it.inline));
         }
-        // Entries above the commit index may be lost, so the saved logged set must not contain their messages.
-        let uncommitted = self.log.uncommitted().filter_map(|entry: &Uncommitted<Record>| {
-            let Record::Ordered { content, known: false, .. } = entry.record else { return None };
-            let Content::Message { message, low_water, .. } = content else { return None };
-            Some((message, low_water))
-        });
-        let uncommitted: Vec<(MessageId, u64)> = uncommitted.collect();
-        for (message, _) in &uncommitted {
-            self.logged.remove(*message);
-        }
         self.logged.save(&mut out);
-        for (message, low_water) in uncommitted {
-            self.logged.insert(message, low_water);
-        }
     }
 
     /// A replica of our incarnation that continues from a saved state.
@@ -109,7 +95,7 @@ impl Tram {
                 clock,
             });
         }
-        let logged = LoggedSet::restore(from)?;
+        let logged = Names::restore(from)?;
         if !from.0.is_empty() {
             return None;
         }

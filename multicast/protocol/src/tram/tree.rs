@@ -19,6 +19,7 @@ pub struct Tree {
     groups: u16,
     parents: [Option<u8>; CAPACITY],
     below: [GroupSet; CAPACITY],
+    children: [GroupSet; CAPACITY],
 }
 
 /// The parent of each group, of a [`Tree`]. A configuration carries it.
@@ -130,7 +131,8 @@ impl Tree {
             }
             own[group.index()] = Some(parent as u8);
         }
-        let mut tree = Self { groups, parents: own, below: [GroupSet::EMPTY; CAPACITY] };
+        let none = [GroupSet::EMPTY; CAPACITY];
+        let mut tree = Self { groups, parents: own, below: none, children: none };
         for group in (0..groups).map(GroupId) {
             let (mut at, mut seen) = (Some(group), GroupSet::EMPTY);
             while let Some(ancestor) = at {
@@ -139,6 +141,9 @@ impl Tree {
                 }
                 tree.below[ancestor.index()].insert(group);
                 at = tree.parent(ancestor);
+            }
+            if let Some(parent) = tree.parent(group) {
+                tree.children[parent.index()].insert(group);
             }
         }
         Ok(tree)
@@ -211,9 +216,8 @@ impl Tree {
     }
 
     /// The children of a group.
-    pub fn children(&self, group: GroupId) -> GroupSet {
-        let is_child = |other: &GroupId| self.parent(*other) == Some(group);
-        self.below(group).iter().filter(is_child).collect()
+    pub const fn children(&self, group: GroupId) -> GroupSet {
+        self.children[group.index()]
     }
 
     /// The lowest group below which all these groups are, itself included.
@@ -235,6 +239,16 @@ impl Tree {
     pub fn path(&self, destinations: GroupSet) -> GroupSet {
         let takes_part = |it: &GroupId| !self.below(*it).intersection(destinations).is_empty();
         self.below(self.lca(destinations)).iter().filter(takes_part).collect()
+    }
+
+    /// The groups through which a message to `destinations` comes to those of them in `some`: the part of its path from
+    /// the lowest common ancestor to each, both included.
+    ///
+    /// # Panics
+    /// As [`lca`](Self::lca).
+    pub fn way(&self, destinations: GroupSet, some: GroupSet) -> GroupSet {
+        let leads_there = |it: &GroupId| !self.below(*it).intersection(some).is_empty();
+        self.path(destinations).iter().filter(leads_there).collect()
     }
 
     /// The child of `group` at or above `destination`. `None` if `destination` is not below a child.

@@ -1,6 +1,7 @@
-//! As leader: entries that our parent has passed on and that cannot be logged yet. The first one waits for its payload.
+//! As leader: entries that our parent has passed on and that cannot be logged yet. The first one waits for its payload, or
+//! for room in the log: a payload may let as many entries go on as wait behind it.
 //!
-//! **Invariant.** The numbers rise by one, in one generation, and the payload of the first one is not here.
+//! **Invariant.** The numbers rise by one, in one generation.
 
 use alloc::collections::VecDeque;
 
@@ -68,8 +69,16 @@ impl Waiting {
         self.0.iter().any(|entry| entry.edge.content.message() == Some(message))
     }
 
+    /// Whether the payload of the first one is here.
+    pub(super) fn is_ready(&self) -> bool {
+        self.0.front().is_some_and(|entry| entry.held)
+    }
+
     /// Takes the first one, if its payload is here.
     pub(super) fn pop_held(&mut self) -> Option<Edge> {
         self.0.pop_front_if(|entry| entry.held).map(|entry| entry.edge)
     }
 }
+
+#[cfg(test)]
+mod tests;

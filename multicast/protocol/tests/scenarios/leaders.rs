@@ -1,6 +1,6 @@
 //! What a leader does not do yet, does not do at all, and no longer does.
 
-use skein_protocol::ballot::Ballot;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::{EventOf, OrderingProtocol as _};
 use skein_protocol::ramcast::Ramcast;
@@ -200,6 +200,12 @@ fn what_a_follower_reads_in_its_log_says_what_sessions_are_done_with<O: Played>(
     let record = O::record(message(9), 8, GroupSet::first(1), true);
     let (held, last) = (true, true);
     core.step(Event::Logged { index, birth, time_ms: 0, record, held, last }, &mut Vec::new());
+    // Along a tree, an entry says so once it is committed.
+    for by in [replica(0, 0), replica(0, 2)] {
+        let acceptance = Acceptance { tag: birth.tag(), index };
+        core.step(Event::Acknowledged { by, acceptance }, &mut Vec::new());
+    }
+    core.advance_commit();
     assert!(core.is_logged(message(7)), "it will never be proposed again");
     assert!(!core.is_logged(message(8)));
 }

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::{AnswerTo, Inspect as _, NotRestored, OrderingProtocol as _};
-use skein_protocol::tram::Tram;
-use skein_protocol::tram::edges::ROOM;
+use skein_protocol::rank::Rank;
+use skein_protocol::step::Event;
+use skein_protocol::tram::content::Content;
+use skein_protocol::tram::edges::{Edge, EdgeNumber, ROOM};
 use skein_protocol::tram::tree::Tree;
+use skein_protocol::tram::{Edges, PeerEvent, Tram};
 
 use crate::stage::{Stage, message, replica};
 
@@ -86,6 +89,11 @@ impl Cluster {
                 self.stage.complete(id);
             }
         }
+    }
+
+    /// The edges of a group, by its leader.
+    fn edges(&mut self, group: u16) -> Edges {
+        self.stage.core(self.leader(group)).inspect().edges().expect("it orders along a tree")
     }
 
     /// What the leader of each group has delivered.
@@ -298,9 +306,26 @@ fn a_table_without_room_closes_its_destinations_and_no_others() {
     }
     let root = cluster.stage.delivered(replica(0, 0));
     assert!(root.ends_with(&taken[..2]), "the rest goes on");
+    let full = ROOM as u64 / 2;
+    let [root, inner] = [0, 1].map(|group| cluster.edges(group));
+    assert_eq!((root.taken, inner.taken.map(|it| it.number)), (None, Some(full + 1)));
+    assert_eq!([root.closed, inner.closed], [set(&[2]); 2], "a child tells what is behind it");
+    let [to_inner, to_leaf] = [&root, &inner].map(|edges| edges.children[0]);
+    assert_eq!((to_inner.child, to_inner.closed), (GroupId(1), set(&[2])));
+    assert_eq!(
+        (to_inner.numbered, to_inner.acknowledged, to_inner.sent),
+        (full + 1, full + 1, full + 1)
+    );
+    assert_eq!((to_leaf.child, to_leaf.closed), (GroupId(2), set(&[2])));
+    assert_eq!((to_leaf.numbered, to_leaf.acknowledged, to_leaf.sent), (full, 0, full));
+    assert_eq!([to_inner.unacknowledged, to_leaf.unacknowledged], [0, ROOM / 2]);
     cluster.down.clear();
     cluster.settle(100);
     cluster.check();
+    let [root, inner] = [0, 1].map(|group| cluster.edges(group));
+    assert_eq!([root.closed, inner.closed], [GroupSet::EMPTY; 2]);
+    assert_eq!(inner.children[0].acknowledged, inner.children[0].numbered);
+    assert_eq!(inner.children[0].unacknowledged, 0);
 }
 
 /// Nothing is asked for and nothing is sent again: no time passes but two ticks at the end.
@@ -424,4 +449,42 @@ fn each_guard_that_is_taken_out_is_noticed() {
         plant(None);
         assert!(noticed, "{} survives", mutant.name());
     }
+}
+
+/// The driver has room for one entry at a time.
+#[test]
+fn what_waited_for_a_payload_is_logged_one_by_one() {
+    let mut cluster = Cluster::new(&Tree::depth(2));
+    cluster.settle(3);
+    let (leader, from) = (cluster.leader(1), cluster.leader(0));
+    let ballot = cluster.stage.core(from).log().ballot();
+    let destinations = set(&[0, 1]);
+    let core = cluster.stage.core(leader);
+    let logged = |core: &Tram| (1..=3).filter(|it| core.is_logged(message(*it))).count();
+    let mut effects = Vec::new();
+    for number in 1..=3 {
+        let content = Content::Message {
+            message: message(number),
+            low_water: 1,
+            destinations,
+            inline: number != 1,
+            again: false,
+        };
+        let place = Rank::new(number);
+        let number = EdgeNumber { generation: 0, number };
+        let edge = Edge { number, first: 1, child_generation: 0, place, content };
+        let held = edge.number.number != 1;
+        let event = PeerEvent::Passed { from, ballot, edge, sum: 7, held };
+        core.step(Event::Heard(event), &mut effects);
+    }
+    assert_eq!((logged(core), core.has_ready()), (0, false), "the first one has no payload");
+    assert_eq!(core.awaits(message(1)), Some((destinations, 7)));
+    let received =
+        Event::Received { message: message(1), low_water: 1, destinations, inline: false };
+    core.step(received, &mut effects);
+    for done in 0..3 {
+        assert_eq!((logged(core), core.has_ready()), (done, true));
+        core.take_ready(&mut effects);
+    }
+    assert_eq!((logged(core), core.has_ready()), (3, false));
 }

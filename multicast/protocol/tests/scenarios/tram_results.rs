@@ -1,7 +1,7 @@
 //! Results between groups of a tree: who is asked for one, who sends it, and until when a message is kept for that.
 
 use skein_protocol::ids::{GroupId, GroupSet};
-use skein_protocol::ordering::{Inspect as _, OrderingProtocol as _};
+use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _};
 use skein_protocol::step::{Effect, Event};
 use skein_protocol::tram::PeerEffect;
 use skein_protocol::tram::tree::Tree;
@@ -81,4 +81,30 @@ fn a_group_tells_others_the_rank_up_to_which_it_has_applied_what_it_delivers() {
     cluster.stage.core(replica(2, 1)).save(&mut state);
     let learner = cluster.stage.core(replica(2, 2)).restored(&state).expect("a state");
     assert_eq!(learner.inspect().settled_clock_of(GroupId(0)), applied, "its state has it");
+}
+
+#[test]
+fn what_a_deposed_leader_has_logged_does_not_pass_for_what_its_successor_has() {
+    let mut cluster = Cluster::new(&Tree::depth(2));
+    cluster.settle(3);
+    let (old, mut effects) = (cluster.leader(1), Vec::new());
+    let last = Event::Received {
+        message: message(82),
+        low_water: 70,
+        destinations: set(&[1]),
+        inline: true,
+    };
+    for other in cluster.stage.members(GroupId(1)).filter(|it| *it != old) {
+        cluster.stage.lose_writes(old, other);
+    }
+    cluster.stage.core(old).step(last, &mut effects);
+    cluster.stage.carry_out(old, effects);
+    assert!(cluster.stage.core(old).is_logged(message(82)));
+    cluster.change_leader(1);
+    cluster.heal();
+    cluster.settle(5);
+    let core = cluster.stage.core(old);
+    assert!(!core.log().leads() && !core.is_logged(message(82)), "its entry is cut off");
+    let stage = core.stage_of(message(67));
+    assert_eq!(stage, MessageStage::Unknown, "a result about it is not to be dropped");
 }

@@ -2,12 +2,14 @@
 
 use skein_protocol::group;
 use skein_protocol::group::transfer::Stage;
+use skein_protocol::ids::GroupSet;
 use skein_protocol::ordering::Inspect as _;
+use skein_protocol::tram::Edges;
 
 use crate::application::Application;
 use crate::operate::{
-    BlockedStatus, Cause, Elections, FailoverStatus, LearnerStatus, MemberStatus, ReplicaStatus,
-    Role, Waiting,
+    BlockedStatus, Cause, ChildStatus, EdgeStatus, EdgesStatus, Elections, FailoverStatus,
+    LearnerStatus, MemberStatus, ReplicaStatus, Role, Waiting,
 };
 use crate::ordering::Links;
 use crate::replica::Replica;
@@ -88,6 +90,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             stuck: blocked.clone(),
             blocked,
             held: self.gate.status(),
+            edges: (role == Role::Leader).then(|| self.edges()).flatten(),
             results: self.exchange.status(),
             sessions,
             disk: self.disk_status(),
@@ -103,6 +106,28 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         let f = usize::from(self.topology.replicas) / 2;
         self.other_slots().filter(remember).count() >= f
+    }
+
+    fn edges(&self) -> Option<EdgesStatus> {
+        let Edges { taken, generation, children, closed } = self.core.inspect().edges()?;
+        let numbers = |groups: GroupSet| groups.iter().map(|group| group.0).collect();
+        let taken =
+            taken.map(|taken| EdgeStatus { generation: taken.generation, number: taken.number });
+        let children = children.into_iter().map(|to| ChildStatus {
+            group: to.child.0,
+            numbered: to.numbered,
+            acknowledged: to.acknowledged,
+            unacknowledged: to.unacknowledged as u64,
+            sent: to.sent,
+            closed: numbers(to.closed),
+        });
+        Some(EdgesStatus {
+            taken,
+            generation,
+            children: children.collect(),
+            closed: numbers(closed),
+            refused: O::refused(&self.outgoing) as u64,
+        })
     }
 
     fn elections(&self) -> Elections {

@@ -152,3 +152,15 @@ fn every_list_of_parents_of_four_groups_is_a_tree_or_is_refused() {
     }
     assert_eq!(trees, 64, "Cayley's formula, times the root");
 }
+
+#[test]
+fn the_way_to_some_destinations_is_a_part_of_the_path() {
+    // g0 has g1 and g2; g1 has g3 and g4.
+    let tree = Tree::of(&[None, Some(0), Some(0), Some(1), Some(1)]).unwrap();
+    let all = set(&[2, 3, 4]);
+    assert_eq!(tree.way(all, set(&[2])), set(&[0, 2]));
+    assert_eq!(tree.way(all, set(&[3])), set(&[0, 1, 3]), "through g1, which is no destination");
+    assert_eq!(tree.way(all, all), tree.path(all));
+    assert_eq!(tree.way(set(&[3, 4]), set(&[4])), set(&[1, 4]), "from the common ancestor");
+    assert_eq!(tree.way(all, GroupSet::EMPTY), GroupSet::EMPTY);
+}

@@ -1,0 +1,158 @@
+//! The names of the messages in a group's log, so that none is ordered twice.
+//!
+//! A session's low-water mark counts when the entry that carries it is committed. The mark says that the group has delivered
+//! every message below it, and so that those stand before it in the group's log. But a leader that was deposed may log an
+//! entry, and lose it, whose mark is above messages that its log lacks: they are in its successor's.
+
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+
+use crate::bytes::{Reader, Writer};
+use crate::ids::{MessageId, SessionId};
+use crate::logged_set::LoggedSet;
+use crate::mutants::{Mutant, planted};
+
+/// The names.
+///
+/// **Invariant.** `uncommitted` counts the entries of the log behind the commit index, by message.
+#[derive(Default)]
+pub(super) struct Names {
+    committed: LoggedSet,
+    uncommitted: HashMap<MessageId, u32>,
+}
+
+impl Names {
+    /// Whether the message is, or was, in our log.
+    pub(super) fn contains(&self, message: MessageId) -> bool {
+        self.uncommitted.contains_key(&message) || self.committed.contains(message)
+    }
+
+    /// An entry with the message is at the end of our log. Returns whether its name is new here.
+    pub(super) fn log(&mut self, message: MessageId, low_water: u64) -> bool {
+        let new = !self.contains(message);
+        *self.uncommitted.entry(message).or_default() += 1;
+        if planted(Mutant::LostMarkCounts) {
+            self.committed.insert(message, low_water);
+            self.committed.remove(message);
+        }
+        new
+    }
+
+    /// An entry with the message was cut off.
+    pub(super) fn cut(&mut self, message: MessageId) {
+        if let Some(entries) = self.uncommitted.get_mut(&message) {
+            *entries -= 1;
+            if *entries == 0 {
+                self.uncommitted.remove(&message);
+            }
+        }
+    }
+
+    /// An entry with the message is committed. If its name was known when it was logged, it is known by an earlier entry,
+    /// or that entry brought nothing.
+    pub(super) fn commit(&mut self, message: MessageId, low_water: u64, known: bool) {
+        self.cut(message);
+        if self.committed.insert(message, low_water) && known {
+            self.committed.remove(message);
+        }
+    }
+
+    /// The entry that was just committed with the message's name brought nothing: the name is not known by it.
+    pub(super) fn forget(&mut self, message: MessageId) {
+        self.committed.remove(message);
+    }
+
+    /// The committed messages from each open session's low-water mark on, sorted.
+    pub(super) fn recent(&self) -> Vec<MessageId> {
+        self.committed.recent()
+    }
+
+    /// The session has ended.
+    pub(super) fn end(&mut self, session: SessionId) {
+        self.committed.end(session);
+    }
+
+    pub(super) fn has_ended(&self, session: SessionId) -> bool {
+        self.committed.has_ended(session)
+    }
+
+    /// Appends those of the committed entries.
+    pub(super) fn save(&self, out: &mut Writer<'_>) {
+        self.committed.save(out);
+    }
+
+    pub(super) fn restore(from: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { committed: LoggedSet::restore(from)?, uncommitted: HashMap::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(sequence: u64) -> MessageId {
+        MessageId::new(SessionId(1), sequence)
+    }
+
+    #[test]
+    fn a_mark_counts_when_its_entry_is_committed() {
+        let mut names = Names::default();
+        names.log(message(60), 50);
+        names.commit(message(60), 50, false);
+        names.log(message(82), 70);
+        assert!(names.contains(message(82)) && !names.contains(message(67)));
+        names.cut(message(82));
+        assert!(!names.contains(message(82)) && !names.contains(message(67)));
+        assert!(names.contains(message(49)) && names.contains(message(60)));
+        names.log(message(67), 53);
+        names.log(message(82), 70);
+        names.commit(message(67), 53, false);
+        names.commit(message(82), 70, false);
+        assert!(names.contains(message(69)), "the group has delivered it, or is no destination");
+        assert_eq!(names.recent(), [message(82)]);
+    }
+
+    #[test]
+    fn a_name_that_is_logged_twice_is_known_until_both_entries_are_gone() {
+        let mut names = Names::default();
+        names.log(message(5), 1);
+        names.log(message(5), 1);
+        names.cut(message(5));
+        assert!(names.contains(message(5)));
+        names.cut(message(5));
+        names.cut(message(5));
+        assert!(!names.contains(message(5)));
+    }
+
+    #[test]
+    fn a_name_is_forgotten_with_the_entry_that_brought_nothing() {
+        let mut names = Names::default();
+        assert!(names.log(message(5), 1));
+        assert!(!names.log(message(5), 1), "the second one may not be delivered");
+        names.commit(message(5), 1, false);
+        names.forget(message(5));
+        assert!(names.contains(message(5)), "the second one is in the log");
+        names.commit(message(5), 1, true);
+        assert!(!names.contains(message(5)), "nothing was delivered");
+        assert!(names.log(message(5), 1));
+        names.commit(message(5), 1, false);
+        names.log(message(5), 1);
+        names.commit(message(5), 4, true);
+        assert!(names.contains(message(5)), "the first one was delivered");
+        assert!(names.contains(message(3)), "marks count all the same");
+    }
+
+    #[test]
+    fn a_state_has_the_committed_names() {
+        let mut names = Names::default();
+        for sequence in [5, 6] {
+            names.log(message(sequence), 4);
+        }
+        names.commit(message(5), 4, false);
+        let mut saved = Vec::new();
+        names.save(&mut Writer(&mut saved));
+        let restored = Names::restore(&mut Reader(&saved)).unwrap();
+        assert!(restored.contains(message(5)) && !restored.contains(message(6)));
+    }
+}
