@@ -348,6 +348,11 @@ impl Incoming {
         self.logged = last.unwrap_or(self.committed);
     }
 
+    /// The place of the last message that was taken from a lowest common ancestor.
+    pub(super) fn place_of(&self, lca: GroupId) -> Rank {
+        self.places[lca.index()]
+    }
+
     /// Whether a place is above all that was taken from its lowest common ancestor.
     pub(super) fn is_new(&self, place: Rank, lca: GroupId) -> bool {
         place > self.places[lca.index()]

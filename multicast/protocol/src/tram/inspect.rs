@@ -4,12 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::edges::{EdgeNumber, Outgoing};
-use super::{Record, Tram};
+use super::{Record, Taken, Tram};
+use crate::ballot::Ballot;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
+use crate::tram::content::Content;
 
 /// A group's edges, as its leader knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,32 @@ impl Inspection<'_> {
             content.message().filter(|_| for_us && !stale && !entry.record.is_repeat())
         })
     }
+
+    /// The highest generation of another group that something here rests on. We may never have heard of a ballot of the
+    /// group, and yet take nothing from it below the places and numbers of that generation.
+    fn generation_known_of(&self, group: GroupId) -> u32 {
+        let Tram { tree, incoming, children, shared, log, .. } = self.0;
+        let from_parent = |number: EdgeNumber| {
+            if tree.parent(self.0.own()) == Some(group) { number.generation } else { 0 }
+        };
+        let logged = log.uncommitted().filter_map(|entry| match entry.record {
+            Record::Ordered { content: Content::Marker { group: of, generation }, .. }
+                if of == group =>
+            {
+                Some(generation)
+            }
+            Record::Ordered { content, taken: Some(Taken { number, place }), .. } => {
+                let ordered = if content.lca(tree) == group { Tram::generation(place) } else { 0 };
+                Some(ordered.max(from_parent(number)))
+            }
+            _ => None,
+        });
+        let place = incoming.place_of(group).max(shared.highest_rank_of(group));
+        let child = children.iter().find(|(child, _)| *child == group);
+        let child = child.map_or(0, |(_, table)| table.child_generation());
+        let known = [Tram::generation(place), from_parent(incoming.committed()), child];
+        logged.chain(known).max().unwrap_or(0)
+    }
 }
 
 impl Inspect for Inspection<'_> {
@@ -67,7 +95,8 @@ impl Inspect for Inspection<'_> {
         if group == self.0.own() {
             return self.0.log.ballot_counter();
         }
-        self.0.ballots[group.index()].counter()
+        let ballot = self.0.ballots[group.index()].counter();
+        ballot.max(Ballot::first_counter(self.generation_known_of(group)))
     }
 
     /// A rank in the log of that group.

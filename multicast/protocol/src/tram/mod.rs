@@ -186,6 +186,11 @@ impl Tram {
         Rank::new(u64::from(birth.generation()) << INDEX_BITS | index)
     }
 
+    /// The generation in which an entry of this rank was born.
+    const fn generation(rank: Rank) -> u32 {
+        (rank.number() >> INDEX_BITS) as u32
+    }
+
     fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         self.log.tick(now_ms);
         let after_ms = self.config.fetch_after_ms;

@@ -121,6 +121,12 @@ impl Shared {
         if group == self.own { self.settled } else { self.settled_by[group.index()] }
     }
 
+    /// The highest rank in another group's log that something here names.
+    pub fn highest_rank_of(&self, group: GroupId) -> Rank {
+        let places = self.applied.iter().map(|places| places[group.index()]);
+        places.max().unwrap_or_default().max(self.settled_by[group.index()])
+    }
+
     /// Another group tells the rank in its own log up to which it has applied everything, and [its
     /// places](Self::places). Returns whether any is news.
     pub fn hear(&mut self, group: GroupId, settled: Rank, places: &[Rank]) -> bool {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, GroupSet};
 use skein_protocol::ordering::{Inspect as _, OrderingProtocol as _};
 use skein_protocol::step::Event;
@@ -150,6 +151,24 @@ fn a_recreated_inner_group_orders_for_several_groups_when_its_marker_has_come() 
     assert_eq!(cluster.stage.delivered(replica(1, 0)), [alone], "its own messages it may order");
     cluster.settle(80);
     cluster.check_from(number, "depth");
+}
+
+/// Nobody but the child hears the ballots of a group that passes on markers alone.
+#[test]
+fn a_group_far_below_knows_in_which_generation_its_entries_were_ordered() {
+    let mut cluster = Cluster::new(&Tree::depth(3));
+    cluster.settle(3);
+    for generation in 1..=2 {
+        cluster.recreate(0);
+        cluster.settle(40);
+        let core = cluster.stage.core(replica(2, 1));
+        let counter = core.inspect().counter_known_of(GroupId(0));
+        assert_eq!(
+            Ballot::new(counter, 0, 0).generation(),
+            generation,
+            "the others may be lost too"
+        );
+    }
 }
 
 #[test]
