@@ -60,6 +60,7 @@ macro_rules! mutants {
                 Self::SharedNotInState,
                 Self::OrderedAgainDelivered,
                 Self::LackedNotHandedIn,
+                Self::GenerationOfBallotsAlone,
                 Self::LostMarkCounts,
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
@@ -73,6 +74,7 @@ macro_rules! mutants {
                 Self::EdgeDeduplicatedByName,
                 Self::OrderedAgainDelivered,
                 Self::LackedNotHandedIn,
+                Self::GenerationOfBallotsAlone,
             ];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
@@ -416,6 +418,8 @@ mutants! {
     OrderedAgainDelivered,
     /// Along a tree: a destination that lacks a message does not say so to the group that has ordered it.
     LackedNotHandedIn,
+    /// Along a tree: a replica says in which generation another group is by the ballots alone that it has heard of.
+    GenerationOfBallotsAlone,
     /// Along a tree: a group on the path delivers what is not addressed to it.
     BystanderDelivers,
     /// Along a tree: a result is dropped when its own group has applied the message, whoever else may ask for it.

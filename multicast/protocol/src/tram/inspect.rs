@@ -9,6 +9,7 @@ use crate::ballot::Ballot;
 use crate::group::uncommitted::Uncommitted;
 use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::mutants::{Mutant, planted};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
 use crate::tram::content::Content;
@@ -96,6 +97,9 @@ impl Inspect for Inspection<'_> {
             return self.0.log.ballot_counter();
         }
         let ballot = self.0.ballots[group.index()].counter();
+        if planted(Mutant::GenerationOfBallotsAlone) {
+            return ballot;
+        }
         ballot.max(Ballot::first_counter(self.generation_known_of(group)))
     }
 

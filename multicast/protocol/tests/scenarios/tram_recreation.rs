@@ -313,11 +313,14 @@ fn each_guard_of_recreation_that_is_taken_out_is_noticed() {
     use skein_protocol::mutants::{Mutant, plant};
 
     // No report is late here: the tests of `edges.rs` notice `AckOfFormerSelf`.
-    let cases: [(Mutant, fn(u64)); 4] = [
+    let cases: [(Mutant, fn(u64)); 5] = [
         (Mutant::PlacesIgnored, schedule),
         (Mutant::RecreatedOrdersBeforeMarker, schedule),
         (Mutant::OrderedAgainDelivered, sessions),
         (Mutant::LackedNotHandedIn, sessions),
+        (Mutant::GenerationOfBallotsAlone, |_| {
+            a_group_far_below_knows_in_which_generation_its_entries_were_ordered();
+        }),
     ];
     for (mutant, play) in cases {
         plant(Some(mutant));

@@ -92,12 +92,12 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    /// A group that is lost begins anew, with nothing, above the ballots that its replicas had reached.
+    /// A group that is lost begins anew, with nothing, above the ballots that other groups know of.
     pub(crate) fn recreate(&mut self, group: GroupId) {
         let members: Vec<_> = self.members(group).collect();
-        let counters =
-            members.iter().map(|id| self.nodes[id].core.inspect().counter_known_of(group));
-        let counter = counters.max().expect("no group is empty");
+        let others = self.nodes.iter().filter(|(id, _)| id.group != group);
+        let counters = others.map(|(_, node)| node.core.inspect().counter_known_of(group));
+        let counter = counters.max().unwrap_or(0);
         let (tree, count) = (self.tree, self.count);
         let incarnations: Vec<_> = members.iter().map(|id| self.node(*id).incarnation).collect();
         for id in &members {
