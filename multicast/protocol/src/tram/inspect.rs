@@ -62,7 +62,7 @@ impl Inspection<'_> {
 
     /// The highest generation of another group that something here rests on. We may never have heard of a ballot of the
     /// group, and yet take nothing from it below the places and numbers of that generation.
-    fn generation_known_of(&self, group: GroupId) -> u32 {
+    fn generation_known_of(self, group: GroupId) -> u32 {
         let Tram { tree, incoming, children, shared, log, .. } = self.0;
         let from_parent = |number: EdgeNumber| {
             if tree.parent(self.0.own()) == Some(group) { number.generation } else { 0 }

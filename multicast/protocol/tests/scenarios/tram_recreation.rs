@@ -71,7 +71,9 @@ impl Cluster {
             if lacking.is_empty() {
                 return;
             }
-            lacking.into_iter().for_each(|number| self.send_again(number));
+            for number in lacking {
+                self.send_again(number);
+            }
         }
         panic!("{context}: not all is answered: {:?}", self.orders());
     }
