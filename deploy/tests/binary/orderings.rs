@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, kill, until};
 
 const MULTICAST: [&str; 8] =
     ["bench", "multicast", "--runs", "1", "--warmup", "0.1", "--clients", "4"];
@@ -154,15 +155,49 @@ fn a_cluster_with_a_tree_that_does_not_fit_is_refused() {
     assert!(!sandbox.dir.exists(), "nothing was done");
 }
 
+/// Each group of a chain is lost at once: one begins empty, and the others go on from the node that is left.
 #[test]
-fn a_lost_group_of_a_tree_is_not_recreated() {
+fn lost_groups_of_a_tree_are_recreated_empty_or_from_a_survivor() {
     let sandbox = Sandbox::new();
     let up = ["up", "--detach", "--groups", "3", "--order", "tram", "--tree", "depth"];
     sandbox.expect(0, &up);
-    sandbox.expect(0, &["put", "key", "value"]);
-    let refused = sandbox.expect(3, &["admin", "recreate", "1", "--accept-data-loss"]);
-    assert!(refused.err.contains("orders along a tree"), "{}", refused.err);
-    assert!(refused.err.contains("Nothing was changed"), "{}", refused.err);
-    assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    let keys: Vec<_> = (0..30).map(|i| format!("key{i}")).collect();
+    for key in &keys {
+        sandbox.expect(0, &["put", key, "value"]);
+    }
+    let version = |key: &str| {
+        let got = sandbox.expect(0, &["get", key, "--json"]).out;
+        serde_json::from_str::<Value>(&got).unwrap()["version"].as_u64().unwrap()
+    };
+    let before = keys.iter().map(|key| version(key)).max().unwrap();
+    for node in [0, 1] {
+        kill(sandbox.pid(node).unwrap(), Signal::KILL);
+    }
+    let lost = |group: usize| sandbox.status()["groups"][group]["lost"] == true;
+    until("all groups are lost", || (0..3).all(lost));
+    let empty = ["admin", "recreate", "g1", "--accept-data-loss", "--discard-survivors"];
+    let done = sandbox.expect(0, &empty);
+    assert!(done.out.contains("serves again, empty"), "{}", done.out);
+    assert!(done.out.contains("may be done in some of their groups"), "{}", done.out);
+    for group in ["g0", "g2"] {
+        let done = sandbox.expect(0, &["admin", "recreate", group, "--from", "n2"]);
+        assert!(done.out.contains("with the state of node 2"), "{}", done.out);
+    }
+    until("every node is ready, and every group serves", || {
+        let status = sandbox.run(&["status", "--wide"]);
+        status.code == Some(0) && status.out.matches("ready").count() == 3
+    });
+    let kept = keys.iter().filter(|key| sandbox.run(&["get", key]).code == Some(0)).count();
+    assert!((1..30).contains(&kept), "one group of three has lost its keys: {kept} are left");
+    // Commands of all groups go through each of them, in a session that begins there.
+    let puts: Vec<_> = keys.iter().map(|key| json!({"put": key, "value": "again"})).collect();
+    let file = sandbox.dir.with_file_name("all.json");
+    fs::write(file, json!({ "then": puts }).to_string()).unwrap();
+    sandbox.expect(0, &["txn", "all.json"]);
+    for key in &keys {
+        assert_eq!(sandbox.expect(0, &["get", key]).out, "again");
+    }
+    let after = keys.iter().map(|key| version(key)).max().unwrap();
+    assert!(after > before, "version {after} after version {before}");
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }

@@ -44,6 +44,11 @@ impl Ballot {
     /// The highest generation.
     pub const GENERATION_MAX: u32 = (1 << (u32::BITS - ATTEMPT_BITS)) - 1;
 
+    /// The lowest counter of a generation.
+    pub const fn first_counter(generation: u32) -> u32 {
+        generation << ATTEMPT_BITS
+    }
+
     /// The counter above which a recreated group continues, given the highest one that it had reached. `None` if its
     /// generation was [the last](Self::GENERATION_MAX). The attempt number is kept, so that no tag is reused soon,
     /// unless more than half of the attempts are used up.

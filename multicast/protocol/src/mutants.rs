@@ -58,17 +58,23 @@ macro_rules! mutants {
                 Self::PlacesOfAnyLca,
                 Self::ResultsNotAskedFor,
                 Self::SharedNotInState,
+                Self::OrderedAgainDelivered,
+                Self::LackedNotHandedIn,
+                Self::GenerationOfBallotsAlone,
                 Self::LostMarkCounts,
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
             ];
 
-            /// Those of them that need what no simulated cluster along a tree has yet: a group that is recreated.
+            /// Those of them whose loss no simulated cluster is known to show: they concern groups that are recreated.
             pub const UNSIMULATED_OF_TRAM: &'static [Self] = &[
                 Self::AckOfFormerSelf,
                 Self::PlacesIgnored,
                 Self::RecreatedOrdersBeforeMarker,
                 Self::EdgeDeduplicatedByName,
+                Self::OrderedAgainDelivered,
+                Self::LackedNotHandedIn,
+                Self::GenerationOfBallotsAlone,
             ];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
@@ -408,6 +414,12 @@ mutants! {
     OrderedBelowLca,
     /// Along a tree: a child does not log an edge whose message it has had, by its name.
     EdgeDeduplicatedByName,
+    /// Along a tree: a group delivers again what it had before, when a recreated group orders it again.
+    OrderedAgainDelivered,
+    /// Along a tree: a destination that lacks a message does not say so to the group that has ordered it.
+    LackedNotHandedIn,
+    /// Along a tree: a replica says in which generation another group is by the ballots alone that it has heard of.
+    GenerationOfBallotsAlone,
     /// Along a tree: a group on the path delivers what is not addressed to it.
     BystanderDelivers,
     /// Along a tree: a result is dropped when its own group has applied the message, whoever else may ask for it.

@@ -232,6 +232,20 @@ pub trait OrderingProtocol: Sized {
         Vec::new()
     }
 
+    /// As leader: whether a session's message is to be handed in to the group that orders such messages first, because we
+    /// are a destination that lacks it and may never have it otherwise.
+    fn hands_in(&self, _: MessageId, _: GroupSet) -> bool {
+        false
+    }
+
+    /// A destination of a message that we order first [hands it in](Self::hands_in), and its payload comes next.
+    fn hear_lacked(&mut self, _: MessageId, _: GroupSet) {}
+
+    /// Whether a message is to be ordered when it comes, although we have it.
+    fn orders_again(&self, _: MessageId) -> bool {
+        false
+    }
+
     /// Whether another group has yet to be sent the message, payload included, by us. Every replica of our group keeps the
     /// payload until then.
     fn passes_on(&self, _: MessageId) -> bool {

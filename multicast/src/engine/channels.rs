@@ -227,7 +227,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     ours.fetch(message, from, &mut self.links);
                 }
             }
-            Kind::Relay => ours.relayed(datagram, &mut self.links),
+            Kind::Relay => ours.relayed(from, datagram, &mut self.links),
             Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.links),
             Kind::Election => {
                 let heard = ours.election(from, datagram, &mut self.links, &mut self.application);

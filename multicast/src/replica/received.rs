@@ -23,7 +23,12 @@ use crate::replica_links::{Note, ReplicaLinks};
 impl<A: Application, O: Links> Replica<A, O> {
     /// Handles a relayed payload. A leader that takes no messages drops it; if a member of its group sent it,
     /// the request is from a time when this replica did not lead.
-    pub(crate) fn relayed<F: Fabric>(&mut self, datagram: &[u8], links: &mut ReplicaLinks<F, O>) {
+    pub(crate) fn relayed<F: Fabric>(
+        &mut self,
+        from: ReplicaId,
+        datagram: &[u8],
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         let read = decode_name(datagram).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         let Some((message, (head, payload))) = read else { return };
         let new = self.payloads.get(message).is_none();
@@ -37,6 +42,10 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.paths.budget_full += 1;
             self.intake.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, links) {
+            // A node's own messages come from any of its groups, and are sent again by whoever still needs them.
+            if from.group != self.id.group && !message.session.is_own() {
+                self.core.hear_lacked(message, head.destinations);
+            }
             self.receive(message.session, head, payload, links);
             if beyond {
                 self.payloads.note_beyond(message);
@@ -102,7 +111,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let known = self.core.is_logged(message)
             && !(planted(Mutant::DuplicateExecuted) && self.payloads.get(message).is_none());
         // A group that is not the first to order it has it from its log.
-        let new = !known
+        let new = (!known || self.core.orders_again(message))
             && (self.core.log().leads() || !session.is_own())
             && self.core.orders(destinations);
         if lacking
@@ -117,6 +126,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         if awaited.is_some_and(|awaited| awaited != (destinations, check(payload))) {
             tracing::warn!(%message, "dropped a payload that differs from the one that was passed on");
             return;
+        }
+        if self.core.hands_in(message, destinations) {
+            self.hand_in(session, head, payload, links);
         }
         let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, || sequence);
         if new || lacking || awaited.is_some() {
@@ -139,7 +151,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    /// Sends a message of our node to the replicas of the group that orders it first. Its leader takes it.
+    /// Sends a message to the replicas of the group that orders it first. Its leader takes it.
     pub(crate) fn hand_in<F: Fabric>(
         &self,
         session: SessionId,
@@ -148,11 +160,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) {
         let Some(tree) = links.layout.tree() else { return };
+        let by = self.id;
         let mut bytes = links.borrow();
-        encode_name(MessageId::new(session, head.sequence), &mut bytes);
+        let message = MessageId::new(session, head.sequence);
+        encode_name(message, &mut bytes);
         head.encode(&mut bytes);
         for to in self.topology.replicas_of(tree.lca(head.destinations)) {
-            links.send(self.id, to, Kind::Relay, &bytes, payload);
+            let about = About::Message(message);
+            links.note(|| Note::ReceivedResult(Touch { by, to, about }));
+            links.send(by, to, Kind::Relay, &bytes, payload);
         }
         links.keep(bytes);
     }

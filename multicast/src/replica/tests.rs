@@ -59,6 +59,9 @@ mod states;
 mod trees;
 mod waking;
 
+/// Another replica of the group, which relays messages.
+const FOLLOWER: ReplicaId = ReplicaId::new(GroupId(0), 1);
+
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 1, replicas: 3, engines: 1 };
 const OLD: Ballot = Ballot::new(1, 1, 0);
 

@@ -64,8 +64,8 @@ impl Ordering {
                 orders_several_groups: true,
                 along_a_tree: true,
                 reaches_all_counters: false,
-                lacks: Profile::beyond_trees,
-                never_hits: &["relayed", "revived"],
+                lacks: |_| None,
+                never_hits: &["relayed"],
                 run: run_ordered_by::<Tram>,
             },
         }

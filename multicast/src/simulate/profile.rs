@@ -634,16 +634,6 @@ impl Profile {
         self.branches.map(|_| "its scenarios are of groups along a tree")
     }
 
-    /// The reason why an ordering along a tree cannot run its scenarios yet, if there is one.
-    pub(super) fn beyond_trees(&self) -> Option<&'static str> {
-        match () {
-            () if self.loses || self.surroundings == Some(Surroundings::Remains) => {
-                Some("a recreated group orders again what its former self has ordered")
-            }
-            () => None,
-        }
-    }
-
     /// Former names of profiles, which are accepted for one version.
     const FORMER_NAMES: [(&str, &str); 4] = [
         ("laggards", "slow-replicas"),

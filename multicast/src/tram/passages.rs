@@ -59,7 +59,7 @@ impl<A: Application> Replica<A, Tram> {
         };
         let message = edge.content.message().filter(|_| self.core.log().leads());
         let mut held = true;
-        if let Content::Message { message, low_water, destinations, inline } = edge.content
+        if let Content::Message { message, low_water, destinations, inline, .. } = edge.content
             && self.core.log().leads()
         {
             if inline {

@@ -5,6 +5,7 @@ mod survivors;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 use skein_node::admin::{Action, CallError};
@@ -52,13 +53,6 @@ impl Args {
     pub(crate) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let group = self.group;
         let running = Running::with_group(global, group)?;
-        if running.layout.tree().is_some() {
-            bail!(
-                "group {group} cannot be recreated: the cluster orders along a tree, and a group that begins again there \
-                 would order once more what others have of it. Nothing was changed. Nodes whose disks hold the group's state \
-                 bring it back when they are started; otherwise restore a backup into a new cluster"
-            );
-        }
         let view = running.view();
         let quorum = running.layout.topology().quorum();
         if !self.accept_data_loss && self.from.is_none() {
@@ -115,6 +109,9 @@ impl Args {
             None => "empty".to_owned(),
         };
         crate::output::say(format!("group {group} serves again, {with}, in ballot {ballot}\n"))?;
+        if let Some(left) = half_done(&running.layout, group) {
+            crate::output::say(left)?;
+        }
         Ok(Exit::Ok)
     }
 
@@ -161,6 +158,18 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// What may be left of commands that went through the group; `None` if it had no part in the order of others.
+fn half_done(layout: &Layout, group: u16) -> Option<String> {
+    let tree = layout.tree()?;
+    let several = tree.groups() > 1;
+    several.then(|| {
+        format!(
+            "Commands of several groups that were under way through group {group} may be done in some of their groups and \
+             not in others: no session sends them again if its process has ended. `skein status` shows what waits\n"
+        )
+    })
 }
 
 /// Asks every replica of the group to prepare. A replica that refuses is asked again for a while,

@@ -61,6 +61,13 @@ impl<R: Copy> Payloads<R> {
         large.map(|large| large.delivered = true).is_some()
     }
 
+    /// The entry at this index is not delivered here, and counts as if it were.
+    pub(crate) fn note_not_delivered(&mut self, index: u64) {
+        if let Some(large) = self.kept.iter_mut().find(|large| large.index == index) {
+            large.delivered = true;
+        }
+    }
+
     /// Whether the message's payload is kept, delivered or not.
     pub(crate) fn keeps(&self, message: MessageId) -> bool {
         self.kept.iter().any(|large| large.message == message)
@@ -105,7 +112,8 @@ impl<R: Copy> Payloads<R> {
 impl<R: LogRecord> GroupLog<R> {
     /// As leader: drops payloads of delivered messages that every follower for which the log waits has accepted. A
     /// follower for which the log does not wait may lack such a payload for ever: completed writes to it do not count
-    /// until its word covers the entry. It calls `gone` with the message of each dropped payload.
+    /// until its word covers the entry. It calls `gone` with the message of each dropped payload, which no other entry
+    /// needs.
     pub(crate) fn release(&mut self, mut gone: impl FnMut(MessageId)) {
         while let Some(&Large { index, message, delivered }) = self.payloads.kept.front() {
             let lacking = |slot: &u8| self.accepted(*slot) < index;
@@ -118,8 +126,10 @@ impl<R: LogRecord> GroupLog<R> {
             if !planted(Mutant::CompletionBehindLostPayload) {
                 self.lets_go_for(left, index);
             }
-            gone(message);
             self.payloads.kept.pop_front();
+            if !self.payloads.keeps(message) {
+                gone(message);
+            }
         }
     }
 

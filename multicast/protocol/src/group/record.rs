@@ -88,6 +88,11 @@ pub trait LogRecord: Copy + Debug + From<GroupRecord> {
     /// The message whose place in the order the record determines, if there is one.
     fn message(&self) -> Option<LoggedMessage>;
 
+    /// Whether its message has a place before this entry, and gets none from it.
+    fn is_repeat(&self) -> bool {
+        false
+    }
+
     /// Whether the entry contains another group's results.
     fn is_results(&self) -> bool;
 

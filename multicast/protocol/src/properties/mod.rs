@@ -108,7 +108,9 @@ pub struct History {
     reached: BTreeMap<ReplicaId, u64>,
     shares: Shares,
     /// Messages that were multicast, before its recreation, to a group that had lost more than it tolerates. What the
-    /// group decided about them may be lost, and it may decide differently now.
+    /// group decided about them may be lost, and it may decide differently now. Along a tree, those that pass through the
+    /// group are among them: it has had a part in their order, and some destinations may have had them from it and others
+    /// not.
     lost: BTreeSet<MessageId>,
     /// Messages are ordered along this tree. Then each group has ranks of its own: only the search for cycles compares
     /// orders of groups.
@@ -152,9 +154,10 @@ impl History {
 
     /// A group has lost more memories than it tolerates.
     pub fn loses(&mut self, group: GroupId) {
+        let on_way = |to: GroupSet| self.tree.as_ref().map_or(to, |tree| tree.path(to));
         let messages = self.multicasts.iter();
-        let to_it = messages.filter(|(_, multicast)| multicast.destinations.contains(group));
-        self.lost.extend(to_it.map(|(message, _)| *message));
+        let through = messages.filter(|(_, it)| on_way(it.destinations).contains(group));
+        self.lost.extend(through.map(|(message, _)| *message));
     }
 
     /// A group is recreated without any state. Until now, its remaining replicas may have sent proposals to others that
@@ -183,7 +186,7 @@ impl History {
         self.delivered.contains(&(group, message))
     }
 
-    /// Whether a destination of the message was lost after the message was multicast.
+    /// Whether a destination of the message, or a group on its path, was lost after the message was multicast.
     pub fn is_lost(&self, message: MessageId) -> bool {
         self.lost.contains(&message)
     }

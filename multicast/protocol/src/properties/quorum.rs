@@ -31,7 +31,7 @@ impl Held {
 
     /// Records a log record. A later record may reuse the index, if the earlier one was cut off.
     pub fn logged(&mut self, index: u64, record: &impl LogRecord) {
-        if let Some(logged) = record.message() {
+        if let Some(logged) = record.message().filter(|_| !record.is_repeat()) {
             self.proposals.insert(logged.message, (index, logged.least));
         }
     }

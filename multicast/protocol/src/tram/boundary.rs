@@ -11,7 +11,7 @@ use super::neighbours::Retries;
 use super::shared::Shared;
 use super::tree::Tree;
 use super::waiting::Waiting;
-use super::{Body, Draft, Effect, Event, Inspection, PeerEffect, PeerEvent, Record, Tram};
+use super::{Body, Draft, Effect, Event, Inspection, Needed, PeerEffect, PeerEvent, Record, Tram};
 use crate::ballot::Ballot;
 use crate::divergence::Slots;
 use crate::group::body::{Body as _, Contents};
@@ -55,16 +55,20 @@ impl OrderingProtocol for Tram {
             last_shared: 0,
             retries: Retries::new(config.groups),
             ungated: false,
+            clock: 0,
+            lacked: None,
+            repeats: VecDeque::new(),
+            stale: Vec::new(),
             tree,
         }
     }
 
-    /// Ranks go on above those of the former group, because they name its generation.
-    fn anew(&self, view: View, ballot_counter: u32, _: u64) -> Self {
+    /// Ranks go on above those of the former group, because they name its generation, and clocks above this one.
+    fn anew(&self, view: View, ballot_counter: u32, clock: u64) -> Self {
         let log = self.log.anew(view.clone(), ballot_counter);
         let counter = Ballot::recreated(ballot_counter).expect("a generation is left");
         let generation = Ballot::new(counter, 0, 0).generation();
-        Self { log, generation, ungated: self.ungated, ..Self::new(self.config, view) }
+        Self { log, generation, clock, ungated: self.ungated, ..Self::new(self.config, view) }
     }
 
     fn save(&mut self, into: &mut Vec<u8>) {
@@ -78,8 +82,9 @@ impl OrderingProtocol for Tram {
     /// The survivor numbers anew what its children have not acknowledged; the others take that with its state.
     fn revive(&mut self, marker: Ballot, revival: Revival) {
         match revival {
-            Revival::Survivor { view, .. } => {
+            Revival::Survivor { view, clock } => {
                 self.go_on(marker, view);
+                self.clock = clock;
                 self.generation = marker.generation();
                 for (child, table) in self.children.iter_mut() {
                     self.gate.renumbered(child, table.renumber());
@@ -235,8 +240,34 @@ impl OrderingProtocol for Tram {
         recent
     }
 
+    /// A message that we have is ordered again behind all that is on its way to our children, and is not while it is on its
+    /// way itself.
+    fn hear_lacked(&mut self, message: MessageId, destinations: GroupSet) {
+        let stage = self.stage_of(message);
+        let over = matches!(stage, MessageStage::Delivered | MessageStage::Pending);
+        let again =
+            self.log.leads() && self.orders(destinations) && over && !self.children.keep(message);
+        self.lacked = again.then_some(message);
+    }
+
+    fn orders_again(&self, message: MessageId) -> bool {
+        self.lacked == Some(message)
+    }
+
+    /// While no group above us was recreated, everything that is ordered comes.
+    fn hands_in(&self, message: MessageId, destinations: GroupSet) -> bool {
+        self.log.leads()
+            && self.incoming.may_lack(self.generation)
+            && destinations.contains(self.own())
+            && !self.orders(destinations)
+            && !self.logged.contains(message)
+            && !self.waiting.has(message)
+            && !planted(Mutant::LackedNotHandedIn)
+    }
+
     fn passes_on(&self, message: MessageId) -> bool {
-        self.children.keep(message) && !planted(Mutant::PayloadNotPassedOn)
+        let Self { children, repeats, waiting, .. } = self;
+        Needed { children, repeats, waiting }.has(message) && !planted(Mutant::PayloadNotPassedOn)
     }
 
     fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {

@@ -4,6 +4,10 @@ use super::tree::Tree;
 use crate::bytes::{Reader, Writer, groups_len};
 use crate::ids::{GroupId, GroupSet, MessageId};
 
+/// In the first byte of a message's encoding, beside the bit that says whether it is inline.
+const AGAIN: u8 = 4;
+const AGAIN_INLINE: u8 = AGAIN | 1;
+
 /// The content of an entry, at its lowest common ancestor and at every group on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -15,6 +19,9 @@ pub enum Content {
         destinations: GroupSet,
         /// Whether the payload is in the entry.
         inline: bool,
+        /// It may have been ordered before, and forgotten since by a group that was lost: a group that has it by name
+        /// passes it on, and does not deliver it.
+        again: bool,
     },
     /// A group was recreated in this generation. Its parent orders this for the group's whole subtree; the root orders
     /// its own.
@@ -66,6 +73,11 @@ impl Content {
         }
     }
 
+    /// Whether it is a message that may have been ordered before.
+    pub const fn is_again(&self) -> bool {
+        matches!(self, Self::Message { again: true, .. })
+    }
+
     /// Whether it has a payload that is not in the entry.
     pub const fn is_large(&self) -> bool {
         matches!(self, Self::Message { inline: false, .. })
@@ -74,8 +86,8 @@ impl Content {
     /// Appends it.
     pub(super) fn encode(&self, out: &mut Writer<'_>) {
         match *self {
-            Self::Message { message, low_water, destinations, inline } => {
-                out.u8(u8::from(inline));
+            Self::Message { message, low_water, destinations, inline, again } => {
+                out.u8(u8::from(inline) | if again { AGAIN } else { 0 });
                 out.message(message);
                 out.u64(low_water);
                 out.groups(destinations);
@@ -104,11 +116,12 @@ impl Content {
     /// Decodes what [`encode`](Self::encode) wrote.
     pub(super) fn decode(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
-            inline @ (0 | 1) => Self::Message {
+            kind @ (0 | 1 | AGAIN | AGAIN_INLINE) => Self::Message {
                 message: from.message()?,
                 low_water: from.u64()?,
                 destinations: from.groups()?,
-                inline: inline == 1,
+                inline: kind & 1 == 1,
+                again: kind & AGAIN != 0,
             },
             2 => {
                 let group = GroupId(from.u16()?);

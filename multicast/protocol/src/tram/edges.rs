@@ -284,20 +284,23 @@ pub struct Incoming {
     pub(super) marked: u32,
     /// By lowest common ancestor: the place of the last message that was taken.
     pub(super) places: Vec<Rank>,
+    /// The marker of our group, or of one above it, is committed here.
+    pub(super) disturbed: bool,
 }
 
 impl Incoming {
     /// Nothing is taken, in a cluster of so many groups.
     pub fn new(groups: u16) -> Self {
         let places = vec![Rank::NOTHING; usize::from(groups)];
-        Self { committed: EdgeNumber::default(), logged: EdgeNumber::default(), marked: 0, places }
+        let nothing = EdgeNumber::default();
+        Self { committed: nothing, logged: nothing, marked: 0, places, disturbed: false }
     }
 
     /// The state that was saved.
-    pub fn restore(committed: EdgeNumber, marked: u32, places: Vec<Rank>) -> Self {
+    pub fn restore(committed: EdgeNumber, marked: u32, places: Vec<Rank>, disturbed: bool) -> Self {
         let committed =
             if planted(Mutant::EdgeCountNotInState) { EdgeNumber::default() } else { committed };
-        Self { committed, logged: committed, marked, places }
+        Self { committed, logged: committed, marked, places, disturbed }
     }
 
     /// The last edge in committed entries.
@@ -345,15 +348,35 @@ impl Incoming {
         self.logged = last.unwrap_or(self.committed);
     }
 
+    /// The place of the last message that was taken from a lowest common ancestor.
+    pub(super) fn place_of(&self, lca: GroupId) -> Rank {
+        self.places[lca.index()]
+    }
+
+    /// Whether a place is above all that was taken from its lowest common ancestor.
+    pub(super) fn is_new(&self, place: Rank, lca: GroupId) -> bool {
+        place > self.places[lca.index()]
+    }
+
     /// An edge is committed. Returns whether it brings something new: its place is above all that was taken from its
     /// lowest common ancestor.
     pub fn fold(&mut self, number: EdgeNumber, place: Rank, lca: GroupId) -> bool {
         self.committed = number;
         self.logged = self.logged.max(number);
+        let new = self.is_new(place, lca);
         let last = &mut self.places[lca.index()];
-        let new = place > *last;
         *last = place.max(*last);
         guard!(Mutant::PlacesIgnored, new)
+    }
+
+    /// The marker of our group, or of one above it, is committed.
+    pub(super) const fn disturb(&mut self) {
+        self.disturbed = true;
+    }
+
+    /// In this generation of our group: whether our group, or one above it, may have forgotten what others know.
+    pub const fn may_lack(&self, generation: u32) -> bool {
+        self.disturbed || generation > 0
     }
 
     /// A marker of our own group is committed.

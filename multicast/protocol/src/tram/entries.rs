@@ -17,6 +17,10 @@ use crate::results::Results;
 const ORDERED: u8 = 2;
 const EXCHANGE: u8 = 3;
 
+/// In the first byte of what is ordered: it came from our parent, and its message's name was here before.
+const TAKEN: u8 = 1;
+const KNOWN: u8 = 2;
+
 /// How an entry came from our parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -35,6 +39,8 @@ pub enum Record {
         content: Content,
         /// `None` if we are the lowest common ancestor.
         taken: Option<Taken>,
+        /// The message's name was in our log before this entry.
+        known: bool,
     },
     /// Another group's results, which the ordering does not read.
     Exchange,
@@ -64,6 +70,10 @@ impl LogRecord for Record {
         Some(LoggedMessage { message, destinations, least: Rank::new(Rank::LEAST), inline })
     }
 
+    fn is_repeat(&self) -> bool {
+        matches!(self, Self::Ordered { content, known: true, .. } if content.is_again())
+    }
+
     fn is_results(&self) -> bool {
         matches!(self, Self::Exchange)
     }
@@ -88,7 +98,7 @@ pub enum Body<'a> {
     /// A record of the group log itself.
     Group(GroupRecord),
     /// A message with its payload, or a marker without one.
-    Ordered { content: Content, taken: Option<Taken>, payload: Option<Payload<'a>> },
+    Ordered { content: Content, taken: Option<Taken>, known: bool, payload: Option<Payload<'a>> },
     /// Another group's results.
     Exchange { from: GroupId, results: Results<'a> },
 }
@@ -100,9 +110,10 @@ impl<'a> body::Body<'a> for Body<'a> {
         let mut from = Reader(frame.body);
         Some(match frame.kind {
             ORDERED => {
-                let taken = match from.u8()? {
+                let bits = from.u8()?;
+                let taken = match bits & !KNOWN {
                     0 => None,
-                    1 => {
+                    TAKEN => {
                         let generation = from.u32()?;
                         let [number, place] = from.words()?;
                         let number = EdgeNumber { generation, number };
@@ -110,6 +121,7 @@ impl<'a> body::Body<'a> for Body<'a> {
                     }
                     _ => return None,
                 };
+                let known = bits & KNOWN != 0;
                 let content = Content::decode(&mut from)?;
                 let payload = match content {
                     Content::Message { inline, .. } => {
@@ -119,7 +131,7 @@ impl<'a> body::Body<'a> for Body<'a> {
                     }
                     Content::Marker { .. } => None,
                 };
-                Body::Ordered { content, taken, payload }
+                Body::Ordered { content, taken, known, payload }
             }
             EXCHANGE => Body::Exchange { from: GroupId(from.u16()?), results: Results(from.0) },
             kind => Body::Group(GroupRecord::decode(kind, &mut from)?),
@@ -150,7 +162,9 @@ impl<'a> body::Body<'a> for Body<'a> {
     fn for_each_record(&self, mut each: impl FnMut(Record)) {
         each(match *self {
             Body::Group(record) => Record::Group(record),
-            Body::Ordered { content, taken, .. } => Record::Ordered { content, taken },
+            Body::Ordered { content, taken, known, .. } => {
+                Record::Ordered { content, taken, known }
+            }
             Body::Exchange { .. } => Record::Exchange,
         });
     }
@@ -176,11 +190,11 @@ impl<'a> Draft<'a> {
     pub(super) fn of(record: &Record, contents: Contents<'a>) -> Self {
         Self(match (*record, contents) {
             (Record::Group(record), _) => Body::Group(record),
-            (Record::Ordered { content: content @ Content::Marker { .. }, taken }, _) => {
-                Body::Ordered { content, taken, payload: None }
+            (Record::Ordered { content: content @ Content::Marker { .. }, taken, known }, _) => {
+                Body::Ordered { content, taken, known, payload: None }
             }
-            (Record::Ordered { content, taken }, Contents::Payload(payload)) => {
-                Body::Ordered { content, taken, payload: Some(payload) }
+            (Record::Ordered { content, taken, known }, Contents::Payload(payload)) => {
+                Body::Ordered { content, taken, known, payload: Some(payload) }
             }
             (Record::Exchange, Contents::Results { from, results }) => {
                 Body::Exchange { from, results }
@@ -196,7 +210,7 @@ impl body::Draft for Draft<'_> {
     fn entry_len(&self) -> usize {
         entry_len(match self.0 {
             Body::Group(record) => record.body_len(),
-            Body::Ordered { content, taken, payload } => {
+            Body::Ordered { content, taken, payload, .. } => {
                 let taken = if taken.is_some() { TAKEN_LEN } else { 1 };
                 taken + content.encoded_len() + payload.map_or(0, |it| 1 + it.logged_len())
             }
@@ -214,8 +228,9 @@ impl body::Draft for Draft<'_> {
         let frame = Frame { birth: ballot, written: ballot, time_ms, epoch, kind, body: &[] };
         frame.encode_with(cursor, bytes, |out: &mut Writer<'_>| match self.0 {
             Body::Group(record) => record.encode(out),
-            Body::Ordered { content, taken, payload } => {
-                out.u8(u8::from(taken.is_some()));
+            Body::Ordered { content, taken, known, payload } => {
+                let bits = if taken.is_some() { TAKEN } else { 0 };
+                out.u8(bits | if known { KNOWN } else { 0 });
                 if let Some(Taken { number, place }) = taken {
                     out.u32(number.generation);
                     out.words([number.number, place.number()]);

@@ -165,9 +165,11 @@ impl Gate {
         self.stirred = true;
     }
 
-    /// Our parent was recreated: its numbers begin anew.
+    /// Our parent was recreated: its numbers begin anew. A report may leave before the next [`settle`](Self::settle), in
+    /// the new generation: it says nothing of the old one's edges.
     pub fn parent_recreated(&mut self) {
         self.down.fill(0);
+        self.tells_up.fill(0);
         self.taken = 0;
         for entry in &mut self.entries {
             entry.from_parent = entry.from_parent.map(|_| 0);
@@ -184,6 +186,9 @@ impl Gate {
         }
         let last = &mut self.passed_on[child.index()];
         *last = last.saturating_sub(gone);
+        for group in self.tree.below(child).iter() {
+            self.tells_down[group.index()] = 0;
+        }
         self.child_recreated(child);
     }
 

@@ -69,8 +69,8 @@ impl OnLog for Tram {
         self.log.commit_to(index);
         while let Some(Uncommitted { index, birth, time_ms, record }) = self.log.next_committed() {
             match record {
-                Record::Ordered { content, taken } => {
-                    self.fold_ordered((index, birth, time_ms), content, taken);
+                Record::Ordered { content, taken, known } => {
+                    self.fold_ordered((index, birth, time_ms), content, taken, known);
                 }
                 Record::Exchange => {}
                 Record::Group(GroupRecord::NewBallot) => self.log.commits_new_ballot(birth),
@@ -89,6 +89,7 @@ impl OnLog for Tram {
                 content.message().into_iter().for_each(|message| known.cut(message));
             }
         });
+        while self.repeats.pop_back_if(|(at, _)| *at > index).is_some() {}
         let last = self.log.uncommitted().rev().find_map(|entry| match entry.record {
             Record::Ordered { taken, .. } => taken,
             Record::Group(_) | Record::Exchange => None,
@@ -113,9 +114,11 @@ impl OnLog for Tram {
         let mut large: Vec<_> = pending.map(|it| kept(it.index, it.message)).collect();
         let mut undelivered: BTreeSet<_> = self.pending.iter().map(|it| it.message).collect();
         for Uncommitted { index, record, .. } in self.log.uncommitted() {
-            let Record::Ordered { content, .. } = record else { continue };
+            let Record::Ordered { content, known, .. } = record else { continue };
             if let Content::Message { message, inline, .. } = *content {
-                undelivered.insert(message);
+                if !known {
+                    undelivered.insert(message);
+                }
                 if !inline {
                     large.push(kept(*index, message));
                 }
@@ -153,17 +156,19 @@ impl Tram {
         (index, birth, time_ms): (u64, Ballot, u64),
         content: Content,
         taken: Option<Taken>,
+        known: bool,
     ) {
         if let Content::Message { message, low_water, .. } = content {
-            self.logged.commit(message, low_water);
+            self.logged.commit(message, low_water, known);
         }
+        self.repeats.pop_front_if(|(at, _)| *at == index);
         let rank = Self::rank(birth, index);
         let place = taken.map_or(rank, |taken| taken.place);
         let destinations = content.destinations(&self.tree);
         // A message to our group alone touches no other.
-        let is_alone = taken.is_none() && !destinations.has_several();
+        let is_alone = taken.is_none() && !destinations.has_several() && !known;
         let here = is_alone && content.message().is_some()
-            || self.fold_shared((rank, place), destinations, content, taken);
+            || self.fold_shared((rank, place), destinations, content, taken, known);
         match content {
             Content::Message { message, low_water, inline, .. } if here => {
                 let since_ms = self.log.now_ms();
@@ -177,9 +182,10 @@ impl Tram {
                     time_ms,
                     since_ms,
                     inline,
+                    clock: self.clock + index,
                 });
             }
-            _ => self.note_not_delivered(&content),
+            _ => self.note_not_delivered(index, &content),
         }
     }
 
@@ -190,6 +196,7 @@ impl Tram {
         destinations: GroupSet,
         content: Content,
         taken: Option<Taken>,
+        known: bool,
     ) -> bool {
         let lca = content.lca(&self.tree);
         let from_parent = taken.map(|taken| taken.number.number);
@@ -198,6 +205,11 @@ impl Tram {
                 self.gate.parent_recreated();
             }
             if !self.incoming.fold(number, place, lca) {
+                // This entry brings nothing: a destination that has nothing else of the message lacks it.
+                if let Some(message) = content.message().filter(|_| !known) {
+                    self.logged.forget(message);
+                    self.stale.push(message);
+                }
                 self.gate.note_edges(from_parent, &[]);
                 return false;
             }
@@ -208,27 +220,28 @@ impl Tram {
         let mut hops = self.gate.spare();
         let next = self.tree.next_hops(self.own(), destinations).iter();
         hops.extend(next.map(|child| (child, self.children.push(child, place, content))));
-        let here = destinations.contains(self.own()) || planted(Mutant::BystanderDelivers);
+        let had = known && content.is_again() && !planted(Mutant::OrderedAgainDelivered);
+        let here = destinations.contains(self.own()) && !had || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
         self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
         here
     }
 
     /// What is committed and never delivered here: its payload is kept for our followers, and then for our children, only.
-    fn note_not_delivered(&mut self, content: &Content) {
-        if let Content::Message { message, inline: false, .. } = *content {
-            self.log.payloads.note_delivered(message);
+    fn note_not_delivered(&mut self, index: u64, content: &Content) {
+        if content.is_large() {
+            self.log.payloads.note_not_delivered(index);
         }
     }
 
     fn fold_marker(&mut self, group: GroupId, generation: u32, lca: GroupId) {
         if group == self.own() {
             self.incoming.mark(generation);
-        } else if lca == self.own()
-            && let Some(table) = self.children.get_mut(group)
-        {
+        } else if lca == self.own() {
+            let Some(table) = self.children.get_mut(group) else { return };
             table.recreated(generation);
-            self.gate.child_recreated(group);
+            return self.gate.child_recreated(group);
         }
+        self.incoming.disturb();
     }
 }

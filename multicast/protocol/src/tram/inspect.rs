@@ -4,11 +4,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::edges::{EdgeNumber, Outgoing};
-use super::{Record, Tram};
-use crate::group::Role;
+use super::{Record, Taken, Tram};
+use crate::ballot::Ballot;
+use crate::group::uncommitted::Uncommitted;
+use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
+use crate::mutants::{Mutant, planted};
 use crate::ordering::Inspect;
 use crate::rank::Rank;
+use crate::tram::content::Content;
 
 /// A group's edges, as its leader knows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,32 +48,82 @@ pub struct EdgesTo {
 pub struct Inspection<'a>(pub(super) &'a Tram);
 
 impl Inspection<'_> {
+    /// Messages that will be delivered here when their entries are committed.
     fn uncommitted(&self) -> impl Iterator<Item = MessageId> {
-        self.0.log.uncommitted().filter_map(|entry| match entry.record {
-            Record::Ordered { content, .. } => content.message(),
-            Record::Group(_) | Record::Exchange => None,
+        let order = self.0;
+        order.log.uncommitted().filter_map(|entry| {
+            let Record::Ordered { content, taken, .. } = entry.record else { return None };
+            let lca = content.lca(&order.tree);
+            let stale = taken.is_some_and(|taken| !order.incoming.is_new(taken.place, lca));
+            let for_us = content.destinations(&order.tree).contains(order.own());
+            content.message().filter(|_| for_us && !stale && !entry.record.is_repeat())
         })
+    }
+
+    /// The highest generation of another group that something here rests on. We may never have heard of a ballot of the
+    /// group, and yet take nothing from it below the places and numbers of that generation.
+    fn generation_known_of(self, group: GroupId) -> u32 {
+        let Tram { tree, incoming, children, shared, log, .. } = self.0;
+        let from_parent = |number: EdgeNumber| {
+            if tree.parent(self.0.own()) == Some(group) { number.generation } else { 0 }
+        };
+        let logged = log.uncommitted().filter_map(|entry| match entry.record {
+            Record::Ordered { content: Content::Marker { group: of, generation }, .. }
+                if of == group =>
+            {
+                Some(generation)
+            }
+            Record::Ordered { content, taken: Some(Taken { number, place }), .. } => {
+                let ordered = if content.lca(tree) == group { Tram::generation(place) } else { 0 };
+                Some(ordered.max(from_parent(number)))
+            }
+            _ => None,
+        });
+        let place = incoming.place_of(group).max(shared.highest_rank_of(group));
+        let child = children.iter().find(|(child, _)| *child == group);
+        let child = child.map_or(0, |(_, table)| table.child_generation());
+        let known = [Tram::generation(place), from_parent(incoming.committed()), child];
+        logged.chain(known).max().unwrap_or(0)
     }
 }
 
 impl Inspect for Inspection<'_> {
     fn highest_clock(&self) -> u64 {
-        Tram::rank(self.0.log.ballot(), self.0.log.last_index()).number()
+        self.0.clock + self.0.log.last_index()
     }
 
     fn counter_known_of(&self, group: GroupId) -> u32 {
         if group == self.0.own() {
             return self.0.log.ballot_counter();
         }
-        self.0.ballots[group.index()].counter()
+        let ballot = self.0.ballots[group.index()].counter();
+        if planted(Mutant::GenerationOfBallotsAlone) {
+            return ballot;
+        }
+        ballot.max(Ballot::first_counter(self.generation_known_of(group)))
     }
 
-    fn settled_clock_of(&self, _: GroupId) -> u64 {
-        0
+    /// A rank in the log of that group.
+    fn settled_clock_of(&self, group: GroupId) -> u64 {
+        self.0.shared.settled_by(group).number()
     }
 
-    fn can_be_revived(&self, _: u64) -> bool {
-        self.0.log.role() != Role::Blank && self.0.log.is_whole(&self.0.deliveries())
+    /// This replica may have been evicted while it made no progress, and not have read so. Then the others have applied
+    /// what it has yet to deliver, and the results for which its machine would wait may be dropped everywhere.
+    fn can_be_revived(&self, settled: u64) -> bool {
+        let order = self.0;
+        let over = |destinations: GroupSet, rank: Rank| {
+            destinations.has_several() && rank.number() <= settled
+        };
+        let logged = |entry: &Uncommitted<Record>| {
+            let rank = Tram::rank(entry.birth, entry.index);
+            entry.record.message().is_some_and(|it| over(it.destinations, rank))
+        };
+        let lacks = || {
+            order.pending.iter().any(|it| over(it.destinations, it.rank))
+                || order.log.uncommitted().any(logged)
+        };
+        order.log.role() != Role::Blank && order.log.is_whole(&order.deliveries()) && !lacks()
     }
 
     fn pending(&self) -> usize {

@@ -47,7 +47,7 @@ use crate::group::on_log::OnLog as _;
 use crate::group::uncommitted::Uncommitted;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::mutants::{Mutant, planted};
-use crate::ordering::{Config, MessageStage, OrderingProtocol as _};
+use crate::ordering::{Config, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::step::Deliver;
 
@@ -113,6 +113,25 @@ struct Pending {
     /// Our time at which it was committed here.
     since_ms: u64,
     inline: bool,
+    /// Clock of its delivery.
+    clock: u64,
+}
+
+/// What needs the payloads of messages, delivered or not: edges that a child is yet to acknowledge, and entries with
+/// messages that are here already.
+#[derive(Clone, Copy)]
+struct Needed<'a> {
+    children: &'a Children,
+    repeats: &'a VecDeque<(u64, MessageId)>,
+    waiting: &'a Waiting,
+}
+
+impl Needed<'_> {
+    fn has(self, message: MessageId) -> bool {
+        self.children.keep(message)
+            || self.repeats.iter().any(|(_, it)| *it == message)
+            || self.waiting.has(message)
+    }
 }
 
 /// One replica of one group.
@@ -139,6 +158,15 @@ pub struct Tram {
     retries: Retries,
     /// Answers leave without waiting: see [`ungate`](Self::ungate).
     ungated: bool,
+    /// Clocks of deliveries are above this: the clock that was reached before our group was recreated.
+    clock: u64,
+    /// As leader: the message that is to be ordered again when it comes, because a destination lacks it.
+    lacked: Option<MessageId>,
+    /// Index and message of each entry that is not committed and whose message's name was here before. Its payload may be
+    /// gone for that reason, and is needed.
+    repeats: VecDeque<(u64, MessageId)>,
+    /// Messages whose entries brought nothing, and whose payloads are to be dropped at the end of the turn.
+    stale: Vec<MessageId>,
 }
 
 impl Tram {
@@ -156,6 +184,11 @@ impl Tram {
     /// The rank of an entry: the generation in which it was born, and its index.
     fn rank(birth: Ballot, index: u64) -> Rank {
         Rank::new(u64::from(birth.generation()) << INDEX_BITS | index)
+    }
+
+    /// The generation in which an entry of this rank was born.
+    const fn generation(rank: Rank) -> u32 {
+        (rank.number() >> INDEX_BITS) as u32
     }
 
     fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
@@ -187,24 +220,47 @@ impl Tram {
         effects: &mut Vec<Effect>,
     ) {
         let held = destinations.contains(self.own());
-        let logged = self.logged.contains(message);
-        if logged && held && self.stage_of(message) == MessageStage::Delivered {
+        let known = self.logged.contains(message);
+        let lacked = self.lacked.take() == Some(message);
+        if known && held && self.has_had(message) {
             effects.push(Effect::Repeat { message });
         }
         if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
             return self.waiting.arrives(message);
         }
-        if logged {
+        if known && !lacked {
             return;
         }
         let closed = self.refuses(destinations);
         if !closed.is_empty() {
-            effects.push(Effect::Tell(PeerEffect::Refuse { message, closed }));
+            // One that is lacked is handed in again.
+            if !known {
+                effects.push(Effect::Tell(PeerEffect::Refuse { message, closed }));
+            }
             return;
         }
         self.logged.log(message, low_water);
-        let content = Content::Message { message, low_water, destinations, inline };
-        self.order(content, None, effects);
+        // Our former self may have ordered it, too.
+        let again = known || self.generation > 0 && destinations.has_several();
+        let content = Content::Message { message, low_water, destinations, inline, again };
+        self.order(content, None, known, effects);
+    }
+
+    /// An entry was logged.
+    fn note_repeat(&mut self, index: u64, content: &Content, known: bool) {
+        let repeat = content.message().filter(|_| known);
+        self.repeats.extend(repeat.map(|message| (index, message)));
+    }
+
+    /// Whether the message is delivered here, or in a state that this replica received.
+    fn has_had(&self, message: MessageId) -> bool {
+        let logs = |entry: &Uncommitted<Record>| match entry.record {
+            Record::Ordered { content, known, .. } => !known && content.message() == Some(message),
+            Record::Group(_) | Record::Exchange => false,
+        };
+        self.logged.contains(message)
+            && self.pending.iter().all(|it| it.message != message)
+            && !self.log.uncommitted().any(logs)
     }
 
     /// The groups that may make us refuse a message now: destinations behind a child without room, and our own group
@@ -227,8 +283,15 @@ impl Tram {
     }
 
     /// As leader: logs what is ordered, here first or by our parent.
-    fn order(&mut self, content: Content, taken: Option<Taken>, effects: &mut Vec<Effect>) {
-        let index = self.append(Record::Ordered { content, taken }, effects);
+    fn order(
+        &mut self,
+        content: Content,
+        taken: Option<Taken>,
+        known: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let index = self.append(Record::Ordered { content, taken, known }, effects);
+        self.note_repeat(index, &content, known);
         if let Content::Message { message, inline: false, .. } = content {
             self.log.payloads.keep(index, message);
         }
@@ -300,22 +363,23 @@ impl Tram {
         if planted(Mutant::EdgeDeduplicatedByName) && edge.content.message().is_some_and(known) {
             return;
         }
-        self.note_logged(&edge.content);
+        let new = self.note_logged(&edge.content);
         let taken = Taken { number: edge.number, place: edge.place };
-        self.order(edge.content, Some(taken), effects);
+        self.order(edge.content, Some(taken), !new, effects);
     }
 
-    /// A message is in our log, whoever ordered it first.
-    fn note_logged(&mut self, content: &Content) {
-        if let Content::Message { message, low_water, .. } = *content {
-            self.logged.log(message, low_water);
+    /// A message is in our log, whoever ordered it first. Returns whether its name is new here.
+    fn note_logged(&mut self, content: &Content) -> bool {
+        match *content {
+            Content::Message { message, low_water, .. } => self.logged.log(message, low_water),
+            Content::Marker { .. } => true,
         }
     }
 
     /// As follower: accepts the next record of the log.
     fn accept_record(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
         let Uncommitted { index, time_ms, record, .. } = entry;
-        if let Record::Ordered { content, taken } = record {
+        if let Record::Ordered { content, taken, known } = record {
             if let Content::Message { message, inline: false, .. } = content
                 && !held
             {
@@ -323,6 +387,7 @@ impl Tram {
                 return self.log.payloads.stall(message, now_ms, entry, last);
             }
             self.note_logged(&content);
+            self.note_repeat(index, &content, known);
             if let Some(taken) = taken {
                 self.incoming.log(taken.number);
             }
@@ -346,9 +411,10 @@ impl Tram {
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {
         if self.log.leads() {
-            let children = &self.children;
-            self.log.release(|message| {
-                if !children.keep(message) {
+            let Self { log, children, repeats, waiting, .. } = self;
+            let needed = Needed { children, repeats, waiting };
+            log.release(|message| {
+                if !needed.has(message) {
                     effects.push(Effect::Forget { message });
                 }
             });
@@ -359,6 +425,11 @@ impl Tram {
             effects.push(Effect::Acknowledge { groups, acceptance });
         }
         self.advance_commit();
+        for message in core::mem::take(&mut self.stale) {
+            if !self.logged.contains(message) && !self.passes_on(message) {
+                effects.push(Effect::Forget { message });
+            }
+        }
         let news = self.gate.settle();
         if self.log.leads() {
             self.pass_on(effects);
@@ -368,18 +439,19 @@ impl Tram {
 
     /// Drops the delivered payloads that this replica kept while it led, but those that it is yet to pass on.
     fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
-        let children = &self.children;
-        let forgotten = self.log.payloads.forget().filter(|message| !children.keep(*message));
+        let Self { log, children, repeats, waiting, .. } = self;
+        let needed = Needed { children, repeats, waiting };
+        let forgotten = log.payloads.forget().filter(|message| !needed.has(*message));
         effects.extend(forgotten.map(|message| Effect::Forget { message }));
     }
 
     fn next(&mut self) -> Option<Deliver> {
-        let Pending { message, low_water, destinations, rank, place, time_ms, .. } =
+        let Pending { message, low_water, destinations, rank, place, time_ms, clock, .. } =
             self.pending.pop_front()?;
         self.delivered += 1;
         self.shared.deliver(SharedMessage { message, destinations, rank, place });
         self.newest = Some((message, destinations, rank));
-        let (position, clock) = (self.delivered, rank.number());
+        let position = self.delivered;
         let next = Deliver { message, low_water, destinations, rank, position, clock, time_ms };
         self.log.delivers(&next);
         Some(next)

@@ -29,13 +29,15 @@ impl Names {
         self.uncommitted.contains(message) || self.committed.contains(message)
     }
 
-    /// An entry with the message is at the end of our log.
-    pub(super) fn log(&mut self, message: MessageId, low_water: u64) {
+    /// An entry with the message is at the end of our log. Returns whether its name is new here.
+    pub(super) fn log(&mut self, message: MessageId, low_water: u64) -> bool {
+        let new = !self.contains(message);
         self.uncommitted.insert(message);
         if planted(Mutant::LostMarkCounts) {
             self.committed.insert(message, low_water);
             self.committed.remove(message);
         }
+        new
     }
 
     /// An entry with the message was cut off.
@@ -43,10 +45,18 @@ impl Names {
         self.uncommitted.remove(message);
     }
 
-    /// The entry with the message is committed.
-    pub(super) fn commit(&mut self, message: MessageId, low_water: u64) {
+    /// An entry with the message is committed. If its name was known when it was logged, it is known by an earlier entry,
+    /// or that entry brought nothing.
+    pub(super) fn commit(&mut self, message: MessageId, low_water: u64, known: bool) {
         self.uncommitted.remove(message);
-        self.committed.insert(message, low_water);
+        if self.committed.insert(message, low_water) && known {
+            self.committed.remove(message);
+        }
+    }
+
+    /// The entry that was just committed with the message's name brought nothing: the name is not known by it.
+    pub(super) fn forget(&mut self, message: MessageId) {
+        self.committed.remove(message);
     }
 
     /// The committed messages from each open session's low-water mark on, sorted.
@@ -140,7 +150,7 @@ mod tests {
     fn a_mark_counts_when_its_entry_is_committed() {
         let mut names = Names::default();
         names.log(message(60), 50);
-        names.commit(message(60), 50);
+        names.commit(message(60), 50, false);
         names.log(message(82), 70);
         assert!(names.contains(message(82)) && !names.contains(message(67)));
         names.cut(message(82));
@@ -148,8 +158,8 @@ mod tests {
         assert!(names.contains(message(49)) && names.contains(message(60)));
         names.log(message(67), 53);
         names.log(message(82), 70);
-        names.commit(message(67), 53);
-        names.commit(message(82), 70);
+        names.commit(message(67), 53, false);
+        names.commit(message(82), 70, false);
         assert!(names.contains(message(69)), "the group has delivered it, or is no destination");
         assert_eq!(names.recent(), [message(82)]);
     }
@@ -167,12 +177,30 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_forgotten_with_the_entry_that_brought_nothing() {
+        let mut names = Names::default();
+        assert!(names.log(message(5), 1));
+        assert!(!names.log(message(5), 1), "the second one may not be delivered");
+        names.commit(message(5), 1, false);
+        names.forget(message(5));
+        assert!(names.contains(message(5)), "the second one is in the log");
+        names.commit(message(5), 1, true);
+        assert!(!names.contains(message(5)), "nothing was delivered");
+        assert!(names.log(message(5), 1));
+        names.commit(message(5), 1, false);
+        names.log(message(5), 1);
+        names.commit(message(5), 4, true);
+        assert!(names.contains(message(5)), "the first one was delivered");
+        assert!(names.contains(message(3)), "marks count all the same");
+    }
+
+    #[test]
     fn a_state_has_the_committed_names() {
         let mut names = Names::default();
         for sequence in [5, 6] {
             names.log(message(sequence), 4);
         }
-        names.commit(message(5), 4);
+        names.commit(message(5), 4, false);
         let mut saved = Vec::new();
         names.save(&mut Writer(&mut saved));
         let restored = Names::restore(&mut Reader(&saved)).unwrap();

@@ -15,7 +15,6 @@ use super::{Effect, PeerEffect, Record, Tram};
 use crate::backoff::longer;
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
-use crate::group::on_log::OnLog as _;
 use crate::ids::{GroupId, GroupSet, MessageId, ReplicaId};
 use crate::ordering::OrderingProtocol as _;
 use crate::tram::content::Content;
@@ -313,9 +312,9 @@ impl Tram {
             }
         } else if generation > table.child_generation() && self.log.leads() {
             let content = Content::Marker { group: child, generation };
-            let record = Record::Ordered { content, taken: None };
+            let record = Record::Ordered { content, taken: None, known: false };
             if !self.log.uncommitted().any(|entry| entry.record == record) {
-                self.order(content, None, effects);
+                self.order(content, None, false, effects);
             }
         }
         self.retries.owes_parent |= self.children.closed(&self.tree) != closed_before;
@@ -327,11 +326,8 @@ impl Tram {
         let (group, generation) = (self.own(), self.log.ballot().generation());
         let is_root = self.tree.parent(group).is_none();
         if is_root && !self.incoming.may_order(generation) {
-            let index = self.append(
-                Record::Ordered { content: Content::Marker { group, generation }, taken: None },
-                effects,
-            );
-            self.last_shared = index;
+            let content = Content::Marker { group, generation };
+            self.order(content, None, false, effects);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Results go from leader to leader of a message's destinations, which need not be neighbours in the tree. Three datagrams
 //! between any two groups that share messages belong to that, each with the sender's ballot, by which leaders are known:
 //!
-//! - *Applied*: the [places](super::shared) up to which the sender's group has applied what it delivers. A leader tells
-//!   that once a tick to all replicas of the groups that share it, and a new leader tells it again.
+//! - *Applied*: the rank in its own log up to which the sender's group has applied everything, and the
+//!   [places](super::shared) of that. A leader tells that once a tick to all replicas of the groups that share it, and a new leader tells it again.
 //! - *How far have you applied?* asks for that: a replica that keeps only what another group is yet to apply may have
 //!   missed it.
 //! - *What is your result?* about a message, to all replicas of a group: a leader whose machine waits does not know who
@@ -104,6 +104,7 @@ impl Tram {
         out.u8(if asks { ASKS_APPLIED } else { APPLIED });
         out.u64(self.log.ballot().to_word());
         if !asks {
+            out.u64(self.shared.settled().number());
             self.shared.places().for_each(|place| out.u64(place.number()));
         }
     }
@@ -129,12 +130,13 @@ impl Tram {
         }
         match tag {
             APPLIED => {
+                let settled = Rank::new(reader.u64()?);
                 let mut places = [Rank::NOTHING; GroupSet::CAPACITY as usize];
                 let places = &mut places[..self.tree.ancestors(from.group).count()];
                 for place in &mut *places {
                     *place = Rank::new(reader.u64()?);
                 }
-                if self.shared.hear(from.group, places) {
+                if self.shared.hear(from.group, settled, places) {
                     self.retries.applied_asked[from.group.index()] = (self.log.now_ms(), 0);
                 }
             }

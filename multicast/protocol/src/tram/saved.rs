@@ -17,7 +17,7 @@ use crate::ordering::{NotRestored, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl Tram {
     /// Appends what a replica needs to go on from our commit index.
@@ -33,6 +33,7 @@ impl Tram {
             out.u8(u8::from(member.evicted));
         }
         out.u32(self.generation);
+        out.u64(self.clock);
         self.incoming.save(&mut out);
         self.children.save(&mut out);
         self.gate.save(&mut out);
@@ -42,7 +43,7 @@ impl Tram {
             out.message(it.message);
             out.groups(it.destinations);
             let (rank, place) = (it.rank.number(), it.place.number());
-            out.words([it.low_water, it.index, rank, place, it.time_ms]);
+            out.words([it.low_water, it.index, rank, place, it.time_ms, it.clock]);
             out.u8(u8::from(it.inline));
         }
         self.logged.save(&mut out);
@@ -70,6 +71,7 @@ impl Tram {
             }
         }
         let generation = from.u32()?;
+        let clock = from.u64()?;
         let incoming = Incoming::read(self.config.groups, from)?;
         let children = Children::read(&self.tree, self.own(), from)?;
         let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
@@ -77,7 +79,7 @@ impl Tram {
         let mut pending = VecDeque::new();
         for _ in 0..from.u64()? {
             let (message, destinations) = (from.message()?, from.groups()?);
-            let [low_water, index, rank, place, time_ms] = from.words()?;
+            let [low_water, index, rank, place, time_ms, clock] = from.words()?;
             let (rank, place, since_ms) = (Rank::new(rank), Rank::new(place), self.log.now_ms());
             let inline = from.u8()? != 0;
             pending.push_back(Pending {
@@ -90,6 +92,7 @@ impl Tram {
                 time_ms,
                 since_ms,
                 inline,
+                clock,
             });
         }
         let logged = Names::restore(from)?;
@@ -111,6 +114,7 @@ impl Tram {
             pending,
             delivered,
             shared,
+            clock,
             ungated: self.ungated,
             ..anew
         })
@@ -123,13 +127,15 @@ impl Incoming {
         out.u64(self.committed.number);
         out.u32(self.marked);
         self.places.iter().for_each(|place| out.u64(place.number()));
+        out.u8(u8::from(self.disturbed));
     }
 
     fn read(groups: u16, from: &mut Reader<'_>) -> Option<Self> {
         let committed = EdgeNumber { generation: from.u32()?, number: from.u64()? };
         let marked = from.u32()?;
         let places = (0..groups).map(|_| from.u64().map(Rank::new)).collect::<Option<_>>()?;
-        Some(Self::restore(committed, marked, places))
+        let disturbed = from.u8()? != 0;
+        Some(Self::restore(committed, marked, places, disturbed))
     }
 }
 

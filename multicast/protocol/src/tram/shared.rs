@@ -48,6 +48,9 @@ pub struct Shared {
     applied: Vec<Vec<Rank>>,
     /// Our rank up to which our group has applied everything.
     settled: Rank,
+    /// By group: the rank in its own log up to which it says that it has applied everything. A survivor of the group that
+    /// waits for something below that may wait for results that we have dropped.
+    settled_by: Vec<Rank>,
     /// By group, itself included: rank of the last message that it shares with us.
     last_with: Vec<Rank>,
     /// As leader, by group: the rank up to which it was told that we have applied everything.
@@ -66,6 +69,7 @@ impl Shared {
             kept: VecDeque::new(),
             applied: vec![nothing.clone(); nothing.len()],
             settled: Rank::NOTHING,
+            settled_by: nothing.clone(),
             last_with: nothing.clone(),
             told: nothing,
             dirty: false,
@@ -112,8 +116,21 @@ impl Shared {
         self.settled
     }
 
-    /// Another group tells [its places](Self::places). Returns whether any is news.
-    pub fn hear(&mut self, group: GroupId, places: &[Rank]) -> bool {
+    /// The rank in its own log up to which a group, perhaps our own, is known to have applied everything.
+    pub fn settled_by(&self, group: GroupId) -> Rank {
+        if group == self.own { self.settled } else { self.settled_by[group.index()] }
+    }
+
+    /// The highest rank in another group's log that something here names.
+    pub fn highest_rank_of(&self, group: GroupId) -> Rank {
+        let places = self.applied.iter().map(|places| places[group.index()]);
+        places.max().unwrap_or_default().max(self.settled_by[group.index()])
+    }
+
+    /// Another group tells the rank in its own log up to which it has applied everything, and [its
+    /// places](Self::places). Returns whether any is news.
+    pub fn hear(&mut self, group: GroupId, settled: Rank, places: &[Rank]) -> bool {
+        raise(&mut self.settled_by[group.index()], settled);
         let known = &mut self.applied[group.index()];
         let mut news = false;
         for (lca, place) in self.tree.ancestors(group).zip(places) {
@@ -224,7 +241,8 @@ impl Shared {
             let places = &self.applied[group.index()];
             self.tree.ancestors(group).map(|lca| places[lca.index()])
         });
-        places.chain(self.last_with.iter().copied()).for_each(|word| out.u64(word.number()));
+        let ranks = self.last_with.iter().chain(&self.settled_by).copied();
+        places.chain(ranks).for_each(|word| out.u64(word.number()));
     }
 
     pub(super) fn restore(tree: &Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
@@ -245,7 +263,7 @@ impl Shared {
                 shared.applied[group.index()][lca.index()] = Rank::new(from.u64()?);
             }
         }
-        for last in &mut shared.last_with {
+        for last in shared.last_with.iter_mut().chain(&mut shared.settled_by) {
             *last = Rank::new(from.u64()?);
         }
         shared.dirty = true;

@@ -196,13 +196,13 @@ impl Played for Tram {
         destinations: GroupSet,
         inline: bool,
     ) -> tram::Record {
-        let content = Content::Message { message, low_water, destinations, inline };
-        tram::Record::Ordered { content, taken: None }
+        let content = Content::Message { message, low_water, destinations, inline, again: false };
+        tram::Record::Ordered { content, taken: None, known: false }
     }
 
     fn describe(record: &tram::Record) -> String {
         match record {
-            tram::Record::Ordered { content, taken } => {
+            tram::Record::Ordered { content, taken, .. } => {
                 let what =
                     content.message().map_or("marker".to_owned(), |it| format!("m{}", it.sequence));
                 match taken {

@@ -8,6 +8,7 @@ use skein_protocol::ordering::{Inspect as _, MessageStage, OrderingProtocol as _
 use skein_protocol::ramcast::{Ramcast, Record};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
+use skein_protocol::tram::Tram;
 use skein_protocol::view::View;
 
 use crate::by_hand::{Answer, ByHand, Vote};
@@ -44,12 +45,17 @@ fn seeds<O: Played>(core: &mut O, incarnation: u32) -> bool {
 /// Slot 1 of five, which has read this much of its leader's log: message 50, to all groups, of an earlier ballot; the
 /// ballot's first entry; and another entry. Two of five replicas are known to hold them.
 fn survivor<O: Played>(behind: O::Record) -> O {
-    let mut core = O::new(config(replica(0, 1), 0, O::GROUPS, 5), View::first(5));
+    survivor_of(O::GROUPS, behind)
+}
+
+/// The same in a cluster of so many groups.
+fn survivor_of<O: Played>(groups: u16, behind: O::Record) -> O {
+    let mut core = O::new(config(replica(0, 1), 0, groups, 5), View::first(5));
     core.step(Event::Tick { now_ms: 1_000 }, &mut Vec::new());
     let (earlier, birth) = (Ballot::new(1, 2, 0), Ballot::new(2, 0, 0));
     core.let_lead(birth);
     core.begin_to_follow(birth, 0, 2);
-    let first = O::record(message(50), 1, GroupSet::first(O::GROUPS), true);
+    let first = O::record(message(50), 1, GroupSet::first(groups), true);
     let log = [(earlier, first), (birth, GroupRecord::NewBallot.into()), (birth, behind)];
     for (index, (birth, record)) in (1..).zip(log) {
         let event = Event::Logged { index, birth, time_ms: 0, record, held: false, last: true };
@@ -88,7 +94,7 @@ fn the_survivors_clock_is_no_lower_than_any_that_was_reported() {
 }
 
 fn what_a_group_that_begins_anew_delivers_is_above_all_that_its_former_self_may_have<O: Played>() {
-    let (clock, now_ms) = (100, 5_000);
+    let (clock, now_ms) = (1 << 50, 5_000);
     let (me, view) = (config(replica(0, 0), LIFE, 1, 3), View::of([LIFE; 3]));
     let mut former = O::new(me, view.clone());
     former.step(Event::Tick { now_ms }, &mut Vec::new());
@@ -228,6 +234,36 @@ fn nobody_goes_on_from_what_waits_for_a_message_that_others_are_done_with() {
             "{because}; its order knows it"
         );
     }
+}
+
+/// Its rank in the log of its group is 1: the first entry of the first generation.
+#[test]
+fn along_a_tree_nobody_goes_on_from_what_may_wait_for_results_that_others_have_dropped() {
+    let to_one = other::<Tram>(true);
+    #[rustfmt::skip]
+    let cases = [
+        // settled  serves  because
+        (0,         true,   "nobody is known to have applied message 50"),
+        (1,         false,  "all others have applied message 50, and the other group its results"),
+        (3,         false,  "all others have applied message 50, and the other group its results"),
+    ];
+    for (settled, serves, because) in cases {
+        let logged = survivor_of::<Tram>(2, to_one);
+        assert_eq!(logged.inspect().can_be_revived(settled), serves, "{because}");
+        let mut pending = survivor_of::<Tram>(2, to_one);
+        pending.goes_on(marker(7), view(), 0);
+        assert!(pending.stage_of(message(50)) == MessageStage::Pending);
+        assert_eq!(pending.inspect().can_be_revived(settled), serves, "{because}; it is committed");
+        let mut delivered = pending;
+        while delivered.deliver().is_some() {}
+        assert!(delivered.inspect().can_be_revived(settled), "its machine has it");
+    }
+    let mut alone = survivor::<Tram>(to_one);
+    assert!(alone.inspect().can_be_revived(9), "no message to one group waits for results");
+    alone.goes_on(marker(7), view(), 700);
+    let delivered = alone.deliver().expect("message 50");
+    assert!(delivered.clock < 700, "others may have delivered it by this clock: {delivered:?}");
+    assert!(alone.inspect().highest_clock() > 700, "what comes next is above");
 }
 
 fn a_state_of_a_former_generation_is_of_no_use<O: Played>() {

@@ -468,6 +468,7 @@ fn what_waited_for_a_payload_is_logged_one_by_one() {
             low_water: 1,
             destinations,
             inline: number != 1,
+            again: false,
         };
         let place = Rank::new(number);
         let number = EdgeNumber { generation: 0, number };

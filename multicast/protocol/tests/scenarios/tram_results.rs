@@ -64,6 +64,26 @@ fn a_message_is_kept_until_all_that_count_have_applied_it() {
 }
 
 #[test]
+fn a_group_tells_others_the_rank_up_to_which_it_has_applied_what_it_delivers() {
+    let (mut cluster, _) = ends_share_a_message();
+    let known = |cluster: &mut Cluster, of: u16| {
+        let core = cluster.stage.core(replica(2, 1));
+        core.inspect().settled_clock_of(GroupId(of))
+    };
+    assert_eq!(known(&mut cluster, 0), 0, "one of its replicas has not applied it");
+    cluster.down.clear();
+    cluster.settle(40);
+    let applied = cluster.stage.core(replica(0, 1)).inspect().settled_clock_of(GroupId(0));
+    assert!(applied > 0);
+    assert_eq!(known(&mut cluster, 0), applied, "in that group's own log");
+    assert_eq!(known(&mut cluster, 1), 0, "that one shares nothing");
+    let mut state = Vec::new();
+    cluster.stage.core(replica(2, 1)).save(&mut state);
+    let learner = cluster.stage.core(replica(2, 2)).restored(&state).expect("a state");
+    assert_eq!(learner.inspect().settled_clock_of(GroupId(0)), applied, "its state has it");
+}
+
+#[test]
 fn what_a_deposed_leader_has_logged_does_not_pass_for_what_its_successor_has() {
     let mut cluster = Cluster::new(&Tree::depth(2));
     cluster.settle(3);

@@ -103,7 +103,7 @@ pub(crate) fn play(seed: u64) -> Kept {
             _ => {
                 let (from, told) = &mail[random.below(mail.len())];
                 if from.index() != group {
-                    groups[group].replicas[slot].shared.hear(*from, told);
+                    groups[group].replicas[slot].shared.hear(*from, Rank::NOTHING, told);
                 }
             }
         }
@@ -123,7 +123,7 @@ pub(crate) fn play(seed: u64) -> Kept {
     for (to, group) in groups.iter_mut().enumerate() {
         for (from, told) in told.iter().enumerate().filter(|(from, _)| *from != to) {
             for replica in &mut group.replicas {
-                replica.shared.hear(GroupId(from as u16), told);
+                replica.shared.hear(GroupId(from as u16), Rank::NOTHING, told);
             }
         }
     }

@@ -218,7 +218,7 @@ impl World {
 
     fn content(&self, name: usize) -> Content {
         let (destinations, message) = (self.names[name].destinations, message(name));
-        Content::Message { message, low_water: 1, destinations, inline: true }
+        Content::Message { message, low_water: 1, destinations, inline: true, again: false }
     }
 
     fn step(&mut self, event: Event) {

@@ -35,10 +35,10 @@ fn who_leads_answers_whoever_led_before() {
     scene.let_lead(2);
     scene.replica.set_out(Cause::Start, &mut scene.links);
     scene.grant(1, 0, true);
-    scene.replica.relayed(&relay(session, 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(session, 1), &mut scene.links);
     scene.commit();
     assert_eq!(scene.answered(), [true]);
-    scene.replica.relayed(&relay(session, 2), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(session, 2), &mut scene.links);
     scene.commit();
     scene.let_lead(1);
     assert_eq!(scene.answered(), [true, false], "another has to answer it now");

@@ -11,7 +11,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     let mut sent = 0;
     while scene.replica.log_has_room() {
         sent += 1;
-        scene.replica.relayed(&relay(SessionId(1), sent), &mut scene.links);
+        scene.replica.relayed(FOLLOWER, &relay(SessionId(1), sent), &mut scene.links);
     }
     let last = scene.replica.core.log().last_index();
     assert_eq!(last, 1 + sent, "nothing is committed");
@@ -22,7 +22,7 @@ fn a_full_log_keeps_nobody_of_the_group_from_being_heard() {
     assert!(!scene.replica.admits_from_replica(other, Kind::Order, 1));
     let engine = "who names a replica of ours may speak for all that run beside it";
     assert!(!scene.replica.admits_from_replica(ours, Kind::OrderTogether, 1), "{engine}");
-    scene.replica.relayed(&relay(SessionId(1), sent + 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(SessionId(1), sent + 1), &mut scene.links);
     assert_eq!(scene.replica.core.log().last_index(), last, "it has no room");
 }
 

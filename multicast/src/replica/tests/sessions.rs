@@ -8,8 +8,8 @@ fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     scene.grant(1, 0, true);
     let (here, gone) = (SessionId(1), SessionId(2));
     scene.links.session_opened(here, scene.replica.id, 0);
-    scene.replica.relayed(&relay(here, 1), &mut scene.links);
-    scene.replica.relayed(&relay(gone, 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(here, 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(gone, 1), &mut scene.links);
     assert_eq!((scene.replica.core.inspect().pending(), scene.replica.payloads.len()), (2, 2));
 
     let ballot = scene.let_lead(1);
@@ -30,8 +30,8 @@ fn what_is_relayed_too_late_is_kept_for_nobody() {
     scene.let_lead(1);
     let (here, gone) = (SessionId(1), SessionId(2));
     scene.links.session_opened(here, scene.replica.id, 0);
-    scene.replica.relayed(&relay(here, 1), &mut scene.links);
-    scene.replica.relayed(&relay(gone, 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(here, 1), &mut scene.links);
+    scene.replica.relayed(FOLLOWER, &relay(gone, 1), &mut scene.links);
     assert_eq!(scene.replica.payloads.messages(), [MessageId::new(here, 1)]);
 }
 
@@ -43,7 +43,7 @@ fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     let window = Tuning::default().window as u64;
     for sequence in 1..=window {
         assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
-        scene.replica.relayed(&relay(one, sequence), &mut scene.links);
+        scene.replica.relayed(FOLLOWER, &relay(one, sequence), &mut scene.links);
     }
     let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
     assert!(!admits(one) && admits(other));
@@ -140,7 +140,7 @@ fn what_is_relayed_exceeds_the_budget_only_if_nothing_delivered_is_kept() {
     let relays = |scene: &mut Scene, sequence| {
         let mut datagram = relay(SessionId(1), sequence);
         datagram.resize(datagram.len() + LEN, 7);
-        scene.replica.relayed(&datagram, &mut scene.links);
+        scene.replica.relayed(FOLLOWER, &datagram, &mut scene.links);
         (scene.replica.payloads.len(), scene.replica.payloads.beyond())
     };
     let held: Vec<_> = (1..=5).map(|sequence| relays(&mut scene, sequence)).collect();
@@ -185,7 +185,7 @@ fn who_does_not_lead_takes_nothing_beyond_the_budget() {
         .map(|sequence| {
             let mut datagram = relay(SessionId(1), sequence);
             datagram.resize(datagram.len() + LEN, 7);
-            scene.replica.relayed(&datagram, &mut scene.links);
+            scene.replica.relayed(FOLLOWER, &datagram, &mut scene.links);
             scene.replica.payloads.len()
         })
         .collect();

@@ -16,6 +16,7 @@ fn edge(number: u64) -> Edge {
         low_water: 1,
         destinations: GroupSet::first(2),
         inline: number > 1,
+        again: false,
     };
     let place = Rank::new(number);
     let number = EdgeNumber { generation: 0, number };

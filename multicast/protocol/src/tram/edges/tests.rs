@@ -3,7 +3,7 @@ use crate::ids::{MessageId, SessionId};
 
 fn message(sequence: u64) -> Content {
     let (message, destinations) = (MessageId::new(SessionId(1), sequence), GroupSet::first(2));
-    Content::Message { message, low_water: 1, destinations, inline: true }
+    Content::Message { message, low_water: 1, destinations, inline: true, again: false }
 }
 
 /// A table of a parent in generation 0 with so many edges.
@@ -249,7 +249,7 @@ fn a_group_takes_from_its_parent_what_goes_past_it() {
     let to = |groups: &[u16]| {
         let destinations = groups.iter().copied().map(GroupId).collect();
         let message = MessageId::new(SessionId(1), 1);
-        Content::Message { message, low_water: 1, destinations, inline: true }
+        Content::Message { message, low_water: 1, destinations, inline: true, again: false }
     };
     let marker = |group| Content::Marker { group: GroupId(group), generation: 1 };
     #[rustfmt::skip]

@@ -12,9 +12,13 @@ const STAMP: Stamp = Stamp { ballot: BALLOT, time_ms: 77, epoch: 9 };
 const CURSOR: Cursor = Cursor { index: 12, position: 4096 };
 
 fn message(inline: bool, taken: bool) -> Record {
+    of((inline, taken), (false, false))
+}
+
+fn of((inline, taken): (bool, bool), (again, known): (bool, bool)) -> Record {
     let (message, destinations) = (MessageId::new(SessionId(5), 6), GroupSet::first(9));
-    let content = Content::Message { message, low_water: 2, destinations, inline };
-    Record::Ordered { content, taken: taken.then(edge) }
+    let content = Content::Message { message, low_water: 2, destinations, inline, again };
+    Record::Ordered { content, taken: taken.then(edge), known }
 }
 
 fn edge() -> Taken {
@@ -35,8 +39,12 @@ fn entries() -> Vec<(Record, Contents<'static>)> {
         (message(true, true), inline),
         (message(false, false), held),
         (message(false, true), held),
-        (Record::Ordered { content: marker, taken: None }, Contents::None),
-        (Record::Ordered { content: marker, taken: Some(edge()) }, Contents::None),
+        (of((true, true), (true, false)), inline),
+        (of((true, false), (true, true)), inline),
+        (of((false, true), (true, true)), held),
+        (of((false, false), (false, true)), held),
+        (Record::Ordered { content: marker, taken: None, known: false }, Contents::None),
+        (Record::Ordered { content: marker, taken: Some(edge()), known: false }, Contents::None),
         (Record::Exchange, results),
     ]
 }

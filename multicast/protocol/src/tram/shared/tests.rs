@@ -43,18 +43,21 @@ fn trim(shared: &mut Shared) -> Vec<MessageId> {
 fn a_message_is_kept_until_each_destination_has_applied_what_its_ancestor_ordered_up_to_there() {
     let mut shared = three();
     assert_eq!(shared.len(), 3);
-    assert!(shared.hear(GroupId(1), &places(&[90, 70])), "group 1 orders the second one itself");
+    assert!(
+        shared.hear(GroupId(1), Rank::NOTHING, &places(&[90, 70])),
+        "group 1 orders the second one itself"
+    );
     assert_eq!(trim(&mut shared), [], "some of our own replicas may not have applied it");
     shared.settle(Rank::new(7));
     assert_eq!(shared.lacks(), groups(&[0]), "we have not applied the last one ourselves");
     assert_eq!(trim(&mut shared), [message(2)]);
-    assert!(!shared.hear(GroupId(1), &places(&[90, 60])), "that is no news");
-    assert!(shared.hear(GroupId(0), &places(&[40])));
+    assert!(!shared.hear(GroupId(1), Rank::NOTHING, &places(&[90, 60])), "that is no news");
+    assert!(shared.hear(GroupId(0), Rank::NOTHING, &places(&[40])));
     assert_eq!((trim(&mut shared), shared.lacks()), (vec![message(3)], GroupSet::EMPTY));
     shared.settle(Rank::new(6));
     shared.settle(Rank::new(20));
     assert_eq!((trim(&mut shared), shared.lacks()), (vec![], groups(&[1])));
-    shared.hear(GroupId(1), &places(&[91, 70]));
+    shared.hear(GroupId(1), Rank::NOTHING, &places(&[91, 70]));
     assert_eq!(trim(&mut shared), [message(4)]);
     assert!(shared.is_empty());
 }
@@ -70,8 +73,8 @@ fn a_group_tells_a_place_for_itself_and_each_group_above_it() {
     shared.settle(Rank::new(30));
     shared.deliver(delivered(5, &[0, 1, 2], 9, 44));
     assert_eq!(told(&shared), [0, 91, 44]);
-    shared.hear(GroupId(0), &places(&[44]));
-    shared.hear(GroupId(1), &places(&[91, 44]));
+    shared.hear(GroupId(0), Rank::NOTHING, &places(&[44]));
+    shared.hear(GroupId(1), Rank::NOTHING, &places(&[91, 44]));
     assert_eq!(trim(&mut shared).len(), 4, "the one that came last, too");
 }
 
@@ -95,8 +98,8 @@ fn a_leader_tells_each_group_that_shares_something_once_and_another_leader_again
 fn a_replica_that_takes_a_state_keeps_and_knows_the_same() {
     let mut shared = three();
     shared.settle(Rank::new(7));
-    shared.hear(GroupId(0), &places(&[33]));
-    shared.hear(GroupId(1), &places(&[90, 70]));
+    shared.hear(GroupId(0), Rank::NOTHING, &places(&[33]));
+    shared.hear(GroupId(1), Rank::NOTHING, &places(&[90, 70]));
     shared.trim(|_| ());
     let mut saved = Vec::new();
     shared.save(&mut Writer(&mut saved));

@@ -17,6 +17,7 @@ fn edge(number: u64) -> Edge {
         low_water: 1,
         destinations: groups(),
         inline: false,
+        again: false,
     };
     let number = EdgeNumber { generation: 3, number };
     Edge { number, first: 1, child_generation: 0, place: Rank::new(number.number), content }

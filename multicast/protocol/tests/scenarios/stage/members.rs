@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use skein_protocol::ballot::Ballot;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_protocol::ordering::Inspect as _;
 use skein_protocol::view::View;
@@ -62,16 +63,47 @@ impl<O: Played> Stage<O> {
         done
     }
 
-    /// A group that is lost begins anew, with nothing, above the ballots that its replicas had reached.
+    /// A group goes on from what one of its replicas has read. The others have lost their memory, and are given its state.
+    pub(crate) fn revive(&mut self, survivor: ReplicaId) {
+        let mut effects = Vec::new();
+        self.read_log(survivor, &mut effects);
+        let members: Vec<_> = self.members(survivor.group).collect();
+        let counter_of = |id| {
+            let core: &O = &self.nodes[id].core;
+            core.inspect().counter_known_of(survivor.group)
+        };
+        let counter = members.iter().map(counter_of).max().expect("no group is empty");
+        for id in members.iter().filter(|id| **id != survivor) {
+            self.restart(*id);
+        }
+        let incarnations: Vec<_> = members.iter().map(|id| self.node(*id).incarnation).collect();
+        let life = self.node(survivor).incarnation;
+        let marker = Ballot::revived(counter, survivor.slot, life).expect("a generation is left");
+        self.told.retain(|(by, to), _| by.group != survivor.group && to.group != survivor.group);
+        let node = self.node(survivor);
+        node.words.clear();
+        node.feeding.clear();
+        node.core.goes_on(marker, View::of(incarnations), 0);
+        self.deliver(survivor);
+        for id in members.iter().filter(|id| **id != survivor) {
+            self.node(*id).words.clear();
+            self.core(*id).waits_for_survivor(marker);
+            self.give_state(survivor, *id);
+        }
+    }
+
+    /// A group that is lost begins anew, with nothing, above the ballots that other groups know of.
     pub(crate) fn recreate(&mut self, group: GroupId) {
         let members: Vec<_> = self.members(group).collect();
-        let counters =
-            members.iter().map(|id| self.nodes[id].core.inspect().counter_known_of(group));
-        let counter = counters.max().expect("no group is empty");
+        let others = self.nodes.iter().filter(|(id, _)| id.group != group);
+        let counters = others.map(|(_, node)| node.core.inspect().counter_known_of(group));
+        let counter = counters.max().unwrap_or(0);
         let (tree, count) = (self.tree, self.count);
+        let incarnations: Vec<_> = members.iter().map(|id| self.node(*id).incarnation).collect();
         for id in &members {
-            let core = self.core(*id).anew(View::first(count), counter, 0);
-            *self.node(*id) = Node { core, ..Node::new(*id, 0, &tree, count) };
+            let incarnation = self.node(*id).incarnation;
+            let core = self.core(*id).anew(View::of(incarnations.clone()), counter, 0);
+            *self.node(*id) = Node { core, ..Node::new(*id, incarnation, &tree, count) };
         }
         self.told.retain(|(by, to), _| by.group != group && to.group != group);
     }

@@ -241,7 +241,7 @@ impl<O: Played> Stage<O> {
         self.deliver(id);
     }
 
-    fn read_log(&mut self, id: ReplicaId, effects: &mut Vec<EffectOf<O>>) {
+    pub(super) fn read_log(&mut self, id: ReplicaId, effects: &mut Vec<EffectOf<O>>) {
         let node = self.nodes.get_mut(&id).expect("a replica of the cluster");
         if let Some(Header { ballot, base, first }) = node.header.take() {
             let lost = node.core.log().last_index().saturating_sub(base.index - 1);
@@ -261,7 +261,7 @@ impl<O: Played> Stage<O> {
         }
     }
 
-    fn deliver(&mut self, id: ReplicaId) {
+    pub(super) fn deliver(&mut self, id: ReplicaId) {
         while let Some(next) = self.core(id).deliver() {
             let (name, at) = (next.message.sequence, O::show(next.rank));
             self.say(format_args!("{id} delivers m{name} at {at}"));
