@@ -417,6 +417,13 @@ impl Interface for EngineLog {
         self.catch_up();
     }
 
+    fn begin(&mut self, group: GroupId) {
+        let group = Group(group.0);
+        self.holds_back_nothing(group);
+        self.waiting.push(Request::Begin { group });
+        self.catch_up();
+    }
+
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_AFTER
     }
@@ -435,9 +442,7 @@ impl Interface for EngineLog {
         if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
             tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
                 "the log of a group is damaged: its replica begins anew, and takes the state of another");
-            self.holds_back_nothing(group);
-            self.waiting.push(Request::Begin { group });
-            self.catch_up();
+            Interface::begin(self, GroupId(group.0));
             return Ok(());
         }
         let (mut result, mut begun) = (Ok(()), Vec::new());
