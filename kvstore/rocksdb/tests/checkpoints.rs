@@ -82,7 +82,7 @@ fn read_all(store: &mut TieredStore) -> Result<usize, StoreError> {
         thread::sleep(Duration::from_micros(100));
         store.poll()?;
     }
-    let count = store.range(b"", None).filter(Result::is_ok).count();
+    let count = store.range(b"", None).map(Result::unwrap).count();
     store.unpin(all);
     Ok(count)
 }
