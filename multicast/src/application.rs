@@ -160,6 +160,36 @@ pub trait Application {
     /// Drops the copy: the receiver is gone.
     fn give_up_copy(&mut self);
 
+    /// Begins a copy for the replica's own disk, to which [`copy`](Self::copy) and [`finish_copy`](Self::finish_copy) add
+    /// the parts as to any other. A machine that keeps a part of its state in files of its own may leave that part out, and
+    /// name the files: it then keeps the state of the moment at which the copy was finished. By default all of the state is
+    /// copied.
+    fn begin_snapshot(&mut self) {
+        self.begin_copy();
+    }
+
+    /// Whether everything that the last finished snapshot names is on disk. If not, it will be after some
+    /// [news](Self::has_news).
+    fn has_kept(&self) -> bool {
+        true
+    }
+
+    /// The last finished snapshot is on disk with all that it names: what only earlier ones name is not needed any more.
+    fn drop_earlier(&mut self) {}
+
+    /// Restores the next part of a snapshot that this replica wrote, as [`restore`](Self::restore) restores that of a copy.
+    /// By default they are the same.
+    ///
+    /// # Errors
+    /// The bytes are not a part of a state, or what they name is not there. After the latter, the machine is not called again.
+    fn restore_snapshot(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, Self::Failure> {
+        Ok(self.restore(part, last)?.map_err(|Malformed| NotRestored::Malformed))
+    }
+
     /// Restores the next part of another replica's state, in the order in which the parts were made, into a
     /// machine that has delivered nothing. After the `last` part it equals the copied state.
     ///
@@ -183,6 +213,17 @@ pub struct Stopped<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part of a copied state is invalid")]
 pub struct Malformed;
+
+/// Why a part of a snapshot was not restored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRestored {
+    /// The bytes are not a part of a state.
+    #[error("a part of a snapshot is invalid")]
+    Malformed,
+    /// What it names, besides its parts, is not there or is something else. The text says what is wrong.
+    #[error("{0}")]
+    NotKept(String),
+}
 
 /// Takes the output of a state machine. Every replica's machine produces all output; only the leader's is sent.
 pub trait Outbox {

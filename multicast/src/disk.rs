@@ -30,6 +30,9 @@ pub trait Disk: Send {
     /// A group needs no record in front of this position any more.
     fn keep_from(&mut self, group: GroupId, position: u64);
 
+    /// A group begins anew: its next record is the first that counts.
+    fn begin(&mut self, group: GroupId);
+
     /// Bytes of a group's log after which its state is written, so that what is in front of it can go.
     fn snapshot_after(&self) -> u64;
 

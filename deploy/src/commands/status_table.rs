@@ -397,6 +397,12 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                  offset {offset}: its replica began without a state. `skein inspect` shows the log."
             ));
         }
+        for group in disk.iter().flat_map(|disk| &disk.checkpoints_lost) {
+            notes.push(format!(
+                "n{node} found no checkpoint of g{group} that its log could begin with when it was started: its replica began \
+                 without a state. The node's log file says what was wrong."
+            ));
+        }
         if status.log_lines_lost > 0 {
             let lost = status.log_lines_lost;
             let lines = if lost == 1 { "line" } else { "lines" };
@@ -609,6 +615,7 @@ mod tests {
             full: false,
             missing: false,
             damaged: Vec::new(),
+            checkpoints_lost: Vec::new(),
         };
         assert_eq!(space(0, &disk(128 << 20, Some(512 << 20))), None, "just enough");
         let note = space(2, &disk(128 << 20, Some(511 << 20))).expect("too little");

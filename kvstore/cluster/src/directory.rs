@@ -540,7 +540,8 @@ impl Directory {
         self.path.join(format!("node{node}.data"))
     }
 
-    /// The directory with the stores of a node's replicas, if they are on disk. A node that starts removes what is there.
+    /// The directory with the stores of a node's replicas, if they are on disk. A node that starts removes what is there, but
+    /// for checkpoints that its log may name.
     pub fn node_stores(&self, node: u16) -> PathBuf {
         self.node_data(node).join("stores")
     }

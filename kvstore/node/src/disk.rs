@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_cluster::config::{
@@ -107,6 +107,8 @@ pub(crate) struct NodeLog {
     missing: bool,
     /// Groups of which something was lost when this process began.
     damaged: Vec<DamagedLog>,
+    /// Groups that have given up a sound log when this process began, since it began with a checkpoint that is not there.
+    given_up: Arc<Mutex<Vec<u16>>>,
 }
 
 impl NodeLog {
@@ -169,6 +171,7 @@ impl NodeLog {
         let (disk, handles) = Disk::start(files, writer, threads, wakes, Box::new(on_failure))
             .map_err(|why| not_started(path.clone(), options.first_bytes, why))?;
         let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
+        let given_up = Arc::default();
         let count = hosted.iter().map(Vec::len).sum::<usize>() as u64;
         let kept_from = |group: &Group| {
             let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
@@ -181,15 +184,15 @@ impl NodeLog {
             overdue: if crowded { groups.clone() } else { Vec::new() },
             hosted: groups,
             recovered: Some(Arc::clone(&recovered)),
+            given_up: Arc::clone(&given_up),
             waiting: Vec::new(),
             waiting_bytes: 0,
             behind: 0,
         };
         let bytes_max = config.disk_bytes_max;
-        Ok((
-            Self { disk, path, bytes_max, orders, store: config.store, missing, damaged },
-            handles.into_iter().zip(hosted).map(log).collect(),
-        ))
+        let engines = handles.into_iter().zip(hosted).map(log).collect();
+        let store = config.store;
+        Ok((Self { disk, path, bytes_max, orders, store, missing, damaged, given_up }, engines))
     }
 
     /// Why it finds no room, if it does not.
@@ -217,8 +220,13 @@ impl NodeLog {
             store: self.store,
             missing: self.missing,
             damaged: self.damaged.clone(),
+            checkpoints_lost: lock(&self.given_up).clone(),
         }
     }
+}
+
+fn lock(groups: &Mutex<Vec<u16>>) -> MutexGuard<'_, Vec<u16>> {
+    groups.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Why a log, whose first file has `needed` bytes, cannot be written.
@@ -281,6 +289,8 @@ enum Request {
 pub(crate) struct EngineLog {
     handle: Handle,
     recovered: Option<Arc<Recovered>>,
+    /// Groups of the node that have given up a sound log.
+    given_up: Arc<Mutex<Vec<u16>>>,
     /// The groups of the engine's replicas.
     hosted: Vec<Group>,
     /// Requests that found no room in the ring: the disk is slower than the engine for a while.
@@ -347,6 +357,13 @@ impl EngineLog {
                 self.waiting.push(Request::Begin { group: found.group });
             }
         }
+        self.catch_up();
+    }
+
+    /// The next record of a group is the first that counts.
+    fn begin_anew(&mut self, group: Group) {
+        self.holds_back_nothing(group);
+        self.waiting.push(Request::Begin { group });
         self.catch_up();
     }
 
@@ -417,6 +434,11 @@ impl Interface for EngineLog {
         self.catch_up();
     }
 
+    fn begin(&mut self, group: GroupId) {
+        lock(&self.given_up).push(group.0);
+        self.begin_anew(Group(group.0));
+    }
+
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_AFTER
     }
@@ -435,9 +457,7 @@ impl Interface for EngineLog {
         if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
             tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
                 "the log of a group is damaged: its replica begins anew, and takes the state of another");
-            self.holds_back_nothing(group);
-            self.waiting.push(Request::Begin { group });
-            self.catch_up();
+            self.begin_anew(group);
             return Ok(());
         }
         let (mut result, mut begun) = (Ok(()), Vec::new());

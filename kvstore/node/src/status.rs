@@ -114,6 +114,9 @@ pub struct DiskStatus {
     /// Groups whose log was damaged when this process began: their replicas begin without a state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<DamagedLog>,
+    /// Groups whose checkpoints were gone or of no use when this process began: their replicas begin without a state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints_lost: Vec<u16>,
     /// A file of orders: a test stands between the node and its disk, and makes it lose and fail what the file says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orders: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, LogLevel, ReadOptions,
-    WriteBatch, WriteOptions,
+    WriteBatch, WriteOptions, checkpoint::Checkpoint,
 };
 use skein_kvstore::command::Version;
 use skein_kvstore::store::{Found, StoreError};
@@ -177,6 +177,12 @@ impl Database {
     /// Returns when everything that was applied is on disk.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         self.db.flush().map_err(|error| self.explain_write(&error))
+    }
+
+    /// Links its files into the directory `path`, which is made, with everything that was applied.
+    pub(crate) fn checkpoint(&self, path: &Path) -> Result<(), StoreError> {
+        let made = Checkpoint::new(&self.db).and_then(|it| it.create_checkpoint(path));
+        made.map_err(|error| explain(&error, "make", path))
     }
 
     pub(crate) fn explain_read(&self, error: &rocksdb::Error) -> StoreError {

@@ -8,10 +8,13 @@
 //! after it, and the position. RocksDB applies a batch whole, keeps all of them in one sequence, and writes them to disk
 //! in that sequence. So whatever is on disk is the state after a prefix of the batches.
 //!
+//! A state that a start is to begin with is kept as a [checkpoint](Checkpoints).
+//!
 //! `docs/storage.md` describes the keys and values byte by byte.
 
 #![cfg(feature = "rocksdb")]
 
+mod checkpoints;
 mod database;
 mod error;
 mod guard;
@@ -20,6 +23,7 @@ mod state;
 mod store;
 mod tiered;
 
+pub use self::checkpoints::Checkpoints;
 pub use self::database::Options;
 pub use self::guard::Guard;
 pub use self::state::Owner;

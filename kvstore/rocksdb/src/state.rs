@@ -6,8 +6,8 @@ use skein_kvstore::store::sum::Sum;
 use crate::tiered::Change;
 
 /// Version of the keys and values in RocksDB.
-const FORMAT: u16 = 1;
-const LEN: usize = 2 + 16 + 4 * 8;
+const FORMAT: u16 = 2;
+const LEN: usize = 2 + 16 + 5 * 8;
 
 /// Name of the replica whose state it is. No other replica has it, in any cluster.
 pub type Owner = [u8; 16];
@@ -21,6 +21,8 @@ pub(crate) struct State {
     /// Length of all keys and values.
     pub(crate) bytes: u64,
     pub(crate) digest: u64,
+    /// Number of the last checkpoint that was made of the store; 0 for none. A checkpoint's state has its own number.
+    pub(crate) kept: u64,
 }
 
 impl State {
@@ -46,7 +48,7 @@ impl State {
         let mut bytes = [0; LEN];
         bytes[..2].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[2..18].copy_from_slice(owner);
-        let numbers = [self.position, self.keys, self.bytes, self.digest];
+        let numbers = [self.position, self.keys, self.bytes, self.digest, self.kept];
         for (place, number) in bytes[18..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -67,12 +69,12 @@ impl State {
         let (numbers, []) = rest.as_chunks::<8>() else {
             return Err("its state has another length".to_owned());
         };
-        let [position, keys, bytes, digest] = *numbers else {
+        let [position, keys, bytes, digest, kept] = *numbers else {
             return Err("its state has another length".to_owned());
         };
-        let [position, keys, bytes, digest] =
-            [position, keys, bytes, digest].map(u64::from_le_bytes);
-        Ok(Self { position, keys, bytes, digest })
+        let [position, keys, bytes, digest, kept] =
+            [position, keys, bytes, digest, kept].map(u64::from_le_bytes);
+        Ok(Self { position, keys, bytes, digest, kept })
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
     #[test]
     fn a_state_comes_back_and_nothing_else_is_one() {
         let (owner, other) = ([7; 16], [8; 16]);
-        let state = State { position: 1, keys: 2, bytes: 3, digest: u64::MAX };
+        let state = State { position: 1, keys: 2, bytes: 3, digest: u64::MAX, kept: 4 };
         let bytes = state.encode(&owner);
         assert_eq!(State::decode(&bytes, &owner), Ok(state));
         assert!(State::decode(&bytes, &other).unwrap_err().contains("another replica"));
@@ -92,6 +94,6 @@ mod tests {
         }
         assert!(State::decode(&[&bytes[..], &[0]].concat(), &owner).is_err());
         let newer = [&(FORMAT + 1).to_le_bytes()[..], &bytes[2..]].concat();
-        assert!(State::decode(&newer, &owner).unwrap_err().contains("format 2"));
+        assert!(State::decode(&newer, &owner).unwrap_err().contains("format 3"));
     }
 }

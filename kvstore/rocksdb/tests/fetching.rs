@@ -24,13 +24,14 @@ mod transactions;
 
 /// The store of the tested machines.
 mod tested {
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, OnceLock};
 
     use skein_kvstore::limits::Limits;
     use skein_kvstore::slots::SlotMap;
     use skein_multicast::layout::Layout;
     use skein_protocol::ids::ReplicaId;
-    use skein_rocksdb::{TieredOptions, TieredStore};
+    use skein_rocksdb::{Checkpoints, TieredOptions, TieredStore};
 
     use crate::opened::{OWNER, SMALL, scratch};
 
@@ -38,8 +39,19 @@ mod tested {
 
     /// The store fetches.
     pub(crate) const FETCHES: bool = true;
+    /// The store keeps states.
+    pub(crate) const KEEPS: bool = true;
     /// So often a query is made before it counts as one that is not answered.
     pub(crate) const ATTEMPTS: u32 = 2_000;
+
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+
+    /// The checkpoints of all machines: each may begin with one of another.
+    fn checkpoints() -> Checkpoints {
+        static ALL: OnceLock<Checkpoints> = OnceLock::new();
+        let open = || Checkpoints::open(&scratch().keep(), Arc::new(AtomicU64::new(1))).unwrap();
+        ALL.get_or_init(open).clone()
+    }
 
     /// An empty machine. Nothing stays in memory that need not be there.
     pub(crate) fn machine(
@@ -48,11 +60,18 @@ mod tested {
         slots: SlotMap,
         limits: Limits,
     ) -> Machine {
-        // The store removes it.
-        let path = scratch().keep();
         let options = TieredOptions { database: SMALL, hot_bytes: 0, readers: 2 };
-        let store = TieredStore::open(&path, OWNER, options, Arc::new(|| ())).unwrap();
+        let (checkpoints, opened) = (checkpoints(), OPENED.fetch_add(1, Ordering::Relaxed));
+        // The store removes it.
+        let path = checkpoints.directory().join(format!("live-{opened}"));
+        let wake = Arc::new(|| ());
+        let store = TieredStore::open_beside(checkpoints, &path, OWNER, options, wake).unwrap();
         Machine::with_store(store, replica, layout, slots, limits)
+    }
+
+    /// Nothing that was kept can be made another state.
+    pub(crate) const fn spoil() -> bool {
+        false
     }
 
     /// Number of random cases of a test that has `of` cases over the memory store. Each case opens several stores.

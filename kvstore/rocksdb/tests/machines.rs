@@ -36,6 +36,8 @@ mod tested {
 
     /// Whether the store fetches.
     pub(crate) const FETCHES: bool = false;
+    /// Whether the store keeps states.
+    pub(crate) const KEEPS: bool = false;
     /// So often a query is made before it counts as one that is not answered.
     pub(crate) const ATTEMPTS: u32 = 1;
 
@@ -47,6 +49,11 @@ mod tested {
         limits: Limits,
     ) -> Machine {
         Machine::with_store(Both::default(), replica, layout, slots, limits)
+    }
+
+    /// Nothing that was kept can be made another state.
+    pub(crate) const fn spoil() -> bool {
+        false
     }
 
     /// Number of random cases of a test that has `of` cases over the memory store. Each case opens several stores.

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use skein_fabric::Constants;
-use skein_multicast::application::{Application, Delivery, Digest, Malformed, Outbox};
+use skein_multicast::application::{Application, Delivery, Digest, Malformed, NotRestored, Outbox};
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
 use super::control::{Asked, AtMark};
@@ -247,6 +247,26 @@ impl<S: Store> Application for Machine<S> {
 
     fn give_up_copy(&mut self) {
         self.give_up();
+    }
+
+    fn begin_snapshot(&mut self) {
+        Machine::begin_snapshot(self);
+    }
+
+    fn has_kept(&self) -> bool {
+        self.store.has_kept()
+    }
+
+    fn drop_earlier(&mut self) {
+        self.store.drop_earlier();
+    }
+
+    fn restore_snapshot(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, S::Error> {
+        self.restore_own(part, last)
     }
 
     fn restore(&mut self, part: &[u8], last: bool) -> Result<Result<(), Malformed>, S::Error> {

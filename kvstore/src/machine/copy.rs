@@ -5,18 +5,21 @@
 //! state. A part takes about as many bytes as requested, and more, within bounds, if so much changes that the
 //! copy would never end. When one part has taken all that there was, the last part is small: the changes
 //! between two calls and a few counters.
+//!
+//! A snapshot for the replica's own disk has no pairs if the store can keep them. Its last part has the store keep the state
+//! of that moment, and names what was kept.
 
-use skein_multicast::application::Malformed;
+use skein_multicast::application::{Malformed, NotRestored};
 use skein_protocol::ids::{GroupId, GroupSet, MessageId};
 
 use super::completed::Completed;
 use super::exchange::{ReceivedVerdicts, Verdict};
 use super::execute::Judged;
-use super::part::{PartMaker, Record, StageRecord, id, open};
+use super::part::{PartMaker, Record, StageRecord, id, kept, open};
 use super::read_write_set::ReadWriteSet;
 use super::sessions::Sessions;
 use super::share::Share;
-use super::stop::Stop;
+use super::stop::{Stop, settle};
 use super::under_way::{Change, CommandPosition, Deferred, Stage, UnderWay};
 use super::{Machine, Memo};
 use crate::reply::Refusal;
@@ -29,8 +32,12 @@ use crate::wire::{Bytes, Request};
 pub(super) struct Progress {
     /// Number of the next part to make.
     pub(super) copied: u32,
+    /// The pairs are not copied: the store keeps them.
+    keeps: bool,
     /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
+    /// Number of the kept pairs that the store has taken; 0 for none.
+    taken: u64,
 }
 
 impl<S: Store> Machine<S> {
@@ -39,10 +46,20 @@ impl<S: Store> Machine<S> {
         self.store.begin_copy(CopyFor::Replica);
     }
 
+    /// Begins a copy for the replica's own disk.
+    pub(super) fn begin_snapshot(&mut self) {
+        if self.store.keeps() {
+            self.give_up();
+            self.progress.keeps = true;
+        } else {
+            self.begin();
+        }
+    }
+
     pub(super) fn give_up(&mut self) {
         self.store.give_up_copy(CopyFor::Replica);
         self.sessions.give_up_copy();
-        self.progress.copied = 0;
+        (self.progress.copied, self.progress.keeps) = (0, false);
     }
 
     /// Makes the next part. Returns whether only the last part is left.
@@ -60,6 +77,10 @@ impl<S: Store> Machine<S> {
     /// Makes the last part.
     pub(super) fn finish(&mut self, bytes: &mut Vec<u8>) -> Result<(), S::Error> {
         let mut part = self.next_part(usize::MAX, bytes);
+        if self.progress.keeps {
+            let number = self.store.keep();
+            part.add(&self.kept(number));
+        }
         let done = self.copy_changes(&mut part)?;
         assert!(done, "a part without a bound takes everything");
         // Precedes the commands under way: the map decides which of their keys this group owns.
@@ -96,6 +117,9 @@ impl<S: Store> Machine<S> {
     }
 
     fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> Result<bool, S::Error> {
+        if self.progress.keeps {
+            return Ok(self.sessions.copy(part));
+        }
         let changed = self.store.changed(CopyFor::Replica);
         let walked = self.store.copy(CopyFor::Replica, |key, found| {
             let (value, version) = (Bytes(found.value), found.version);
@@ -116,6 +140,12 @@ impl<S: Store> Machine<S> {
         })
     }
 
+    /// The record of pairs that the store has kept under this number, if they are the present ones.
+    fn kept(&self, number: u64) -> Record<'static> {
+        let (keys, bytes, digest) = (self.keys(), self.store.bytes(), self.store.digest());
+        Record::Kept { number, keys, bytes, digest }
+    }
+
     fn end(&self) -> Record<'static> {
         Record::End {
             epoch: self.slots.epoch,
@@ -128,6 +158,31 @@ impl<S: Store> Machine<S> {
             digest: self.stock().digest,
             sessions: self.sessions.digest(),
         }
+    }
+
+    /// Restores the next part of a snapshot of this replica's own. With the last one, the store takes what it had kept.
+    pub(super) fn restore_own(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, S::Error> {
+        self.progress.taken = 0;
+        let kept = match kept(part, self.group) {
+            Ok(kept) => kept.filter(|_| last),
+            Err(Malformed) => return Ok(Err(NotRestored::Malformed)),
+        };
+        if let Some(record @ Record::Kept { number, .. }) = kept {
+            if let Err(why) = self.store.take_kept(number)? {
+                return Ok(Err(NotRestored::NotKept(why)));
+            }
+            if record != self.kept(number) {
+                let why = format!("the pairs that were kept under number {number} are others");
+                return Ok(Err(NotRestored::NotKept(why)));
+            }
+            self.progress.taken = number;
+        }
+        let restored = settle(self.restore_part(part, last))?;
+        Ok(restored.map_err(|Malformed| NotRestored::Malformed))
     }
 
     /// Restores the next part of a copy. The first part discards the state that was there before.
@@ -301,6 +356,9 @@ impl<S: Store> Machine<S> {
             Record::Points { last, state, closed, floor, ref holds } => {
                 self.points.restore((last, state), closed, floor, holds);
             }
+            // Another replica's copy has pairs.
+            Record::Kept { number, .. } if number == self.progress.taken && number != 0 => {}
+            Record::Kept { .. } => return Err(Malformed.into()),
             Record::Refused { session, sequence } => {
                 self.early.refuse(MessageId::new(id(session), sequence));
             }

@@ -103,6 +103,9 @@ pub(super) enum Record<'a> {
     /// The last restore point, and what disks hold. Absent from a cluster without restore points, so parts of other clusters
     /// are those of version 7.
     Points { last: u64, state: u64, closed: bool, floor: u64, holds: Vec<Holds> },
+    /// In a snapshot: the store has kept the pairs under this number, and these are their sums. It precedes the commands
+    /// under way, which need the pairs. Absent unless the store keeps states.
+    Kept { number: u64, keys: u64, bytes: u64, digest: u64 },
 }
 
 /// The [`Stage`](super::under_way::Stage) of a command that is not over. `from` lists the groups whose verdicts
@@ -197,6 +200,12 @@ impl<'a> PartMaker<'a> {
         let checksum = xxh3_64(&self.bytes[self.start..]);
         self.bytes.extend(checksum.to_le_bytes());
     }
+}
+
+/// The record of kept pairs in the last part of a snapshot, which begins with it, if it has one.
+pub(super) fn kept(part: &[u8], group: GroupId) -> Result<Option<Record<'_>>, Malformed> {
+    let first = open(part, group)?.1.next()?;
+    Ok(first.filter(|record| matches!(record, Record::Kept { .. })))
 }
 
 /// Verifies a part. Returns its number and its records.

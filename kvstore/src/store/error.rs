@@ -12,8 +12,8 @@ use std::path::PathBuf;
 pub enum StoreError {
     /// The file does not hold what the store wrote: the medium lost or changed it, or it belongs to another program.
     #[error(
-        "{} is damaged: {what}; remove the store's files and start the node again, the other replicas of its groups give \
-         it their state", file.display()
+        "{} is damaged: {what}; the next start of the node removes the store's files, and the other replicas of its groups \
+         give it their state", file.display()
     )]
     Damaged {
         file: PathBuf,

@@ -58,6 +58,8 @@ pub enum Wanted<'a> {
 ///    there until it is unpinned. Other keys come and leave in `pin`, `unpin` and `poll` only. `len`, `bytes` and `digest`
 ///    do not depend on what is in memory.
 ///
+/// 8. **Keeping.** A state that was [kept](Self::keep) has exactly the pairs of that moment, whatever is written later.
+///
 /// If [`FETCHES`](Self::FETCHES) is set, a caller reads and writes only what the store [`has`](Self::has), besides
 /// `clear` and [`load`](Self::load).
 pub trait Store {
@@ -115,6 +117,34 @@ pub trait Store {
     /// Waits until the sums contain what was loaded, and what is pinned is in memory.
     fn settle(&mut self) -> Result<(), Self::Error> {
         Ok(())
+    }
+
+    /// Whether it can keep states on its disk, for later starts to begin with.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// Keeps the present state. Returns the number of the kept state, which no other has. It is on disk when the store
+    /// [says so](Self::has_kept).
+    ///
+    /// # Panics
+    /// If it does not [keep](Self::keeps) any.
+    fn keep(&mut self) -> u64 {
+        panic!("this store keeps nothing")
+    }
+
+    /// Whether the state that was kept last is on disk. If not, [news](Self::has_news) follow when it is.
+    fn has_kept(&self) -> bool {
+        true
+    }
+
+    /// Removes the states that were kept before the last one, which is on disk.
+    fn drop_earlier(&mut self) {}
+
+    /// Takes a kept state in place of its own, which is empty. Waits for the disk. Returns what is wrong with the kept state.
+    /// The store is not used after that.
+    fn take_kept(&mut self, number: u64) -> Result<Result<(), String>, Self::Error> {
+        Ok(Err(format!("state {number} was kept by another kind of store")))
     }
 
     /// The value and version of `key`.

@@ -239,6 +239,26 @@ impl<S: Store> Store for Tracked<S> {
         self.store.settle()
     }
 
+    fn keeps(&self) -> bool {
+        self.store.keeps()
+    }
+
+    fn keep(&mut self) -> u64 {
+        self.store.keep()
+    }
+
+    fn has_kept(&self) -> bool {
+        self.store.has_kept()
+    }
+
+    fn drop_earlier(&mut self) {
+        self.store.drop_earlier();
+    }
+
+    fn take_kept(&mut self, number: u64) -> Result<Result<(), String>, S::Error> {
+        self.store.take_kept(number)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Found<S::Guard<'_>>>, S::Error> {
         self.store.get(key)
     }

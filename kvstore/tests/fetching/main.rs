@@ -31,12 +31,14 @@ mod tested {
     use skein_multicast::layout::Layout;
     use skein_protocol::ids::ReplicaId;
 
-    use crate::slow::Slow;
+    use crate::slow::{self, Slow};
 
     pub(crate) type Machine = skein_kvstore::machine::Machine<Slow>;
 
     /// The store fetches.
     pub(crate) const FETCHES: bool = true;
+    /// The store keeps states.
+    pub(crate) const KEEPS: bool = true;
     /// So often a query is made before it counts as one that is not answered.
     pub(crate) const ATTEMPTS: u32 = 20;
 
@@ -48,6 +50,12 @@ mod tested {
         limits: Limits,
     ) -> Machine {
         Machine::with_store(Slow::default(), replica, layout, slots, limits)
+    }
+
+    /// The state that was kept last loses a pair. Returns whether it does.
+    pub(crate) fn spoil() -> bool {
+        slow::spoil();
+        true
     }
 
     /// Number of random cases of a test that has `of` cases over the memory store.

@@ -88,6 +88,22 @@ struct Copy {
     from: (u16, u8),
     to: (u16, u8),
     machine: Machine,
+    /// It is a snapshot, whose pairs the store keeps.
+    is_snapshot: bool,
+}
+
+impl Copy {
+    fn begin(&self, source: &mut Machine) {
+        if self.is_snapshot { source.begin_snapshot() } else { source.begin_copy() }
+    }
+
+    fn restore(&mut self, part: &[u8], last: bool) {
+        if self.is_snapshot {
+            self.machine.restore_snapshot(part, last).unwrap().expect("a good part");
+        } else {
+            self.machine.restore(part, last).unwrap().expect("a good part");
+        }
+    }
 }
 
 /// A client that copies the pairs of a machine for a backup.
@@ -385,20 +401,21 @@ impl Cluster {
                 (from, 0) => ((group, 0), (group, from)),
                 (from, to) => ((group, from), (group, to)),
             };
-            self.machines.get_mut(&from).expect("a replica").begin_copy();
-            let machine = self.machine(to);
-            self.copy = Some(Copy { from, to, machine });
+            let is_snapshot = tested::KEEPS && self.random.below(2) == 0;
+            let copy = Copy { from, to, machine: self.machine(to), is_snapshot };
+            copy.begin(self.machines.get_mut(&from).expect("a replica"));
+            self.copy = Some(copy);
             return;
         };
         let source = self.machines.get_mut(&copy.from).expect("a replica");
         let mut part = b"before it".to_vec();
         let bytes = 1 << self.random.below(11);
         let little = source.copy(bytes, &mut part).unwrap();
-        copy.machine.restore(&part[9..], false).unwrap().expect("a good part");
+        copy.restore(&part[9..], false);
         match self.random.below(16) {
             0 => return source.give_up_copy(),
             // The receiver of the first parts may restore those of another copy.
-            1 => source.begin_copy(),
+            1 => copy.begin(source),
             2..4 => return self.replace(copy),
             _ if little => return self.replace(copy),
             _ => {}
@@ -406,15 +423,18 @@ impl Cluster {
         self.copy = Some(copy);
     }
 
-    fn replace(&mut self, Copy { from, to, mut machine }: Copy) {
+    fn replace(&mut self, mut copy: Copy) {
+        let (from, to) = (copy.from, copy.to);
         let source = self.machines.get_mut(&from).expect("a replica");
         let mut words = Words::default();
-        ripen(source, &mut words, |part| {
-            machine.restore(part, false).unwrap().expect("a good part");
-        });
+        ripen(source, &mut words, |part| copy.restore(part, false));
         let mut part = Vec::new();
         source.finish_copy(&mut part).unwrap();
-        machine.restore(&part, true).unwrap().expect("a good part");
+        while !source.has_kept() {
+            thread::yield_now();
+        }
+        copy.restore(&part, true);
+        let machine = copy.machine;
         self.take(from, words);
         let source = &self.machines[&from];
         assert_eq!(state(&machine), state(source), "a copy of {from:?}");

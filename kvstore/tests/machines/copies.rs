@@ -13,7 +13,7 @@ use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Refusal;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
-use skein_multicast::application::{Application, Delivery, Malformed};
+use skein_multicast::application::{Application, Delivery, Malformed, NotRestored};
 use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -354,6 +354,63 @@ fn a_copy_ends_under_any_load() {
     part.clear();
     source.finish_copy(&mut part).unwrap();
     assert!(part.len() < 100, "the last part has {} bytes", part.len());
+}
+
+/// A machine with 20 keys, and the parts of its snapshot, which is on disk.
+fn with_snapshot() -> (Machine, Vec<Vec<u8>>) {
+    let puts = (0..20).map(|n| Operation::Put { key: vec![n], value: vec![n; 20] });
+    let puts: Vec<_> = puts.map(Transaction::of).collect();
+    let mut source = machine(0);
+    feed(&mut source, &puts, 1);
+    source.begin_snapshot();
+    let mut parts = Vec::new();
+    ripen(&mut source, &mut Words::default(), |part| parts.push(part.to_vec()));
+    parts.push(Vec::new());
+    source.finish_copy(parts.last_mut().expect("just pushed")).unwrap();
+    while !source.has_kept() {
+        std::thread::yield_now();
+    }
+    (source, parts)
+}
+
+fn restore_snapshot(machine: &mut Machine, parts: &[Vec<u8>]) -> Result<(), NotRestored> {
+    let (last, parts) = parts.split_last().expect("there is a last one");
+    for part in parts {
+        machine.restore_snapshot(part, false).unwrap().expect("a good part");
+    }
+    machine.restore_snapshot(last, true).unwrap()
+}
+
+/// Another replica is sent no name of pairs that it would have to find.
+#[test]
+fn a_snapshot_without_pairs_is_no_copy_for_another_replica() {
+    if !tested::KEEPS {
+        return;
+    }
+    let (source, parts) = with_snapshot();
+    let has_value = |part: &Vec<u8>| part.windows(20).any(|bytes| bytes == [7; 20]);
+    assert!(!parts.iter().any(has_value));
+    let mut own = machine(0);
+    assert_eq!(restore_snapshot(&mut own, &parts), Ok(()));
+    assert_eq!((own.keys(), own.history()), (20, source.history()));
+    let mut other = machine(0);
+    let (last, parts) = parts.split_last().expect("there is a last one");
+    for part in parts {
+        other.restore(part, false).unwrap().expect("a good part");
+    }
+    assert_eq!(other.restore(last, true).unwrap(), Err(Malformed));
+}
+
+#[test]
+fn pairs_that_are_not_those_of_the_snapshot_are_not_taken() {
+    if !tested::KEEPS {
+        return;
+    }
+    let (_source, parts) = with_snapshot();
+    if tested::spoil() {
+        let why = restore_snapshot(&mut machine(0), &parts).unwrap_err();
+        assert!(matches!(&why, NotRestored::NotKept(why) if why.contains("others")), "{why}");
+    }
 }
 
 fn machine(group: u16) -> Machine {

@@ -9,6 +9,8 @@ pub(crate) type Machine = skein_kvstore::machine::Machine;
 
 /// Whether the store fetches.
 pub(crate) const FETCHES: bool = false;
+/// Whether the store keeps states.
+pub(crate) const KEEPS: bool = false;
 /// So often a query is made before it counts as one that is not answered.
 pub(crate) const ATTEMPTS: u32 = 1;
 
@@ -20,6 +22,11 @@ pub(crate) fn machine(
     limits: Limits,
 ) -> Machine {
     Machine::new(replica, layout, slots, limits)
+}
+
+/// Nothing that was kept can be made another state.
+pub(crate) const fn spoil() -> bool {
+    false
 }
 
 /// Number of random cases of a test.

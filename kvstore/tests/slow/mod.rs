@@ -1,5 +1,6 @@
 //! A store that has few of its keys in memory, and fetches the others late. It panics if anything else is read or written.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -9,6 +10,19 @@ use skein_kvstore::store::{Found, Pair, Store, Wanted};
 
 /// A fetch takes up to so many calls of `poll`.
 const POLLS_MAX: u64 = 4;
+
+/// A pair, with its version.
+type KeptPair = (Vec<u8>, Vec<u8>, Version);
+
+thread_local! {
+    /// The states that stores of this thread have kept. The number of a state is its place, from 1 on.
+    static KEPT: RefCell<Vec<Vec<KeptPair>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The state that was kept last loses a pair.
+pub(crate) fn spoil() {
+    KEPT.with_borrow_mut(|kept| kept.last_mut().and_then(Vec::pop).expect("it had one"));
+}
 
 /// Something that is pinned, or in memory.
 #[derive(Clone, Copy)]
@@ -39,6 +53,8 @@ pub(crate) struct Slow {
     keys: BTreeMap<Vec<u8>, Entry>,
     ranges: Vec<Range>,
     random: u64,
+    /// Calls of `has_kept` until the state that was kept last is on disk.
+    keeps: Cell<u64>,
 }
 
 impl Default for Slow {
@@ -48,6 +64,7 @@ impl Default for Slow {
             keys: BTreeMap::new(),
             ranges: Vec::new(),
             random: 0x9E37_79B9_7F4A_7C15,
+            keeps: Cell::new(0),
         }
     }
 }
@@ -144,6 +161,37 @@ impl Store for Slow {
             self.poll()?;
         }
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self) -> u64 {
+        self.keeps = Cell::new(self.below(POLLS_MAX));
+        let pairs = self
+            .memory
+            .range(b"", None)
+            .map(|Ok((key, found))| (key.to_vec(), found.value.to_vec(), found.version));
+        let pairs = pairs.collect();
+        KEPT.with_borrow_mut(|kept| {
+            kept.push(pairs);
+            kept.len() as u64
+        })
+    }
+
+    fn has_kept(&self) -> bool {
+        self.keeps.replace(self.keeps.get().saturating_sub(1)) == 0
+    }
+
+    fn take_kept(&mut self, number: u64) -> Result<Result<(), String>, Infallible> {
+        assert!(self.memory.is_empty(), "it is taken by an empty store");
+        let kept = KEPT.with_borrow(|kept| kept.get(number as usize - 1).cloned());
+        let Some(pairs) = kept else { return Ok(Err(format!("state {number} is gone"))) };
+        for (key, value, version) in pairs {
+            self.memory.put(&key, &value, version)?;
+        }
+        Ok(Ok(()))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Found<&[u8]>>, Infallible> {

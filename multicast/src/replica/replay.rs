@@ -9,7 +9,7 @@ use skein_protocol::view::View;
 use super::Replica;
 use super::on_disk::DiskRecord;
 use super::transfer::{Received, saved_barrier};
-use crate::application::Application;
+use crate::application::{Application, NotRestored};
 use crate::election::Content;
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
@@ -66,8 +66,23 @@ impl From {
     }
 }
 
+/// Why a record was not read.
+enum Unread {
+    /// It is not what this replica wrote.
+    Wrong(String),
+    /// What its snapshot names is not there.
+    NotKept(String),
+}
+
+impl Unread {
+    fn malformed() -> Self {
+        Self::Wrong("a part of a state is malformed".to_owned())
+    }
+}
+
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Reads the log on disk, and becomes what this replica was; or begins its first incarnation, if there is nothing.
+    /// Reads the log on disk, and becomes what this replica was; or begins anew, if there is nothing, or no snapshot whose
+    /// files are there.
     pub(crate) fn replay<F: Fabric>(
         &mut self,
         links: &mut ReplicaLinks<F, O>,
@@ -75,9 +90,12 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) -> Result<(), NotReplayed<A::Failure>> {
         // Nothing that is read is to be written again.
         let Some(mut disk) = links.disk.take() else { return Ok(()) };
+        let began_as = self.incarnation;
         let (mut failure, mut any, mut from) = (None, false, From::Nothing);
         // Bytes of the log, and of the snapshot with which it begins.
         let (mut log_bytes, mut snapshot_bytes) = (0, 0);
+        // What the last snapshot lacked that was skipped.
+        let mut lacks = None;
         let read = disk.replay(self.id.group, &mut |kind, bytes| {
             any = true;
             let record = DiskRecord::decode(kind, bytes);
@@ -94,7 +112,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 return Ok(());
             }
             match self.replay_record(record, links, fresh) {
-                Ok(read) => read,
+                Ok(Err(Unread::NotKept(why))) => {
+                    tracing::warn!(replica = %self.id, why, "skips a snapshot");
+                    self.transfer.received = None;
+                    (from, lacks) = (From::Nothing, Some(why));
+                    Ok(())
+                }
+                Ok(read) => read.map_err(|(Unread::Wrong(why) | Unread::NotKept(why))| why),
                 Err(why) => {
                     failure = Some(why);
                     Err("the state machine has failed".to_owned())
@@ -106,10 +130,14 @@ impl<A: Application, O: Links> Replica<A, O> {
             return Err(NotReplayed::Machine(why));
         }
         read.map_err(NotReplayed::Disk)?;
-        if any && !matches!(from, From::State | From::StateAndParts) {
-            return Err(NotReplayed::Disk("it contains no whole state".to_owned()));
+        let has_state = matches!(from, From::State | From::StateAndParts);
+        if any && !has_state {
+            let Some(why) = lacks else {
+                return Err(NotReplayed::Disk("it contains no whole state".to_owned()));
+            };
+            self.give_up_log(&why, began_as, links);
         }
-        if any {
+        if has_state {
             self.transfer.received = None;
             if self.core.log().stalled_on().is_some() {
                 // An entry whose payload is not there is none of ours.
@@ -139,13 +167,30 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(())
     }
 
+    /// Begins anew, without a state: the files of no snapshot in the log are there.
+    fn give_up_log<F: Fabric>(
+        &mut self,
+        why: &str,
+        incarnation: u32,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
+        tracing::error!(replica = %self.id, why,
+            "the files of a replica's state are lost: it begins anew, and takes the state of another");
+        (self.incarnation, self.config.group.incarnation) = (incarnation, incarnation);
+        self.core = O::new(self.config, View::first(self.topology.replicas));
+        if let Some(disk) = &mut links.disk {
+            disk.begin(self.id.group);
+        }
+    }
+
     /// Takes the next record. Returns what is wrong with it.
     fn replay_record<F: Fabric>(
         &mut self,
         record: DiskRecord<'_>,
         links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
-    ) -> Result<Result<(), String>, A::Failure> {
+    ) -> Result<Result<(), Unread>, A::Failure> {
+        let wrong = |why: String| Ok(Err(Unread::Wrong(why)));
         match record {
             DiskRecord::Began { incarnation } => self.begin_as(incarnation, links),
             DiskRecord::Snapshot { incarnation, promised } => {
@@ -154,10 +199,11 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.transfer.received = Some(Received::new(fresh(self.id)));
             }
             DiskRecord::SnapshotPart { content, bytes } => {
+                if content != Content::Order {
+                    return self.replay_snapshot_part(content, bytes);
+                }
                 let taken = self.replay_part(false, content, bytes, links)?;
-                if content == Content::Order
-                    && let Some(recovery_barrier) = saved_barrier(bytes)
-                {
+                if let Some(recovery_barrier) = saved_barrier(bytes) {
                     self.replay_group(Replay::OwnState { recovery_barrier });
                 }
                 return Ok(taken);
@@ -166,7 +212,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             DiskRecord::Promised { ballot } => self.replay_group(Replay::Promised(ballot)),
             DiskRecord::Ballot { ballot, base, first } => {
                 if ballot != self.core.log().promised() {
-                    return Ok(Err(format!("ballot {ballot} was never promised")));
+                    return wrong(format!("ballot {ballot} was never promised"));
                 }
                 let event = GroupEvent::Followed { ballot, base: base.index - 1, first };
                 self.core.step(Event::Group(event), &mut self.effects);
@@ -179,7 +225,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.adopt_entry(bytes, ballot, links);
                 let log = self.core.log();
                 if log.last_index() != next && log.stalled_on().is_none() {
-                    return Ok(Err(format!("entry {next} of the log is not there")));
+                    return wrong(format!("entry {next} of the log is not there"));
                 }
             }
             DiskRecord::Payload(bytes) => {
@@ -192,7 +238,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
             DiskRecord::Delivered { commit, delivered, given } => {
                 if commit > self.core.log().last_index() {
-                    return Ok(Err(format!("entry {commit} was committed, and is not there")));
+                    return wrong(format!("entry {commit} was committed, and is not there"));
                 }
                 self.replay_group(Replay::Delivered { commit, delivered });
                 self.memory.pass_committed(commit);
@@ -207,17 +253,17 @@ impl<A: Application, O: Links> Replica<A, O> {
                 }
                 if self.exchange.last_delivered() < delivered {
                     let (now, why) = (self.exchange.last_delivered(), self.describe_waiting());
-                    return Ok(Err(format!(
+                    return wrong(format!(
                         "everything up to {delivered} was delivered, and can be up to {now} only: {why}"
-                    )));
+                    ));
                 }
             }
             DiskRecord::Earlier { from, bytes } => {
                 let fabric = &mut links.endpoint.fabric;
                 if self.memory.put_earlier(from, bytes, fabric).is_none() {
-                    return Ok(Err(format!(
+                    return wrong(format!(
                         "the log from {from} on has no place in front of a state"
-                    )));
+                    ));
                 }
             }
             DiskRecord::Part { first, content, bytes } => {
@@ -237,9 +283,25 @@ impl<A: Application, O: Links> Replica<A, O> {
         content: Content,
         bytes: &[u8],
         links: &mut ReplicaLinks<F, O>,
-    ) -> Result<Result<(), String>, A::Failure> {
+    ) -> Result<Result<(), Unread>, A::Failure> {
         let taken = self.take_content(first, content, bytes, links)?;
-        Ok(taken.ok_or_else(|| "a part of a state is malformed".to_owned()))
+        Ok(taken.ok_or_else(Unread::malformed))
+    }
+
+    /// Takes a part of the machine's state from a snapshot.
+    fn replay_snapshot_part(
+        &mut self,
+        content: Content,
+        bytes: &[u8],
+    ) -> Result<Result<(), Unread>, A::Failure> {
+        let Some(received) = &mut self.transfer.received else {
+            return Ok(Err(Unread::malformed()));
+        };
+        let restored = received.restore_snapshot(bytes, content == Content::MachineLast)?;
+        Ok(restored.map_err(|why| match why {
+            NotRestored::Malformed => Unread::malformed(),
+            NotRestored::NotKept(why) => Unread::NotKept(why),
+        }))
     }
 
     /// Begins as this incarnation, without a state.

@@ -7,6 +7,10 @@
 //!
 //! A part is made when the one before it is on disk, so that messages wait for one part at most. The machine makes one
 //! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
+//!
+//! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
+//! What is in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
+//! snapshot whose files are not there, like one without its end: it was not the last for which both were on disk.
 
 use skein_fabric::Fabric;
 use skein_protocol::group::Role;
@@ -45,6 +49,12 @@ impl Snapshot {
         matches!(self.under_way, Some(UnderWay { ripe: true, .. }))
     }
 
+    /// Whether none is written of which the disk, or the machine, lacks something.
+    #[cfg(test)]
+    pub(super) const fn waits_for_none(&self) -> bool {
+        self.written.is_none()
+    }
+
     /// Bytes of the last one that was written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
@@ -71,10 +81,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         links: &mut ReplicaLinks<F, O>,
     ) -> Result<bool, A::Failure> {
         let (durable, Some(disk)) = (links.durable, &mut links.disk) else { return Ok(false) };
-        let is_whole =
-            |(_, last): &mut (u64, u64)| guard!(Mutant::FrontDroppedEarly, *last <= durable);
+        let is_whole = |(_, last): &mut (u64, u64)| {
+            guard!(Mutant::FrontDroppedEarly, *last <= durable) && self.application.has_kept()
+        };
         if let Some((head, _)) = self.snapshot.written.take_if(is_whole) {
             disk.keep_from(self.id.group, head);
+            self.application.drop_earlier();
             self.paths.snapshots += 1;
         }
         if self.snapshot.under_way.is_none() {
@@ -114,7 +126,7 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     fn begin_snapshot<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         self.give_up_copy();
-        self.application.begin_copy();
+        self.application.begin_snapshot();
         let (incarnation, promised) = (self.incarnation, self.core.log().promised());
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
         self.disk.bytes = 0;
@@ -125,6 +137,15 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Whether a snapshot is being written.
     pub(crate) const fn writes_snapshot(&self) -> bool {
         self.snapshot.under_way.is_some()
+    }
+
+    /// Our machine is about to be replaced. A snapshot whose files it has not kept is forgotten: nobody would ever say that
+    /// they are on disk, and the next machine may say so of none.
+    pub(super) fn forget_unkept(&mut self) {
+        if !self.application.has_kept() {
+            self.snapshot.written = None;
+            self.disk.bytes = SNAPSHOT_DUE;
+        }
     }
 
     /// Drops the snapshot that is being written: the machine's copy is for somebody else, or is of another machine.

@@ -32,7 +32,9 @@ use super::Replica;
 use super::log::RESERVE_FOR_CONTROL;
 use super::reply_buffer::REPEATS_MAX;
 use super::results::{RESULTS_BYTES_MAX, Saved};
-use crate::application::{Application, Delivery, Digest, EXCHANGE_MAX, Malformed, Outbox};
+use crate::application::{
+    Application, Delivery, Digest, EXCHANGE_MAX, Malformed, NotRestored, Outbox,
+};
 use crate::channel::{Channel, Kind};
 use crate::config::{Topology, Tuning, endpoint_name};
 use crate::election::{
@@ -67,6 +69,8 @@ const OLD: Ballot = Ballot::new(1, 1, 0);
 
 /// A part of a state that is refused.
 const NONSENSE: &[u8] = b"nonsense";
+/// A part of a snapshot that names files which are gone.
+const LOST: &[u8] = b"lost";
 
 /// A call of a state machine in which it may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +103,10 @@ struct Nothing {
     results: usize,
     copied_with: Option<usize>,
     digest: Option<Digest>,
+    /// What its last snapshot names is not on disk.
+    keeps_late: bool,
+    /// Calls of [`Application::drop_earlier`].
+    dropped: u64,
     /// The call in which it is to fail, and whether it has. None follows that one.
     fails_in: Option<Call>,
     has_failed: bool,
@@ -163,6 +171,22 @@ impl Application for Nothing {
     }
     fn give_up_copy(&mut self) {
         self.given_up += 1;
+    }
+    fn has_kept(&self) -> bool {
+        !self.keeps_late
+    }
+    fn drop_earlier(&mut self) {
+        self.dropped += 1;
+    }
+    fn restore_snapshot(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, Failed> {
+        if part == LOST {
+            return Ok(Err(NotRestored::NotKept("its files are gone".to_owned())));
+        }
+        Ok(self.restore(part, last)?.map_err(|Malformed| NotRestored::Malformed))
     }
     fn restore(&mut self, part: &[u8], _: bool) -> Result<Result<(), Malformed>, Failed> {
         self.begin(Call::Restore)?;

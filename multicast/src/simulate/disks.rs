@@ -41,7 +41,7 @@ struct Medium {
     floors: BTreeMap<GroupId, u64>,
     /// Groups whose logs are damaged, which nobody knows before the next start.
     rotten: BTreeSet<GroupId>,
-    /// Groups whose logs were found to be damaged, each with the number of records in front of which nothing is its own.
+    /// Groups whose logs were found to be damaged or of no use, each with the number of records in front of which nothing is its own.
     void: BTreeMap<GroupId, usize>,
     /// No flush begins.
     full: bool,
@@ -114,6 +114,12 @@ impl Disk for Handle {
         let first = (position - 1).saturating_sub(remain);
         let floor = medium.floors.entry(group).or_default();
         *floor = first.max(*floor);
+    }
+
+    fn begin(&mut self, group: GroupId) {
+        let mut medium = lock(&self.0);
+        let count = medium.records.len();
+        medium.void.insert(group, count);
     }
 
     fn snapshot_after(&self) -> u64 {

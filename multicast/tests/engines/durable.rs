@@ -91,6 +91,8 @@ impl Disk for InMemory {
 
     fn keep_from(&mut self, _: GroupId, _: u64) {}
 
+    fn begin(&mut self, _: GroupId) {}
+
     fn snapshot_after(&self) -> u64 {
         match self.medium().snapshot_after {
             0 => u64::MAX,

@@ -193,6 +193,13 @@ fn explain(
                 "  n{node} found its log of g{group} damaged: in {data}, segment {segment:016x}, at offset {offset}"
             );
         }
+        for group in disk.iter().flat_map(|disk| &disk.checkpoints_lost) {
+            gone = true;
+            let _ = writeln!(
+                text,
+                "  n{node} found no checkpoint of g{group} in {data}/stores that its log could begin with"
+            );
+        }
         match known {
             Known::LeftOut => {
                 elsewhere = true;

@@ -1,8 +1,6 @@
 //! The start of a node's engines, and of the log on disk that they share.
 
 use std::collections::BTreeMap;
-#[cfg(feature = "rocksdb")]
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -151,13 +149,7 @@ where
         }
         #[cfg(feature = "rocksdb")]
         StoreKind::Rocksdb => {
-            let stores = start.directory.node_stores(start.node);
-            match fs::remove_dir_all(&stores) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed("remove", &stores)(error).into());
-                }
-                _ => {}
-            }
+            stores::remove_strangers(start)?;
             start_engines_with::<_, _, _, super::stores::OnDisk, O>(
                 start, alarm, begin, visit, join,
             )

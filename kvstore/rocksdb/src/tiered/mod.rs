@@ -9,7 +9,9 @@ mod ranges;
 mod threads;
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +26,7 @@ use self::hot::{Hot, Value};
 use self::ranges::Ranges;
 pub use self::threads::Wake;
 use self::threads::{Fetched, Shared, Threads, What, Wish, Writes, lock};
+use crate::checkpoints::Checkpoints;
 use crate::database::{Database, Options};
 use crate::guard::Guard;
 use crate::state::{Owner, State};
@@ -51,12 +54,17 @@ impl Default for TieredOptions {
 
 /// A store in a directory, with a part of it in memory.
 ///
-/// It begins empty, whatever is in the directory: what a replica begins with is in the log of its node.
+/// It begins empty, whatever is in the directory: what a replica begins with is in the log of its node, or in a checkpoint
+/// that a snapshot there names.
 pub struct TieredStore {
+    owner: Owner,
+    options: TieredOptions,
+    wake: Wake,
     hot: Hot,
     ranges: Ranges,
     state: State,
-    hot_bytes: usize,
+    /// Number of the last checkpoint that was asked for; 0 for none.
+    keeps: u64,
     threads: Threads,
     shared: Arc<Shared>,
     /// Number of the last writes.
@@ -84,30 +92,68 @@ impl TieredStore {
         options: TieredOptions,
         wake: Wake,
     ) -> Result<Self, StoreError> {
+        let database = Database::open_empty(path, owner, options.database)?;
+        Self::start((database, State::default()), None, owner, options, wake)
+    }
+
+    /// The same for a replica that keeps checkpoints in the directory above `path`.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open).
+    pub fn open_beside(
+        checkpoints: Checkpoints,
+        path: &Path,
+        owner: Owner,
+        options: TieredOptions,
+        wake: Wake,
+    ) -> Result<Self, StoreError> {
+        let database = Database::open_empty(path, owner, options.database)?;
+        Self::start((database, State::default()), Some(checkpoints), owner, options, wake)
+    }
+
+    fn start(
+        (database, state): (Database, State),
+        checkpoints: Option<Checkpoints>,
+        owner: Owner,
+        options: TieredOptions,
+        wake: Wake,
+    ) -> Result<Self, StoreError> {
+        let path = database.path().to_owned();
         let failed = |source: io::Error| StoreError::System {
             attempt: "start the threads of",
-            file: path.to_owned(),
+            file: path,
             source,
         };
-        let database = Database::open_empty(path, owner, options.database)?;
-        let shared = Arc::new(Shared::default());
-        let threads = Threads::start(database, options.readers, &shared, &wake).map_err(failed)?;
-        Ok(Self::with(threads, shared, options))
+        let shared = Arc::new(Shared::beside(checkpoints));
+        let started = Threads::start((database, state), options.readers, &shared, &wake);
+        let this = Self::with(started.map_err(failed)?, shared, owner, options, wake);
+        Ok(Self { state, ..this })
     }
 
     /// A store that could not be opened. The first call that may fail says why.
     pub fn failed(why: StoreError) -> Self {
         let shared = Arc::new(Shared::default());
-        shared.fail(why, &(Arc::new(|| ()) as Wake));
-        Self::with(Threads::none(&shared), shared, TieredOptions::default())
+        let wake: Wake = Arc::new(|| ());
+        shared.fail(why, &wake);
+        let (owner, options) = (Owner::default(), TieredOptions::default());
+        Self::with(Threads::none(&shared), shared, owner, options, wake)
     }
 
-    fn with(threads: Threads, shared: Arc<Shared>, options: TieredOptions) -> Self {
+    fn with(
+        threads: Threads,
+        shared: Arc<Shared>,
+        owner: Owner,
+        options: TieredOptions,
+        wake: Wake,
+    ) -> Self {
         Self {
+            owner,
+            options,
+            wake,
+            keeps: 0,
             hot: Hot::default(),
             ranges: Ranges::default(),
             state: State::default(),
-            hot_bytes: options.hot_bytes,
             threads,
             shared,
             written: 0,
@@ -127,6 +173,25 @@ impl TieredStore {
     /// Number of pins.
     pub fn pins(&self) -> usize {
         self.hot.pins() + self.ranges.pins()
+    }
+
+    /// Begins with the state of a checkpoint, in place of its own. Returns what is wrong with the checkpoint.
+    fn begin_with(&mut self, number: u64) -> Result<Result<(), String>, StoreError> {
+        let Some(checkpoints) = self.shared.checkpoints.clone() else {
+            return Ok(Err("this store makes no checkpoints".to_owned()));
+        };
+        let path = mem::take(&mut self.threads.path);
+        // The database is closed when they have ended.
+        drop(mem::replace(&mut self.threads, Threads::none(&self.shared)));
+        remove(&path)?;
+        let (owner, options) = (self.owner, self.options);
+        match open_kept(&checkpoints, number, &path, owner, options.database)? {
+            Ok(opened) => {
+                *self = Self::start(opened, Some(checkpoints), owner, options, self.wake.clone())?;
+                Ok(Ok(()))
+            }
+            Err(why) => remove(&path).map(|()| Err(why)),
+        }
     }
 
     fn applied(&self) -> u64 {
@@ -185,6 +250,35 @@ impl TieredStore {
         if applied >= self.barrier {
             self.held.drain(..).for_each(|wish| self.shared.wish(wish));
         }
+    }
+}
+
+/// Opens the state of a checkpoint in the directory `path`, which is made. Returns what is wrong with the checkpoint.
+fn open_kept(
+    checkpoints: &Checkpoints,
+    number: u64,
+    path: &Path,
+    owner: Owner,
+    options: Options,
+) -> Result<Result<(Database, State), String>, StoreError> {
+    if let Err(why) = checkpoints.link(number, path)? {
+        return Ok(Err(why));
+    }
+    match Database::open(path, owner, options) {
+        Ok((_, state)) if state.kept != number => {
+            Ok(Err(checkpoints.describe(number, "its state names another number")))
+        }
+        Ok(opened) => Ok(Ok(opened)),
+        Err(why) => checkpoints.unfit(number, why).map(Err),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_dir_all(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(StoreError::System { attempt: "remove", file: path.to_owned(), source })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -254,7 +348,7 @@ impl Store for TieredStore {
             }
             any = true;
         }
-        self.hot.evict(self.hot_bytes);
+        self.hot.evict(self.options.hot_bytes);
         Ok(any)
     }
 
@@ -281,6 +375,31 @@ impl Store for TieredStore {
         }
         self.note_applied();
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        self.shared.checkpoints.is_some()
+    }
+
+    fn keep(&mut self) -> u64 {
+        let checkpoints = self.shared.checkpoints.as_ref();
+        self.keeps = checkpoints.expect("it was asked whether it keeps any").number();
+        self.send(What::Keep(self.keeps));
+        self.keeps
+    }
+
+    fn has_kept(&self) -> bool {
+        self.shared.kept.load(Ordering::SeqCst) == self.keeps
+    }
+
+    fn drop_earlier(&mut self) {
+        if self.keeps != 0 {
+            self.send(What::DropOthers(self.keeps));
+        }
+    }
+
+    fn take_kept(&mut self, number: u64) -> Result<Result<(), String>, StoreError> {
+        self.begin_with(number)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Found<Guard<'_>>>, StoreError> {

@@ -12,6 +12,7 @@ use skein_kvstore::command::Version;
 use skein_kvstore::store::StoreError;
 
 use super::hot::{Change, Value};
+use crate::checkpoints::Checkpoints;
 use crate::database::{Batch, Database};
 use crate::state::State;
 
@@ -47,6 +48,10 @@ pub(super) enum What {
     /// Nobody knows what was there before.
     Load(Box<[u8]>, Option<Value>),
     Clear,
+    /// Keep everything so far as the checkpoint of this number.
+    Keep(u64),
+    /// Remove all checkpoints but that of this number.
+    DropOthers(u64),
 }
 
 impl What {
@@ -54,7 +59,7 @@ impl What {
         match self {
             Self::Pairs(pairs, _) => Self::bytes_of(pairs),
             Self::Load(key, value) => bytes_of(key, value.as_ref()),
-            Self::Clear => 0,
+            Self::Clear | Self::Keep(_) | Self::DropOthers(_) => 0,
         }
     }
 
@@ -77,6 +82,10 @@ pub(super) struct Shared {
     pub(super) news: AtomicBool,
     /// What loads have changed since this was last taken.
     pub(super) loaded: Mutex<Change>,
+    /// Number of the last checkpoint that is on disk; 0 for none.
+    pub(super) kept: AtomicU64,
+    /// Where checkpoints go, if the store makes any.
+    pub(super) checkpoints: Option<Checkpoints>,
     failure: Mutex<Option<StoreError>>,
     wishes: Mutex<Wishes>,
     came: Condvar,
@@ -94,6 +103,11 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    /// For a store that makes these checkpoints.
+    pub(super) fn beside(checkpoints: Option<Checkpoints>) -> Self {
+        Self { checkpoints, ..Self::default() }
+    }
+
     pub(super) fn wish(&self, wish: Wish) {
         lock(&self.wishes).waiting.push_back(wish);
         self.came.notify_one();
@@ -124,6 +138,10 @@ impl Shared {
     }
 
     pub(super) fn fail(&self, why: StoreError, wake: &Wake) {
+        if let (StoreError::Damaged { what, .. }, Some(checkpoints)) = (&why, &self.checkpoints) {
+            // A start would find the same again. If this cannot be written either, it will say so.
+            let _ = checkpoints.mark_damaged(what);
+        }
         lock(&self.failure).get_or_insert(why);
         self.tell(wake);
     }
@@ -135,12 +153,12 @@ pub(super) struct Threads {
     pub(super) fetched: Receiver<Fetched>,
     shared: Arc<Shared>,
     running: Vec<JoinHandle<()>>,
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl Threads {
     pub(super) fn start(
-        database: Database,
+        (database, state): (Database, State),
         readers: usize,
         shared: &Arc<Shared>,
         wake: &Wake,
@@ -156,8 +174,7 @@ impl Threads {
             this.running.push(thread::Builder::new().name("store-read".to_owned()).spawn(run)?);
         }
         let (shared, wake) = (shared.clone(), wake.clone());
-        let run =
-            move || Writer { database, state: State::default() }.run(&to_write, &shared, &wake);
+        let run = move || Writer { database, state }.run(&to_write, &shared, &wake);
         this.running.push(thread::Builder::new().name("store-write".to_owned()).spawn(run)?);
         this.writes = Some(writes);
         Ok(this)
@@ -267,6 +284,17 @@ impl Writer {
                 batch.clear();
                 self.state = State::default();
             }
+            What::Keep(kept) => {
+                self.state.kept = kept;
+                self.keep(shared)?;
+                return Ok(number);
+            }
+            What::DropOthers(kept) => {
+                if let Some(checkpoints) = &shared.checkpoints {
+                    checkpoints.remove_others(kept)?;
+                }
+                return Ok(number);
+            }
             What::Load(key, value) => {
                 let mut loaded = HashSet::new();
                 let mut waiting = Some((key, value));
@@ -304,6 +332,16 @@ impl Writer {
         }
         self.database.apply(batch, &self.state)?;
         Ok(number)
+    }
+
+    /// Makes a checkpoint, of which the state names the number.
+    fn keep(&self, shared: &Shared) -> Result<(), StoreError> {
+        self.database.apply(Batch::default(), &self.state)?;
+        if let Some(checkpoints) = &shared.checkpoints {
+            checkpoints.make(self.state.kept, &self.database)?;
+        }
+        shared.kept.store(self.state.kept, Ordering::SeqCst);
+        Ok(())
     }
 
     fn add(&mut self, batch: &mut Batch, pairs: &[(Box<[u8]>, Option<Value>)], change: Change) {

@@ -39,6 +39,7 @@ impl Disk for Counts {
         self.flush();
     }
     fn keep_from(&mut self, _: GroupId, _: u64) {}
+    fn begin(&mut self, _: GroupId) {}
     fn snapshot_after(&self) -> u64 {
         u64::MAX
     }

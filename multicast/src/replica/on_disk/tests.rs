@@ -22,6 +22,7 @@ impl Disk for Last {
     }
     fn sync(&mut self) {}
     fn keep_from(&mut self, _: GroupId, _: u64) {}
+    fn begin(&mut self, _: GroupId) {}
     fn snapshot_after(&self) -> u64 {
         u64::MAX
     }

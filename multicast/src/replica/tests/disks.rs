@@ -37,6 +37,9 @@ impl Disk for Records {
     }
     fn sync(&mut self) {}
     fn keep_from(&mut self, _: GroupId, _: u64) {}
+    fn begin(&mut self, _: GroupId) {
+        self.0.lock().expect("nobody panics with it in hand").clear();
+    }
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_DUE
     }
@@ -172,6 +175,76 @@ fn a_snapshot_ends_when_the_log_is_written_in_the_ballot_that_was_granted_last()
     links.endpoint.fabric.copy_in(replica.memory.region, 0, &header);
     replica.read_log(links, usize::MAX);
     assert!(writes_snapshot(&mut scene, &records), "whether or not there is anything to deliver");
+}
+
+/// A leader that has written a snapshot, and whose machine has not kept what the snapshot names.
+fn with_an_unkept_snapshot() -> (Scene, Records) {
+    let (mut scene, records) = with_a_snapshot_due();
+    scene.replica.application.keeps_late = true;
+    while !writes_snapshot(&mut scene, &records) {}
+    writes_snapshot(&mut scene, &records);
+    (scene, records)
+}
+
+#[test]
+fn what_is_in_front_of_a_snapshot_goes_when_the_machine_has_kept_what_it_names() {
+    let (mut scene, records) = with_an_unkept_snapshot();
+    assert_eq!(
+        scene.replica.paths.snapshots, 0,
+        "its end is on disk, and a start could not use it"
+    );
+    assert_eq!(scene.replica.application.dropped, 0, "the earlier one is all that there is");
+    scene.replica.application.keeps_late = false;
+    writes_snapshot(&mut scene, &records);
+    assert_eq!((scene.replica.paths.snapshots, scene.replica.application.dropped), (1, 1));
+}
+
+#[test]
+fn a_snapshot_whose_files_a_former_machine_has_not_kept_is_forgotten() {
+    let (mut scene, records) = with_an_unkept_snapshot();
+    let Scene { replica, links, .. } = &mut scene;
+    let core = Ramcast::new(replica.config, View::first(3));
+    replica.begin_at(core, Nothing::default(), Runs::EMPTY, links);
+    scene.replica.disk.bytes = 0;
+    writes_snapshot(&mut scene, &records);
+    assert_eq!(scene.replica.paths.snapshots, 0, "the present machine knows nothing of it");
+    assert!(scene.replica.snapshot.waits_for_none(), "another one can be written");
+}
+
+/// The records of a whole snapshot. What it names is lost if it is `lost`.
+fn snapshot(lost: bool) -> Vec<Record> {
+    let (mut scene, records) = with_a_snapshot_due();
+    while !writes_snapshot(&mut scene, &records) {}
+    let mut all = records.all();
+    let last = Content::MachineLast;
+    let is_last = |(kind, bytes): &&mut Record| {
+        let decoded = DiskRecord::decode(*kind, bytes);
+        matches!(decoded, Some(DiskRecord::SnapshotPart { content, .. }) if content == last)
+    };
+    if lost {
+        let (_, bytes) = all.iter_mut().find(is_last).expect("it is whole");
+        bytes.extend_from_slice(LOST);
+    }
+    all
+}
+
+#[test]
+fn a_snapshot_whose_files_are_gone_is_skipped() {
+    let records = [snapshot(true), snapshot(false)].concat();
+    let scene = begun_with(&Records(Arc::new(Mutex::new(records))));
+    assert_eq!(scene.replica.core.log().last_index(), 1);
+    assert_eq!(scene.replica.core.log().role(), Role::Follower);
+}
+
+#[test]
+fn a_log_of_which_no_snapshot_has_its_files_is_given_up() {
+    let records = Records(Arc::new(Mutex::new([snapshot(true), snapshot(true)].concat())));
+    let scene = begun_with(&records);
+    assert_eq!(scene.replica.core.log().last_index(), 0);
+    let began = DiskRecord::Began { incarnation: scene.replica.incarnation };
+    let all = records.all();
+    let [(kind, bytes)] = &all[..] else { panic!("it has begun anew: {all:?}") };
+    assert_eq!(DiskRecord::decode(*kind, bytes), Some(began));
 }
 
 /// A replica that begins with what the disk holds, and writes to it.

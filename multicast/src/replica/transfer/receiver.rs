@@ -11,7 +11,7 @@ use skein_protocol::ids::ReplicaId;
 use skein_protocol::step::Event;
 
 use super::Replica;
-use crate::application::Application;
+use crate::application::{Application, NotRestored};
 use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
 use crate::replica::on_disk::DiskRecord;
@@ -30,6 +30,19 @@ impl<A> Received<A> {
     /// Nothing is received yet.
     pub(in crate::replica) fn new(application: A) -> Self {
         Self { application, bytes: 0, machine_is_whole: false, began: Instant::now() }
+    }
+}
+
+impl<A: Application> Received<A> {
+    /// Takes a part of the machine's state from a snapshot of our own.
+    pub(in crate::replica) fn restore_snapshot(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, A::Failure> {
+        self.bytes += bytes.len() as u64;
+        self.machine_is_whole |= last;
+        self.application.restore_snapshot(bytes, last)
     }
 }
 
@@ -142,6 +155,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.core = core;
         // A copy that we were making was of the former machine.
         self.give_up_snapshot();
+        self.forget_unkept();
         self.transfer.copying = false;
         self.application = application;
         // The new core has seen none of the words that the former one had.
