@@ -465,13 +465,14 @@ impl<'a> Run<'a> {
         let mut problems = Vec::new();
         let mut scribe = recorder.scribe();
         let keys: Vec<String> = recorder.keys().into_iter().collect();
-        observer.begin(Phase::Load(keys.len() as u64 + self.plan.records));
+        observer.begin(Phase::Load(keys.len() as u64));
         let mut survey = Survey::new(keys, MANY_AT_A_TIME, None);
         if let Some(why) = self.many(&mut survey, true, observer) {
             problems.push(format!("reading everything back: {why}"));
         }
         survey.found.into_iter().for_each(|found| scribe.note(Record::Final(found)));
         if self.plan.records > 0 {
+            observer.begin(Phase::Load(self.plan.records));
             let mut look = Over::look(self.records.clone(), MANY_AT_A_TIME);
             if let Some(why) = self.many(&mut look, true, observer) {
                 problems.push(format!("reading the records back: {why}"));
