@@ -220,7 +220,7 @@ pub enum NotRestored {
     /// The bytes are not a part of a state.
     #[error("a part of a snapshot is invalid")]
     Malformed,
-    /// What it names, besides its parts, is not there or is something else. The text says what is wrong.
+    /// Files that it names, besides its parts, are not there or are others. The text says what is wrong.
     #[error("{0}")]
     NotKept(String),
 }

@@ -32,7 +32,7 @@ fn increment(key: &str) -> Transaction {
     Transaction::of(Operation::Increment { key: key.into(), by: 1 })
 }
 
-/// Who leads the group, once somebody does: on a busy machine an election may be under way at any time.
+/// Waits until somebody leads the group: on a busy machine an election may be under way at any time.
 fn leader(cluster: &Cluster, group: u16) -> u16 {
     let mut leader = None;
     until("somebody leads", || {

@@ -171,7 +171,7 @@ fn number_of(name: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 fn files(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let read = || -> io::Result<_> {
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()

@@ -70,7 +70,7 @@ impl From {
 enum Unread {
     /// It is not what this replica wrote.
     Wrong(String),
-    /// What its snapshot names is not there.
+    /// Files that its snapshot names are not there.
     NotKept(String),
 }
 
@@ -94,7 +94,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let (mut failure, mut any, mut from) = (None, false, From::Nothing);
         // Bytes of the log, and of the snapshot with which it begins.
         let (mut log_bytes, mut snapshot_bytes) = (0, 0);
-        // What the last snapshot lacked that was skipped.
+        // The reason why the last snapshot that was skipped is of no use.
         let mut lacks = None;
         let read = disk.replay(self.id.group, &mut |kind, bytes| {
             any = true;

@@ -9,7 +9,7 @@
 //! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
 //!
 //! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
-//! What is in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
+//! The log in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
 //! snapshot whose files are not there, like one without its end: it was not the last for which both were on disk.
 
 use skein_fabric::Fabric;

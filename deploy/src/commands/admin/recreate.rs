@@ -160,7 +160,7 @@ impl Args {
     }
 }
 
-/// What may be left of commands that went through the group; `None` if it had no part in the order of others.
+/// A warning about commands that went through the group; `None` if it had no part in the order of others.
 fn half_done(layout: &Layout, group: u16) -> Option<String> {
     let tree = layout.tree()?;
     let several = tree.groups() > 1;

@@ -117,7 +117,7 @@ struct Pending {
     clock: u64,
 }
 
-/// What needs the payloads of messages, delivered or not: edges that a child is yet to acknowledge, and entries with
+/// The reasons to keep the payloads of messages, delivered or not: edges that a child is yet to acknowledge, and entries with
 /// messages that are here already.
 #[derive(Clone, Copy)]
 struct Needed<'a> {
