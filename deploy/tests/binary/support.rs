@@ -57,6 +57,9 @@ impl Sandbox {
         {
             command.args(["--durability", durability]);
         }
+        if arguments.first() == Some(&"up") && !names_order(arguments) && along_a_tree() {
+            command.args(["--order", "tram", "--tree", "depth"]);
+        }
         command.stdin(Stdio::null()).current_dir(self.root.path());
         command
     }
@@ -234,6 +237,23 @@ impl From<Output> for Ended {
     fn from(output: Output) -> Self {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// Whether the arguments of a command, or the configuration that they name, say how a cluster is ordered.
+fn names_order(arguments: &[&str]) -> bool {
+    let configs = arguments.windows(2).filter(|pair| pair[0] == "--config");
+    let mut texts = configs.filter_map(|pair| fs::read_to_string(pair[1]).ok());
+    arguments.contains(&"--order") || texts.any(|text| text.contains("[order]"))
+}
+
+/// Whether clusters for which a test does not say it are ordered along a chain of their groups: with
+/// `SKEIN_ORDERING=tram`.
+fn along_a_tree() -> bool {
+    match std::env::var("SKEIN_ORDERING").as_deref() {
+        Ok("tram") => true,
+        Ok("ramcast") | Err(_) => false,
+        Ok(other) => panic!("SKEIN_ORDERING={other}: use ramcast or tram"),
     }
 }
 

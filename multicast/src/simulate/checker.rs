@@ -27,6 +27,7 @@ pub(super) type SimEngine<O> = Engine<SimFabric, Machine, O>;
 /// The memory of an incarnation that is over: its log, the index up to which it was read, and the index up to
 /// which it was whole.
 struct Fallen {
+    incarnation: u32,
     log: Held,
     read: u64,
     whole: u64,
@@ -41,8 +42,8 @@ pub(super) struct Onlooker<O: Driven> {
     /// log of its last admitted incarnation, up to its end.
     logs: BTreeMap<ReplicaId, Held>,
     fallen: BTreeMap<ReplicaId, Fallen>,
-    /// For each process, the engine that died last, if its memory is still written to.
-    remains: BTreeMap<String, SimEngine<O>>,
+    /// Dead engines whose memory is still written to, and counts in some group.
+    remains: Vec<SimEngine<O>>,
     /// Groups that may be lost: whether their memory counts is known once they continue, or report that they are lost.
     pub(super) endangered: GroupSet,
     /// The last leader of each group with its first entry committed, and its incarnation.
@@ -59,7 +60,7 @@ impl<O: Driven> Onlooker<O> {
             tree: tree.copied(),
             logs: BTreeMap::new(),
             fallen: BTreeMap::new(),
-            remains: BTreeMap::new(),
+            remains: Vec::new(),
             endangered: GroupSet::EMPTY,
             leaders: BTreeMap::new(),
             rules: Rules::new(tree.is_some()),
@@ -116,11 +117,13 @@ impl<O: Driven> Onlooker<O> {
         for replica in replicas {
             // An incarnation that was never admitted was never counted on.
             let counted = self.speaks(replica);
+            let incarnation = replica.incarnation;
             if replica.core.log().is_durable() {
                 if counted {
                     let log = self.logs.get(&replica.id).cloned().unwrap_or_default();
                     let end = disks.log_end(&endpoint.fabric.name(), replica.id.group).last;
-                    self.fallen.insert(replica.id, Fallen { log, read: end, whole: end });
+                    let fallen = Fallen { incarnation, log, read: end, whole: end };
+                    self.fallen.insert(replica.id, fallen);
                 }
                 self.history.ends(replica.id);
                 continue;
@@ -129,15 +132,21 @@ impl<O: Driven> Onlooker<O> {
             if counted {
                 let (read, whole) =
                     (replica.keeps(&endpoint.fabric), replica.holds(&endpoint.fabric));
-                self.fallen.insert(replica.id, Fallen { log, read, whole });
+                self.fallen.insert(replica.id, Fallen { incarnation, log, read, whole });
             }
             self.history.ends(replica.id);
         }
     }
 
-    /// The memory of an engine that has died is still written to.
-    pub(super) fn keeps_remains(&mut self, process: &str, engine: SimEngine<O>) {
-        self.remains.insert(process.to_owned(), engine);
+    /// The memory of an engine that has died is still written to. A node that dies again before its group has admitted it
+    /// leaves what its last admitted incarnation held as it is.
+    pub(super) fn keeps_remains(&mut self, engine: SimEngine<O>) {
+        self.remains.push(engine);
+        let fallen = &self.fallen;
+        let counts = |replica: &Replica<Machine, O>| {
+            fallen.get(&replica.id).is_some_and(|it| it.incarnation == replica.incarnation)
+        };
+        self.remains.retain(|engine| engine.inside().0.iter().any(counts));
     }
 
     /// A group has lost more memories than it tolerates.
@@ -225,8 +234,8 @@ impl<O: Driven> Onlooker<O> {
                     let held = |of: ReplicaId, at: (u64, Rank)| {
                         let speaks = find(engines(), of).is_some_and(|(_, it)| self.speaks(it));
                         let fallen = self.fallen.get(&of);
-                        let held = |Fallen { log, read, whole }: &Fallen| {
-                            let remains = find(self.remains.values(), of);
+                        let held = |Fallen { incarnation, log, read, whole }: &Fallen| {
+                            let remains = self.remains_of(of, *incarnation);
                             let whole = remains.map_or(*whole, |(fabric, it)| it.holds(fabric));
                             log.holds(deliver.message, at, *read) || at.0 > *read && at.0 <= whole
                         };
@@ -280,6 +289,20 @@ impl<O: Driven> Onlooker<O> {
     fn logs_of(&self, id: ReplicaId) -> impl Iterator<Item = &Held> {
         let fallen = self.fallen.get(&id).filter(|_| self.tree.is_some());
         self.logs.get(&id).into_iter().chain(fallen.map(|fallen| &fallen.log))
+    }
+
+    /// What an incarnation that is over has left, if its memory is still written to.
+    fn remains_of(
+        &self,
+        id: ReplicaId,
+        incarnation: u32,
+    ) -> Option<(&SimFabric, &Replica<Machine, O>)> {
+        self.remains.iter().find_map(|engine| {
+            let (replicas, endpoint) = engine.inside();
+            let mut replicas = replicas.iter();
+            let it = replicas.find(|it| it.id == id && it.incarnation == incarnation)?;
+            Some((&endpoint.fabric, it))
+        })
     }
 
     /// The groups of which a quorum must hold a message when `by` delivers it: all destinations, or those on its way here.

@@ -1,6 +1,6 @@
 //! Files of seeds, one a line: `multicast/tests/seeds.txt`, and lists of failures.
 
-use super::Profile;
+use super::{Ordering, Profile};
 
 /// A seed that found something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,14 @@ impl Kept {
             .collect()
     }
 
-    /// Parses a line: the seed, the profile, and what it found.
+    /// Parses a line: the seed, the profile, and what it found. With `PROFILE/ORDERING`, another ordering than the default
+    /// runs it.
     pub fn parse(line: &str) -> Option<Self> {
         let (seed, rest) = line.split_once(' ')?;
         let (profile, found) = rest.split_once(' ').unwrap_or((rest, ""));
-        let (seed, profile) = (seed.parse().ok()?, Profile::named(profile)?);
+        let (profile, ordering) = profile.split_once('/').unwrap_or((profile, ""));
+        let ordering = if ordering.is_empty() { Ordering::DEFAULT } else { ordering.parse().ok()? };
+        let (seed, profile) = (seed.parse().ok()?, Profile::named(profile)?.ordered_by(ordering)?);
         Some(Self { seed, profile, found: found.to_owned() })
     }
 }

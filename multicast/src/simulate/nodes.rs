@@ -224,7 +224,7 @@ impl<O: Driven> Nodes<O> {
                 process.stands_still = false;
                 // What a disk does not hold is lost, whatever stands in the memory of the dead.
                 if stage.scenario.memory_outlives > Duration::ZERO && !stage.scenario.durable {
-                    stage.onlooker.keeps_remains(&process.name, engine);
+                    stage.onlooker.keeps_remains(engine);
                 }
             }
             if process.impostor.take().is_some() {

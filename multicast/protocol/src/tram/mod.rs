@@ -359,20 +359,19 @@ impl Tram {
 
     fn take(&mut self, edge: &Edge, effects: &mut Vec<Effect>) {
         self.incoming.log(edge.number);
-        let known = |message| self.logged.contains(message);
-        if planted(Mutant::EdgeDeduplicatedByName) && edge.content.message().is_some_and(known) {
+        let known = edge.content.message().is_some_and(|message| self.logged.contains(message));
+        if planted(Mutant::EdgeDeduplicatedByName) && known {
             return;
         }
-        let new = self.note_logged(&edge.content);
+        self.note_logged(&edge.content);
         let taken = Taken { number: edge.number, place: edge.place };
-        self.order(edge.content, Some(taken), !new, effects);
+        self.order(edge.content, Some(taken), known, effects);
     }
 
-    /// A message is in our log, whoever ordered it first. Returns whether its name is new here.
-    fn note_logged(&mut self, content: &Content) -> bool {
-        match *content {
-            Content::Message { message, low_water, .. } => self.logged.log(message, low_water),
-            Content::Marker { .. } => true,
+    /// A message is in our log, whoever ordered it first.
+    fn note_logged(&mut self, content: &Content) {
+        if let Content::Message { message, low_water, .. } = *content {
+            self.logged.log(message, low_water);
         }
     }
 
