@@ -30,7 +30,8 @@ impl Kept {
         let (seed, rest) = line.split_once(' ')?;
         let (profile, found) = rest.split_once(' ').unwrap_or((rest, ""));
         let (profile, ordering) = profile.split_once('/').unwrap_or((profile, ""));
-        let ordering = if ordering.is_empty() { Ordering::DEFAULT } else { ordering.parse().ok()? };
+        let ordering =
+            if ordering.is_empty() { Ordering::DEFAULT } else { ordering.parse().ok()? };
         let (seed, profile) = (seed.parse().ok()?, Profile::named(profile)?.ordered_by(ordering)?);
         Some(Self { seed, profile, found: found.to_owned() })
     }

@@ -292,22 +292,23 @@ impl Report {
             let Latency { p50, p95, p99, p999, max } = run.latency_us;
             let rate = chart::grouped(chart::whole(run.messages_per_s));
             let trip = run.cross_core_ns.map_or("–".to_owned(), |ns| format!("{ns:.0}"));
+            let [p50, p95, p99, p999, max] = [p50, p95, p99, p999, max].map(of_a_column);
             let _ = writeln!(
                 text,
-                "  {i:<8}{rate:>12}{p50:>10.2}{p95:>10.2}{p99:>10.2}{p999:>10.2}{max:>12.1}{trip:>14}"
+                "  {i:<8}{rate:>12}{p50:>10}{p95:>10}{p99:>10}{p999:>10}{max:>12}{trip:>14}"
             );
         }
         let _ = writeln!(
             text,
-            "  {:<8}{:>12}{:>10.2}{:>10.2}{:>10.2}",
+            "  {:<8}{:>12}{:>10}{:>10}{:>10}",
             "median",
             paint.strong(&format!(
                 "{:>12}",
                 chart::grouped(chart::whole(self.messages_per_s.median))
             )),
-            self.p50_us.median,
-            self.p95_us.median,
-            self.p99_us.median
+            of_a_column(self.p50_us.median),
+            of_a_column(self.p95_us.median),
+            of_a_column(self.p99_us.median)
         );
         text.push('\n');
         if let Some(Utilisation { engines, sessions }) = self.utilisation {
@@ -334,6 +335,11 @@ impl Report {
         }
         text
     }
+}
+
+/// A latency in microseconds, in at most nine characters as long as it is below a quarter of an hour.
+fn of_a_column(us: f64) -> String {
+    if us < 1e5 { format!("{us:.2}") } else { format!("{us:.0}") }
 }
 
 fn run(cross_core_ns: Option<f64>, measured: &Measured) -> Run {

@@ -161,7 +161,9 @@ impl Tram {
         if let Content::Message { message, low_water, .. } = content {
             self.logged.commit(message, low_water, known);
         }
-        self.repeats.pop_front_if(|(at, _)| *at == index);
+        if known {
+            self.repeats.pop_front_if(|(at, _)| *at == index);
+        }
         let rank = Self::rank(birth, index);
         let place = taken.map_or(rank, |taken| taken.place);
         let destinations = content.destinations(&self.tree);

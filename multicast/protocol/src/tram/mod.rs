@@ -127,6 +127,7 @@ struct Needed<'a> {
 }
 
 impl Needed<'_> {
+    #[inline]
     fn has(self, message: MessageId) -> bool {
         self.children.keep(message)
             || self.repeats.iter().any(|(_, it)| *it == message)
@@ -247,9 +248,11 @@ impl Tram {
     }
 
     /// An entry was logged.
+    #[inline]
     fn note_repeat(&mut self, index: u64, content: &Content, known: bool) {
-        let repeat = content.message().filter(|_| known);
-        self.repeats.extend(repeat.map(|message| (index, message)));
+        if known {
+            self.repeats.extend(content.message().map(|message| (index, message)));
+        }
     }
 
     /// Whether the message is delivered here, or in a state that this replica received.

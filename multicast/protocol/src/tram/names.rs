@@ -47,7 +47,8 @@ impl Names {
     /// or that entry brought nothing.
     pub(super) fn commit(&mut self, message: MessageId, low_water: u64, known: bool) {
         self.uncommitted.remove(message);
-        if self.committed.insert(message, low_water) && known {
+        let new = self.committed.insert(message, low_water);
+        if known && new {
             self.committed.remove(message);
         }
     }
