@@ -378,6 +378,14 @@ mutants! {
     PayloadNotOnDisk,
     /// What is in front of a snapshot is dropped before the disk holds the end of the snapshot.
     FrontDroppedEarly,
+    /// What is in front of a snapshot is dropped before the disk holds the files that the snapshot names.
+    FrontDroppedBeforeKept,
+    /// A snapshot whose files a former machine was still writing counts when the next machine has written all of its own.
+    UnkeptSnapshotCounts,
+    /// A start reads a snapshot although the files that it names are not there.
+    ReadWithoutKept,
+    /// The files that a snapshot names contain one write more than the rest of it.
+    KeptWithOneMore,
     /// Along a tree: answers wait for nothing.
     NotGatedAlongTree,
     /// Along a tree: an entry is stable in a subtree whatever its children have told.

@@ -3,6 +3,7 @@
 use skein_fabric::Fabric;
 use skein_protocol::group::{GroupEvent, Replay};
 use skein_protocol::ids::ReplicaId;
+use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::step::Event;
 use skein_protocol::view::View;
 
@@ -298,10 +299,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             return Ok(Err(Unread::malformed()));
         };
         let restored = received.restore_snapshot(bytes, content == Content::MachineLast)?;
-        Ok(restored.map_err(|why| match why {
-            NotRestored::Malformed => Unread::malformed(),
-            NotRestored::NotKept(why) => Unread::NotKept(why),
-        }))
+        Ok(match restored {
+            Err(NotRestored::NotKept(_)) if planted(Mutant::ReadWithoutKept) => Ok(()),
+            Err(NotRestored::NotKept(why)) => Err(Unread::NotKept(why)),
+            Err(NotRestored::Malformed) => Err(Unread::malformed()),
+            Ok(()) => Ok(()),
+        })
     }
 
     /// Begins as this incarnation, without a state.

@@ -82,7 +82,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) -> Result<bool, A::Failure> {
         let (durable, Some(disk)) = (links.durable, &mut links.disk) else { return Ok(false) };
         let is_whole = |(_, last): &mut (u64, u64)| {
-            guard!(Mutant::FrontDroppedEarly, *last <= durable) && self.application.has_kept()
+            guard!(Mutant::FrontDroppedEarly, *last <= durable)
+                && guard!(Mutant::FrontDroppedBeforeKept, self.application.has_kept())
         };
         if let Some((head, _)) = self.snapshot.written.take_if(is_whole) {
             disk.keep_from(self.id.group, head);
@@ -142,7 +143,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Our machine is about to be replaced. A snapshot whose files it has not kept is forgotten: nobody would ever say that
     /// they are on disk, and the next machine may say so of none.
     pub(super) fn forget_unkept(&mut self) {
-        if !self.application.has_kept() {
+        if !guard!(Mutant::UnkeptSnapshotCounts, self.application.has_kept()) {
             self.snapshot.written = None;
             self.disk.bytes = SNAPSHOT_DUE;
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use skein_fabric::sim::Rng;
 use skein_protocol::ids::GroupId;
 
+use super::checkpoints::{Shelf, Writer};
 use crate::disk::{Disk, Reader};
 use crate::replica::LogEnd;
 
@@ -39,6 +40,8 @@ struct Medium {
     records: Vec<Record>,
     /// For each group, the first record that is still read.
     floors: BTreeMap<GroupId, u64>,
+    /// The same before they were raised last, for which a loss of power may leave the disk.
+    former_floors: BTreeMap<GroupId, u64>,
     /// Groups whose logs are damaged, which nobody knows before the next start.
     rotten: BTreeSet<GroupId>,
     /// Groups whose logs were found to be damaged or of no use, each with the number of records in front of which nothing is its own.
@@ -58,6 +61,14 @@ struct Medium {
     wanted: usize,
     /// Flushes: the number of records with each, and when it ends.
     flushes: VecDeque<(usize, Duration)>,
+    /// What machines keep in files of their own.
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+impl Medium {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().expect("nobody panics with checkpoints in hand")
+    }
 }
 
 impl Medium {
@@ -113,7 +124,9 @@ impl Disk for Handle {
         let remain = medium.rng.as_mut().map_or(0, |rng| rng.below(8));
         let first = (position - 1).saturating_sub(remain);
         let floor = medium.floors.entry(group).or_default();
-        *floor = first.max(*floor);
+        let former = *floor;
+        *floor = first.max(former);
+        medium.former_floors.insert(group, former);
     }
 
     fn begin(&mut self, group: GroupId) {
@@ -145,11 +158,19 @@ impl Disk for Handle {
 pub(super) struct Disks {
     media: BTreeMap<String, Arc<Mutex<Medium>>>,
     rng: Rng,
+    /// For checkpoints alone, so that nothing else changes that a seed draws.
+    checkpoints: Rng,
 }
 
 impl Disks {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self { media: BTreeMap::new(), rng }
+    pub(super) fn new(rng: Rng, checkpoints: Rng) -> Self {
+        Self { media: BTreeMap::new(), rng, checkpoints }
+    }
+
+    /// The checkpoints of a process, in a start of its node.
+    pub(super) fn checkpoints_of(&self, process: &str, start: u32) -> Option<Writer> {
+        let medium = self.media.get(process)?;
+        Some(Writer::new(Arc::clone(&lock(medium).shelf), start))
     }
 
     /// The disk of a process, for the process.
@@ -210,6 +231,14 @@ impl Disks {
         let more = self.rng.index(flushed - medium.durable + 1);
         medium.durable += more;
         medium.flushes.clear();
+        medium.shelf().lose_power();
+        let keeps = !medium.shelf().is_empty();
+        for (group, former) in std::mem::take(&mut medium.former_floors) {
+            // Checkpoints that were removed need not come back with the log in front of the present one.
+            if keeps && self.checkpoints.one_in(2) {
+                medium.floors.insert(group, former);
+            }
+        }
         medium.failed = false;
         let durable = medium.durable;
         medium.records.truncate(durable);
@@ -233,7 +262,9 @@ impl Disks {
             while let Some((count, _)) = medium.flushes.pop_front_if(|(_, end)| *end <= now) {
                 medium.durable = count;
             }
-            if medium.durable > before {
+            let full = medium.full;
+            let synced = medium.shelf().go_on(now, full, &mut self.checkpoints);
+            if medium.durable > before || synced {
                 more.push(name.clone());
             }
             let begun = medium.flushes.back().map_or(medium.durable, |(count, _)| *count);
@@ -257,7 +288,10 @@ impl Disks {
             .values()
             .map(|medium| lock(medium))
             .filter(|medium| !medium.failed)
-            .filter_map(|medium| medium.flushes.front().map(|(_, end)| *end));
+            .filter_map(|medium| {
+                let flush = medium.flushes.front().map(|(_, end)| *end);
+                flush.into_iter().chain(medium.shelf().next_due()).min()
+            });
         ends.min()
     }
 }

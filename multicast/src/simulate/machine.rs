@@ -1,5 +1,6 @@
 //! The state machine of simulations. It checks every payload, exchanges results for some messages, and waits
-//! for results. Its state is copied in several parts, and changes while it is copied.
+//! for results. Its state is copied in several parts, and changes while it is copied. In some scenarios its snapshots
+//! lack the cells, which are in [checkpoints](super::checkpoints).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -7,8 +8,10 @@ use std::convert::Infallible;
 use serde::{Deserialize, Serialize};
 use skein_fabric::sim::mix;
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
+use skein_protocol::mutants::{Mutant, planted};
 
-use crate::application::{Application, Delivery, Malformed, Outbox};
+use super::checkpoints::Checkpoints;
+use crate::application::{Application, Delivery, Malformed, NotRestored, Outbox};
 
 /// Cells of the state, each changed by some messages.
 const CELLS: u64 = 64;
@@ -45,6 +48,12 @@ enum StateKey {
     Reply(u64, u64),
 }
 
+impl StateKey {
+    const fn is_cell(self) -> bool {
+        matches!(self, Self::Cell(_))
+    }
+}
+
 /// The part of the state that is not in entries, and is copied with the last part.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Rest {
@@ -73,11 +82,21 @@ struct Part {
     rest: Option<Rest>,
 }
 
+/// Names the checkpoint with the cells that a snapshot lacks. It follows the snapshot's last part.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    number: u64,
+    cells: u64,
+    digest: u64,
+}
+
 /// A copy in progress.
 #[derive(Default)]
 struct Copying {
     left: VecDeque<StateKey>,
     changed: BTreeSet<StateKey>,
+    /// The cells are not copied: they go to a checkpoint.
+    keeps: bool,
 }
 
 /// The state machine of one replica.
@@ -88,6 +107,10 @@ pub(super) struct Machine {
     entries: BTreeMap<StateKey, u64>,
     rest: Rest,
     copying: Option<Copying>,
+    /// The checkpoints of its replica, if its snapshots lack the cells.
+    checkpoints: Option<Checkpoints>,
+    /// The checkpoint of the last snapshot, which is written behind the next write ([`Mutant::KeptWithOneMore`]).
+    owed: Option<u64>,
     /// Limit of entries in a part of a copy.
     part: usize,
     /// Number of queries that it has received.
@@ -109,9 +132,16 @@ impl Machine {
             entries: BTreeMap::new(),
             rest: Rest::default(),
             copying: None,
+            checkpoints: None,
+            owed: None,
             asked: 0,
             broken: None,
         }
+    }
+
+    /// The same machine, whose snapshots lack the cells.
+    pub(super) fn with_checkpoints(self, checkpoints: Option<Checkpoints>) -> Self {
+        Self { checkpoints, ..self }
     }
 
     /// Digest of the whole state: equal at replicas that have delivered the same messages.
@@ -128,7 +158,7 @@ impl Machine {
         self.rest.waiting.first().map_or(self.rest.delivered, |first| first.position - 1)
     }
 
-    fn go_on(&mut self, out: &mut dyn Outbox) {
+    fn answer_waiting(&mut self, out: &mut dyn Outbox) {
         let results = &mut self.rest.results;
         self.rest.waiting.retain(|Waits { session, sequence, needed, reply, .. }| {
             let here = |group: &u16| results.contains(&(*session, *sequence, *group));
@@ -150,9 +180,63 @@ impl Machine {
 
     fn set(&mut self, key: StateKey, word: u64) {
         self.entries.insert(key, word);
-        if let Some(copying) = &mut self.copying {
+        if let Some(copying) = &mut self.copying
+            && !(copying.keeps && key.is_cell())
+        {
             copying.changed.insert(key);
         }
+        if let Some(number) = self.owed.take_if(|_| key.is_cell()) {
+            self.write_checkpoint(number);
+        }
+    }
+
+    fn cells(&self) -> Vec<(StateKey, u64)> {
+        let cells = self.entries.iter().filter(|(key, _)| key.is_cell());
+        cells.map(|(key, word)| (*key, *word)).collect()
+    }
+
+    /// The record of the cells under this number, if the checkpoint has the present ones.
+    fn kept(&self, number: u64) -> Kept {
+        let cells = self.cells();
+        let words = cells.iter().map(|(_, word)| *word);
+        let digest = words.fold(0, |digest, word| mix(digest ^ word));
+        Kept { number, cells: cells.len() as u64, digest }
+    }
+
+    /// Begins to write the present cells into a checkpoint.
+    fn write_checkpoint(&mut self, number: u64) {
+        let bytes = postcard::to_stdvec(&self.cells()).expect("plain data");
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.write(number, bytes);
+        }
+    }
+
+    /// Takes the cells of the checkpoint that a snapshot names.
+    fn take_kept(&mut self, kept: &Kept) -> Result<(), NotRestored> {
+        let number = kept.number;
+        let bytes = self.checkpoints.as_ref().and_then(|it| it.read(number));
+        let lacks = || NotRestored::NotKept(format!("checkpoint {number} is not there"));
+        let cells: Vec<(StateKey, u64)> =
+            postcard::from_bytes(&bytes.ok_or_else(lacks)?).expect("plain data");
+        self.entries.extend(cells);
+        if self.kept(number) != *kept {
+            let why = format!("checkpoint {number} has other cells than its snapshot");
+            return Err(NotRestored::NotKept(why));
+        }
+        Ok(())
+    }
+
+    /// Restores a part of a copy. Returns what follows it.
+    fn restore_part<'a>(&mut self, part: &'a [u8], last: bool) -> Result<&'a [u8], Malformed> {
+        let (Part { entries, rest }, more) =
+            postcard::take_from_bytes(part).map_err(|_| Malformed)?;
+        self.entries.extend(entries);
+        match rest {
+            Some(rest) if last => self.rest = rest,
+            None if !last => {}
+            _ => return Err(Malformed),
+        }
+        Ok(more)
     }
 
     /// Takes up to `most` entries that were not copied, or have changed since.
@@ -206,7 +290,7 @@ impl Application for Machine {
             let needed = others.iter().map(|group| group.0).collect();
             let MessageId { session, sequence } = message;
             self.rest.waiting.push(Waits { session: session.0, sequence, position, needed, reply });
-            self.go_on(out);
+            self.answer_waiting(out);
         } else {
             answer(message, reply, out);
         }
@@ -224,7 +308,7 @@ impl Application for Machine {
         if !new || bytes != result(message, from) {
             self.broken = Some(format!("a wrong result of {from} about {message}"));
         }
-        self.go_on(out);
+        self.answer_waiting(out);
         Ok(())
     }
 
@@ -259,7 +343,7 @@ impl Application for Machine {
 
     fn begin_copy(&mut self) {
         let left = self.entries.keys().copied().collect();
-        self.copying = Some(Copying { left, changed: BTreeSet::new() });
+        self.copying = Some(Copying { left, ..Copying::default() });
     }
 
     fn copy(&mut self, _: usize, part: &mut Vec<u8>) -> Result<bool, Infallible> {
@@ -273,8 +357,57 @@ impl Application for Machine {
         let entries = self.next_places(usize::MAX);
         let rest = Some(self.rest.clone());
         part.extend(postcard::to_stdvec(&Part { entries, rest }).expect("plain data"));
-        self.copying = None;
+        let copying = self.copying.take().expect("a copy was begun");
+        if let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| copying.keeps) {
+            let number = checkpoints.next();
+            part.extend(postcard::to_stdvec(&self.kept(number)).expect("plain data"));
+            if planted(Mutant::KeptWithOneMore) {
+                self.owed = Some(number);
+            } else {
+                self.write_checkpoint(number);
+            }
+        }
         Ok(())
+    }
+
+    fn begin_snapshot(&mut self) {
+        self.begin_copy();
+        if let Some(copying) = self.copying.as_mut().filter(|_| self.checkpoints.is_some()) {
+            copying.keeps = true;
+            copying.left.retain(|key| !key.is_cell());
+        }
+    }
+
+    fn has_kept(&self) -> bool {
+        self.checkpoints.as_ref().is_none_or(Checkpoints::are_written)
+    }
+
+    fn has_news(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(Checkpoints::has_news)
+    }
+
+    fn go_on(&mut self, _: &mut dyn Outbox) -> Result<bool, Infallible> {
+        Ok(self.checkpoints.as_mut().is_some_and(Checkpoints::take_news))
+    }
+
+    fn drop_earlier(&mut self) {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.drop_earlier();
+        }
+    }
+
+    fn restore_snapshot(
+        &mut self,
+        part: &[u8],
+        last: bool,
+    ) -> Result<Result<(), NotRestored>, Infallible> {
+        let more = match self.restore_part(part, last) {
+            Ok([]) => return Ok(Ok(())),
+            Ok(more) => more,
+            Err(Malformed) => return Ok(Err(NotRestored::Malformed)),
+        };
+        let kept = postcard::from_bytes(more);
+        Ok(kept.map_err(|_| NotRestored::Malformed).and_then(|kept| self.take_kept(&kept)))
     }
 
     fn give_up_copy(&mut self) {
@@ -282,15 +415,7 @@ impl Application for Machine {
     }
 
     fn restore(&mut self, part: &[u8], last: bool) -> Result<Result<(), Malformed>, Infallible> {
-        let Ok(Part { entries, rest }) = postcard::from_bytes(part) else {
-            return Ok(Err(Malformed));
-        };
-        self.entries.extend(entries);
-        match rest {
-            Some(rest) if last => self.rest = rest,
-            None if !last => {}
-            _ => return Ok(Err(Malformed)),
-        }
-        Ok(Ok(()))
+        let more = self.restore_part(part, last);
+        Ok(more.and_then(|more| if more.is_empty() { Ok(()) } else { Err(Malformed) }))
     }
 }

@@ -9,6 +9,7 @@
 mod branches;
 mod campaign;
 mod checker;
+mod checkpoints;
 mod clients;
 mod disks;
 mod faults;

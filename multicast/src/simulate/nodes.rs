@@ -86,7 +86,12 @@ impl<O: Driven> Process<O> {
         let (fabric, tuning) = (stage.world.join(&self.name), stage.scenario.tuning);
         let seed = stage.scenario.seed;
         let disk = stage.scenario.durable.then(|| stage.disks.of(&self.name));
-        let machine = move |id: ReplicaId| Machine::new(id.group, seed);
+        let keeps = stage.scenario.keeps_checkpoints;
+        let writer = stage.disks.checkpoints_of(&self.name, incarnation).filter(|_| keeps);
+        let machine = move |id: ReplicaId| {
+            let checkpoints = writer.as_ref().map(|writer| writer.of(id.group));
+            Machine::new(id.group, seed).with_checkpoints(checkpoints)
+        };
         self.waiter = Waiter::new(Waiting::Park);
         Engine::with_roster(fabric, layout, tuning, me, Arc::clone(roster), disk, machine)
             .expect("simulated memory does not run out")

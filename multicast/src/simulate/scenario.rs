@@ -69,6 +69,8 @@ pub struct Scenario {
     pub held_up: bool,
     /// Whether replicas say only what their disks hold, and begin again with that.
     pub durable: bool,
+    /// Whether the snapshots of durable replicas' machines lack what is in checkpoints.
+    pub keeps_checkpoints: bool,
     /// Time for which the memory of a dead process can still be written by processes that have not noticed;
     /// zero for none.
     pub memory_outlives: Duration,
@@ -152,6 +154,7 @@ impl Scenario {
             late_completions: false,
             held_up: false,
             durable: profile.power_fails || profile.disks_fail,
+            keeps_checkpoints: false,
             memory_outlives: Duration::ZERO,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
@@ -272,6 +275,10 @@ impl Scenario {
             scenario.faults.extend(schedules::disks_go_wrong(&scenario, &mut rng));
             scenario.faults.sort_by_key(|fault| fault.after);
         }
+        // Drawn from a generator of its own. None of the seeds that `seeds.txt` had before has checkpoints with this constant, so
+        // each of them still leads to the run for which it was kept.
+        let mut rng = Rng::new(seed ^ 0xc4ec_3b48);
+        scenario.keeps_checkpoints = scenario.durable && rng.one_in(2);
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
             let more = surroundings::draw(what, &mut scenario, &mut rng);

@@ -92,13 +92,14 @@ impl<O: Driven> Simulation<O> {
         let world = World::new(scenario.seed ^ schedule, scenario.world());
         let injector = Injector::new(&scenario.faults);
         let disks = Rng::new(scenario.seed ^ 0xd15c_0f1e);
+        let checkpoints = Rng::new(scenario.seed ^ 0xc4ec_1901);
         let onlooker = Onlooker::new(scenario.layout.tree().as_ref());
         let mut stage = Stage {
             rng: world.fork_rng(),
             scenario,
             world,
             onlooker,
-            disks: Disks::new(disks),
+            disks: Disks::new(disks, checkpoints),
             trace: trace.then(Vec::new),
         };
         let nodes = Nodes::new(&mut stage)?;
