@@ -57,7 +57,8 @@ impl Sandbox {
         {
             command.args(["--durability", durability]);
         }
-        if arguments.first() == Some(&"up") && !names_order(arguments) && along_a_tree() {
+        let creates = arguments.first() == Some(&"up") && self.manifest().is_none();
+        if creates && !names_order(arguments) && along_a_tree() {
             command.args(["--order", "tram", "--tree", "depth"]);
         }
         command.stdin(Stdio::null()).current_dir(self.root.path());
@@ -244,7 +245,8 @@ impl From<Output> for Ended {
 fn names_order(arguments: &[&str]) -> bool {
     let configs = arguments.windows(2).filter(|pair| pair[0] == "--config");
     let mut texts = configs.filter_map(|pair| fs::read_to_string(pair[1]).ok());
-    arguments.contains(&"--order") || texts.any(|text| text.contains("[order]"))
+    let named = ["--order", "--tree"].iter().any(|option| arguments.contains(option));
+    named || texts.any(|text| text.contains("[order]"))
 }
 
 /// Whether clusters for which a test does not say it are ordered along a chain of their groups: with

@@ -378,7 +378,7 @@ mutants! {
     PayloadNotOnDisk,
     /// What is in front of a snapshot is dropped before the disk holds the end of the snapshot.
     FrontDroppedEarly,
-    /// What is in front of a snapshot is dropped before the disk holds the files that the snapshot names.
+    /// The log in front of a snapshot is dropped before the disk holds the files that the snapshot names.
     FrontDroppedBeforeKept,
     /// A snapshot whose files a former machine was still writing counts when the next machine has written all of its own.
     UnkeptSnapshotCounts,

@@ -291,7 +291,7 @@ impl<O: Driven> Onlooker<O> {
         self.logs.get(&id).into_iter().chain(fallen.map(|fallen| &fallen.log))
     }
 
-    /// What an incarnation that is over has left, if its memory is still written to.
+    /// The memory that an incarnation that is over has left, if it is still written to.
     fn remains_of(
         &self,
         id: ReplicaId,

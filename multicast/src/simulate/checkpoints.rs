@@ -114,7 +114,7 @@ impl Checkpoints {
         self.with(|all| all.insert((self.group, number), Checkpoint::Asked(bytes)));
     }
 
-    /// What a checkpoint contains, if it is there.
+    /// The content of a checkpoint, if it is synced.
     pub(super) fn read(&self, number: u64) -> Option<Vec<u8>> {
         self.with(|all| match all.get(&(self.group, number)) {
             Some(Checkpoint::Synced(bytes)) => Some(bytes.clone()),

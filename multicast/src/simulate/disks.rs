@@ -61,7 +61,7 @@ struct Medium {
     wanted: usize,
     /// Flushes: the number of records with each, and when it ends.
     flushes: VecDeque<(usize, Duration)>,
-    /// What machines keep in files of their own.
+    /// The checkpoints of the machines.
     shelf: Arc<Mutex<Shelf>>,
 }
 
@@ -69,9 +69,7 @@ impl Medium {
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().expect("nobody panics with checkpoints in hand")
     }
-}
 
-impl Medium {
     /// The end of a group's log, as the first `count` records have it.
     fn log_end(&self, group: GroupId, count: usize) -> LogEnd {
         let from = self.void.get(&group).copied().unwrap_or(0).min(count);
