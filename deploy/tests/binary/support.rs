@@ -57,7 +57,7 @@ impl Sandbox {
         {
             command.args(["--durability", durability]);
         }
-        let creates = arguments.first() == Some(&"up") && self.manifest().is_none();
+        let creates = arguments.first() == Some(&"up") && !self.dir.join("cluster.json").exists();
         if creates && !names_order(arguments) && along_a_tree() {
             command.args(["--order", "tram", "--tree", "depth"]);
         }
