@@ -38,9 +38,20 @@ fn put_back(dir: &Path, node: u16) {
 
 #[test]
 fn a_group_whose_data_is_gone_is_named_and_the_other_one_serves() {
+    one_of_two_is_gone(&["--order", "ramcast"]);
+}
+
+/// The root serves what had passed before it was stopped: the group below it does not tell that again.
+#[test]
+fn a_root_serves_while_the_data_of_the_group_below_it_is_gone() {
+    one_of_two_is_gone(&["--order", "tram", "--tree", "depth"]);
+}
+
+fn one_of_two_is_gone(order: &[&str]) {
     let (_dir, sandbox) = on_disk();
     // g0 is on nodes 0, 1 and 2, and g1 on nodes 1, 2 and 3.
-    sandbox.expect(0, &["up", "--detach", "--durability", "sync", "--nodes", "4"]);
+    let up = ["up", "--detach", "--durability", "sync", "--nodes", "4"];
+    sandbox.expect(0, &[&up[..], order].concat());
     let [served, lost] = keys_of_two_groups(&sandbox);
     // Sessions begin and end in all groups. One that is about to would hold g0 up until g1 is back.
     until("all sessions are closed", || sandbox.sum("sessions") + sandbox.sum("pending") == 0);

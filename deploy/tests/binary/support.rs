@@ -57,8 +57,11 @@ impl Sandbox {
         {
             command.args(["--durability", durability]);
         }
-        let creates = arguments.first() == Some(&"up") && !self.dir.join("cluster.json").exists();
-        if creates && !names_order(arguments) && along_a_tree() {
+        // A cluster that exists keeps its settings, unless the arguments name some: then they are all of them.
+        let sets = !self.dir.join("cluster.json").exists()
+            || arguments.iter().any(|it| it.starts_with("--") && *it != "--detach");
+        let up = arguments.first() == Some(&"up");
+        if up && sets && !names_order(arguments) && along_a_tree() {
             command.args(["--order", "tram", "--tree", "depth"]);
         }
         command.stdin(Stdio::null()).current_dir(self.root.path());

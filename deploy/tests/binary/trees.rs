@@ -74,7 +74,7 @@ fn a_status_shows_the_edges_of_the_tree() {
     assert!(["g0 to g1", "g1 to g2", "g2 to g3"].iter().all(|edge| text.contains(edge)), "{text}");
     sandbox.expect(0, &["down", "--yes"]);
     let other = Sandbox::new();
-    other.expect(0, &["up", "--detach"]);
+    other.expect(0, &["up", "--detach", "--order", "ramcast"]);
     let status = other.status();
     assert!(status.get("held_up").is_none() && status.get("parents").is_none());
     assert!(leader(&status, 0).get("edges").is_none(), "there is no tree");

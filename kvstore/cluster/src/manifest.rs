@@ -46,6 +46,12 @@ impl Manifest {
             let file = directory.path().join(CONFIG);
             Err(DirectoryError::Reconfigured { file, entry, made, now })
         };
+        let number = |number: u16| number.to_string();
+        // A tree has another shape with another number of groups.
+        let groups = config.topology.groups;
+        if let Some(made) = self.topology.filter(|made| made.groups != groups) {
+            return differs("topology.groups", number(made.groups), number(groups));
+        }
         // The nodes of a cluster in memory would refuse each other, and each of them says why here.
         let now = config.parents();
         if self.tree != now {
@@ -66,11 +72,9 @@ impl Manifest {
             (true, true) => Durability::Async,
         };
         let word = |durability: Durability| durability.name().to_owned();
-        let number = |number: u16| number.to_string();
         #[rustfmt::skip]
         let entries = [
             ("topology.nodes", number(made.nodes), number(now.nodes)),
-            ("topology.groups", number(made.groups), number(now.groups)),
             ("topology.replicas", number(made.replicas.into()), number(now.replicas.into())),
             ("topology.engines", number(made.engines), number(now.engines)),
             ("node.durability", word(durability), word(config.durability)),

@@ -206,6 +206,17 @@ pub trait OrderingProtocol: Sized {
     /// delivered by all its destinations.
     fn has_passed(&self, rank: Rank) -> bool;
 
+    /// The rank up to which everything has [passed](Self::has_passed), if that would be forgotten by a restart that reads
+    /// our log again: it is kept on disk. [`NOTHING`](Rank::NOTHING) if the groups that have it tell it again.
+    fn keeps_passed(&self) -> Rank {
+        Rank::NOTHING
+    }
+
+    /// Everything up to this rank had passed before the restart, by a disk.
+    fn had_passed(&mut self, rank: Rank) {
+        let _ = rank;
+    }
+
     /// What an unordered read that arrives now must wait for.
     fn read_from(&self) -> (u64, u64);
 

@@ -52,8 +52,8 @@ pub(crate) enum DiskRecord<'a> {
     /// A payload that stands in no entry: name, head and bytes.
     Payload(&'a [u8]),
     /// The log is committed up to `commit`, and everything up to `delivered` was delivered by what stands there and the
-    /// results that stand in the log up to entry `given`.
-    Delivered { commit: u64, delivered: Rank, given: u64 },
+    /// results that stand in the log up to entry `given`. Answers need not wait for what was delivered up to `passed`.
+    Delivered { commit: u64, delivered: Rank, given: u64, passed: Rank },
     /// A snapshot of our own state begins.
     Snapshot { incarnation: u32, promised: Ballot },
     /// The next part of a snapshot. Behind the last one stands all of the log that is not in it.
@@ -105,7 +105,8 @@ impl<'a> DiskRecord<'a> {
                 let (commit, delivered) = (word(0)?, Rank::new(word(1)?));
                 // Earlier versions gave results when they were committed.
                 let given = if rest.len() == 16 { commit } else { word(2)? };
-                Self::Delivered { commit, delivered, given }
+                let passed = Rank::new(if rest.len() > 24 { word(3)? } else { 0 });
+                Self::Delivered { commit, delivered, given, passed }
             }
             kind::SNAPSHOT => Self::Snapshot {
                 incarnation: word(0)?.try_into().ok()?,
@@ -142,8 +143,11 @@ impl<'a> DiskRecord<'a> {
                 words(kind::BALLOT, &[ballot.to_word(), index, position, first])
             }
             Self::Cut { base: Cursor { index, position } } => words(kind::CUT, &[index, position]),
-            Self::Delivered { commit, delivered, given } => {
+            Self::Delivered { commit, delivered, given, passed: Rank::NOTHING } => {
                 words(kind::DELIVERED, &[commit, delivered.number(), given])
+            }
+            Self::Delivered { commit, delivered, given, passed } => {
+                words(kind::DELIVERED, &[commit, delivered.number(), given, passed.number()])
             }
             Self::Snapshot { incarnation, promised } => {
                 words(kind::SNAPSHOT, &[incarnation.into(), promised.to_word()])
@@ -185,6 +189,7 @@ struct Moment {
     disk: OnDisk,
     commit: u64,
     applied: Rank,
+    passed: Rank,
     freed: u64,
 }
 
@@ -316,7 +321,8 @@ impl<A: Application, O: Links> Replica<A, O> {
             // What we may say of our log does not wait for the next record.
             self.disk.pass(Moment { disk: now.disk, ..self.disk.written });
         }
-        if (now.commit, now.applied) != (self.disk.written.commit, self.disk.written.applied) {
+        let delivered = |of: &Moment| (of.commit, of.applied, of.passed);
+        if delivered(&now) != delivered(&self.disk.written) {
             self.record_delivered(links);
         }
         if now != self.disk.written {
@@ -331,7 +337,8 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn record_delivered<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let (commit, delivered) = (self.core.log().commit_index(), self.exchange.last_delivered());
         let given = if planted(Mutant::GivenNotOnDisk) { 0 } else { self.exchange.given_to() };
-        self.record(DiskRecord::Delivered { commit, delivered, given }, links);
+        let passed = self.core.keeps_passed();
+        self.record(DiskRecord::Delivered { commit, delivered, given, passed }, links);
     }
 
     /// Drops the log's results from `base` on, which is about to be cut off. If our machine has received some of them, the
@@ -348,7 +355,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         let disk =
             OnDisk { ballot: log.ballot(), last: log.last_index(), promised: log.promised() };
         let (commit, freed) = (log.commit_index(), self.memory.freed);
-        Moment { disk, commit, applied: self.exchange.apply(), freed }
+        let passed = self.core.keeps_passed();
+        Moment { disk, commit, applied: self.exchange.apply(), passed, freed }
     }
 
     /// Handles that everything up to a position is on disk. Returns whether that is news.

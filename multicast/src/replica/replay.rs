@@ -237,7 +237,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                     self.receive_held(message, links);
                 }
             }
-            DiskRecord::Delivered { commit, delivered, given } => {
+            DiskRecord::Delivered { commit, delivered, given, passed } => {
                 if commit > self.core.log().last_index() {
                     return wrong(format!("entry {commit} was committed, and is not there"));
                 }
@@ -258,6 +258,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                         "everything up to {delivered} was delivered, and can be up to {now} only: {why}"
                     ));
                 }
+                self.core.had_passed(passed);
             }
             DiskRecord::Earlier { from, bytes } => {
                 let fabric = &mut links.endpoint.fabric;

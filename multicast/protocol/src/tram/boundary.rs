@@ -206,6 +206,15 @@ impl OrderingProtocol for Tram {
         self.gate.has_passed(rank)
     }
 
+    /// A group that shares messages with us may be down when we are back, and its word with it.
+    fn keeps_passed(&self) -> Rank {
+        self.gate.passed(self.newest.map_or(Rank::NOTHING, |(_, _, rank)| rank))
+    }
+
+    fn had_passed(&mut self, rank: Rank) {
+        self.gate.had_passed(rank);
+    }
+
     /// Our log must be committed up to this index. Later entries are answered by this leader only, in our ballot.
     fn read_from(&self) -> (u64, u64) {
         (0, self.last_shared)

@@ -13,9 +13,10 @@ use crate::ids::{GroupId, GroupSet};
 use crate::rank::Rank;
 use crate::results::Results;
 
-/// Kinds of entries that do not belong to the group log.
-const ORDERED: u8 = 2;
-const EXCHANGE: u8 = 3;
+/// Kinds of entries that do not belong to the group log. [`RamCast`](crate::ramcast::log)'s are others, so an entry tells by
+/// its kind which protocol wrote it, and none is read by the other.
+const ORDERED: u8 = 9;
+const EXCHANGE: u8 = 10;
 
 /// In the first byte of what is ordered: it came from our parent, and its message's name was here before.
 const TAKEN: u8 = 1;
@@ -187,7 +188,7 @@ impl<'a> Draft<'a> {
     ///
     /// # Panics
     /// If the contents are not those of such an entry.
-    pub(super) fn of(record: &Record, contents: Contents<'a>) -> Self {
+    pub fn of(record: &Record, contents: Contents<'a>) -> Self {
         Self(match (*record, contents) {
             (Record::Group(record), _) => Body::Group(record),
             (Record::Ordered { content: content @ Content::Marker { .. }, taken, known }, _) => {

@@ -342,6 +342,14 @@ impl Gate {
         guard!(Mutant::NotGatedAlongTree, self.first.is_none_or(|first| rank < first))
     }
 
+    /// What was delivered here up to this rank is stable, by what a former process of this replica knew.
+    pub(super) fn had_passed(&mut self, rank: Rank) {
+        let all = planted(Mutant::DeliveredKeptAsPassed);
+        self.entries.retain(|it| it.delivered.is_none() || it.rank > rank && !all);
+        self.stirred = true;
+        self.settle();
+    }
+
     /// The rank up to which everything is passed that was delivered up to `delivered`.
     pub fn passed(&self, delivered: Rank) -> Rank {
         self.first.map_or(delivered, |first| Rank::new(first.number() - 1).min(delivered))

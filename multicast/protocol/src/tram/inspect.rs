@@ -10,7 +10,7 @@ use crate::group::uncommitted::Uncommitted;
 use crate::group::{LogRecord as _, Role};
 use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::mutants::{Mutant, planted};
-use crate::ordering::Inspect;
+use crate::ordering::{Inspect, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::tram::content::Content;
 
@@ -148,7 +148,7 @@ impl Inspect for Inspection<'_> {
     }
 
     fn passed(&self) -> Rank {
-        self.0.gate.passed(self.0.newest.map_or(Rank::NOTHING, |(_, _, rank)| rank))
+        self.0.keeps_passed()
     }
 
     fn edges(&self) -> Option<Edges> {

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use skein_protocol::group::GroupRecord;
-use skein_protocol::group::body::Payload;
+use skein_protocol::group::body::{Body as _, Payload};
 use skein_protocol::group::frame::{Cursor, Frame};
 use skein_protocol::message::{Head, decode_name};
-use skein_protocol::ramcast::log::{Body, Entry};
+use skein_protocol::rank::Rank;
+use skein_protocol::tram::content::Content as Ordered;
+use skein_protocol::{ramcast, tram};
 
 use super::DiskRecord;
 use crate::election::Content;
@@ -35,16 +37,15 @@ pub fn describe(kind: u8, record: &[u8]) -> Option<Described> {
         DiskRecord::Cut { base } => ("cut", format!("before {}", place(base))),
         DiskRecord::Entry(bytes) => ("entry", entry(bytes)?),
         DiskRecord::Payload(bytes) => ("payload", payload(bytes)?),
-        DiskRecord::Delivered { commit, delivered, given } => {
-            let uncommitted = if given > commit {
-                format!(", results taken up to entry {given}")
-            } else {
-                String::new()
-            };
-            (
-                "delivered",
-                format!("up to rank {delivered}, committed up to entry {commit}{uncommitted}"),
-            )
+        DiskRecord::Delivered { commit, delivered, given, passed } => {
+            let mut about = format!("up to rank {delivered}, committed up to entry {commit}");
+            if given > commit {
+                let _ = write!(about, ", results taken up to entry {given}");
+            }
+            if passed > Rank::NOTHING {
+                let _ = write!(about, ", answers wait for nothing up to rank {passed}");
+            }
+            ("delivered", about)
         }
         DiskRecord::Snapshot { incarnation, promised } => {
             ("snapshot", format!("incarnation {incarnation}, promised ballot {promised}"))
@@ -90,24 +91,24 @@ fn entry(bytes: &[u8]) -> Option<String> {
     if frame.birth != frame.written {
         let _ = write!(text, ", first in {}", frame.birth);
     }
-    let body =
-        if frame.is_pad() { "a pad".to_owned() } else { body(&Entry::parse(bytes, cursor)?) };
+    let body = if frame.is_pad() { "a pad".to_owned() } else { body(&frame)? };
     let _ = write!(text, ": {body}");
     Some(text)
 }
 
-fn body(entry: &Entry<'_>) -> String {
-    match entry.body {
-        Body::Group(GroupRecord::NewBallot) => "a new ballot".to_owned(),
-        Body::Group(GroupRecord::Evict { slot }) => format!("slot {slot} is evicted"),
-        Body::Group(GroupRecord::Join { slot, incarnation }) => {
-            format!("incarnation {incarnation} of slot {slot} joins")
-        }
+/// An entry tells by its kind which protocol wrote it.
+fn body(frame: &Frame<'_>) -> Option<String> {
+    let ramcast = || ramcast::log::Body::read(frame).map(|body| of_ramcast(&body));
+    let tram = || tram::Body::read(frame).and_then(|body| of_tram(&body));
+    ramcast().or_else(tram)
+}
+
+fn of_ramcast(body: &ramcast::log::Body<'_>) -> String {
+    use ramcast::log::Body;
+    match *body {
+        Body::Group(record) => of_group(record),
         Body::Local { message, timestamp, destinations, payload, .. } => {
-            let payload = match payload {
-                Payload::Inline(bytes) => format!("{} bytes", bytes.len()),
-                Payload::Held { .. } => "its payload beside it".to_owned(),
-            };
+            let payload = payload_of(payload);
             format!("message {message} to {destinations}, proposed at {timestamp}, {payload}")
         }
         Body::Remotes(remotes) => {
@@ -119,12 +120,61 @@ fn body(entry: &Entry<'_>) -> String {
     }
 }
 
+/// Both protocols have the group's own records; the other one has described them.
+fn of_tram(body: &tram::Body<'_>) -> Option<String> {
+    let (content, taken, known, payload) = match *body {
+        tram::Body::Group(_) => return None,
+        tram::Body::Exchange { from, .. } => return Some(format!("results of {from}")),
+        tram::Body::Ordered { content, taken, known, payload } => (content, taken, known, payload),
+    };
+    let mut text = match content {
+        Ordered::Message { message, destinations, again, .. } => {
+            let again = if again { ", again" } else { "" };
+            format!("message {message} to {destinations}{again}, {}", payload_of(payload?))
+        }
+        Ordered::Marker { group, generation } => {
+            format!("{group} is recreated in generation {generation}")
+        }
+    };
+    if let Some(tram::Taken { number, place }) = taken {
+        let _ = write!(
+            text,
+            ", edge {}.{} from above, ordered at {place}",
+            number.generation, number.number
+        );
+    }
+    if known {
+        text.push_str(", here before");
+    }
+    Some(text)
+}
+
+fn of_group(record: GroupRecord) -> String {
+    match record {
+        GroupRecord::NewBallot => "a new ballot".to_owned(),
+        GroupRecord::Evict { slot } => format!("slot {slot} is evicted"),
+        GroupRecord::Join { slot, incarnation } => {
+            format!("incarnation {incarnation} of slot {slot} joins")
+        }
+    }
+}
+
+fn payload_of(payload: Payload<'_>) -> String {
+    match payload {
+        Payload::Inline(bytes) => format!("{} bytes", bytes.len()),
+        Payload::Held { .. } => "its payload beside it".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use skein_protocol::ballot::Ballot;
+    use skein_protocol::group::body::{Contents, Draft as _, Stamp};
     use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
     use skein_protocol::message::encode_name;
+    use skein_protocol::results::Results;
     use skein_protocol::timestamp::Timestamp;
+    use skein_protocol::tram::edges::EdgeNumber;
 
     use super::super::kind;
     use super::*;
@@ -140,14 +190,15 @@ mod tests {
         let (ballot, timestamp) = (Ballot::new(1, 0, 0), Timestamp::new(4, GroupId(0)));
         let message = MessageId::new(SessionId(256), 3);
         let destinations = GroupSet::first(2);
-        let body = Body::Local {
+        let body = ramcast::log::Body::Local {
             message,
             low_water: 1,
             timestamp,
             destinations,
             payload: Payload::Inline(b"some bytes"),
         };
-        let entry = Entry { birth: ballot, written: ballot, time_ms: 9, epoch: 1, body };
+        let entry =
+            ramcast::log::Entry { birth: ballot, written: ballot, time_ms: 9, epoch: 1, body };
         let mut bytes = Vec::new();
         entry.encode(Cursor { index: 7, position: 640 }, &mut bytes);
         let about = format!(
@@ -164,5 +215,45 @@ mod tests {
         says(kind::PAYLOAD, &bytes, "payload", &format!("of {message} to {destinations}, 4 bytes"));
         assert_eq!(describe(200, b""), None, "no such kind");
         assert_eq!(describe(kind::BALLOT, &[0; 24]), None, "cut short");
+    }
+
+    #[test]
+    fn entries_of_a_tree_are_described() {
+        let ballot = Ballot::new(1, 0, 0);
+        let message = MessageId::new(SessionId(256), 3);
+        let taken =
+            tram::Taken { number: EdgeNumber { generation: 1, number: 6 }, place: Rank::new(40) };
+        let destinations = GroupSet::first(2);
+        let content =
+            Ordered::Message { message, low_water: 1, destinations, inline: true, again: false };
+        let payload = Contents::Payload(Payload::Inline(b"abc"));
+        let passed = tram::Record::Ordered { content, taken: Some(taken), known: true };
+        let group = GroupId(1);
+        let marker = tram::Record::Ordered {
+            content: Ordered::Marker { group, generation: 2 },
+            taken: None,
+            known: false,
+        };
+        let from = GroupId(3);
+        let results = Contents::Results { from, results: Results(b"") };
+        for (record, contents, about) in [
+            (
+                passed,
+                payload,
+                format!(
+                    "message {message} to {destinations}, 3 bytes, edge 1.6 from above, ordered at {}, here before",
+                    taken.place
+                ),
+            ),
+            (marker, Contents::None, format!("{group} is recreated in generation 2")),
+            (tram::Record::Exchange, results, format!("results of {from}")),
+            (GroupRecord::NewBallot.into(), Contents::None, "a new ballot".to_owned()),
+        ] {
+            let mut bytes = Vec::new();
+            let stamp = Stamp { ballot, time_ms: 9, epoch: 1 };
+            let cursor = Cursor { index: 7, position: 640 };
+            tram::Draft::of(&record, contents).encode(stamp, cursor, &mut bytes);
+            says(kind::ENTRY, &bytes, "entry", &format!("7 at 640, ballot {ballot}: {about}"));
+        }
     }
 }

@@ -9,7 +9,7 @@ const RESUMED: DiskRecord<'_> = DiskRecord::Resumed;
 const PROMISED: DiskRecord<'_> = DiskRecord::Promised { ballot: BALLOT };
 const ENTRY: DiskRecord<'_> = DiskRecord::Entry(&[]);
 const DELIVERED: DiskRecord<'_> =
-    DiskRecord::Delivered { commit: 1, delivered: Rank::new(1), given: 1 };
+    DiskRecord::Delivered { commit: 1, delivered: Rank::new(1), given: 1, passed: Rank::NOTHING };
 /// A snapshot: its head, its parts, of which `ORDER` is the last, and its end.
 const HEAD: DiskRecord<'_> = DiskRecord::Snapshot { incarnation: 0, promised: BALLOT };
 const PART: DiskRecord<'_> = DiskRecord::SnapshotPart { content: Content::Machine, bytes: &[] };

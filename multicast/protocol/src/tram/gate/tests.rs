@@ -144,3 +144,23 @@ fn words_of_an_earlier_numbering_are_not_compared_with_later_numbers() {
     assert_eq!((gate.unstable(), gate.tells_down(GroupId(4))), (1, 1));
     assert_eq!(vec![gate.entries[0].to_children[0].1], [1]);
 }
+
+#[test]
+fn what_had_passed_before_a_restart_is_stable_whatever_others_tell() {
+    let mut gate = gate();
+    gate.commit(entry(2, &[4, 6], None, &[(2, 1), (3, 1)]));
+    gate.commit(entry(3, &[1, 6], None, &[(3, 2)]));
+    gate.commit(entry(4, &[1, 4], None, &[(2, 2)]));
+    gate.had_passed(Rank::new(3));
+    assert!(gate.has_passed(Rank::new(3)) && !gate.has_passed(Rank::new(4)));
+    let read = |below| gate.read_dependency(Rank::new(below));
+    assert_eq!((read(4), read(5)), (Rank::NOTHING, Rank::new(4)));
+    assert_eq!(gate.unstable(), 2, "nothing is known of what was not delivered here");
+    gate.hear_up(GroupId(4), 3);
+    gate.settle();
+    assert!(!gate.has_passed(Rank::new(4)), "the first shares g4 with it");
+    gate.hear_up(GroupId(6), 2);
+    gate.settle();
+    assert!(gate.has_passed(Rank::new(4)));
+    assert_eq!((gate.tells_down(GroupId(4)), gate.tells_down(GroupId(6))), (3, 3));
+}
