@@ -47,6 +47,27 @@ fn a_root_serves_while_the_data_of_the_group_below_it_is_gone() {
     one_of_two_is_gone(&["--order", "tram", "--tree", "depth"]);
 }
 
+/// The groups that are left serve what had passed before they were stopped, though no replica of the other can tell it again.
+#[test]
+fn groups_serve_while_all_data_of_another_is_gone() {
+    let (_dir, sandbox) = on_disk();
+    // g0 is on nodes 0, 1 and 2, and g3 on nodes 3, 4 and 5.
+    let up = ["up", "--detach", "--durability", "sync", "--nodes", "6", "--groups", "4"];
+    sandbox.expect(0, &up);
+    for number in 0..20 {
+        sandbox.expect(0, &["put", &format!("key{number}"), &format!("value of key{number}")]);
+    }
+    until("all sessions are closed", || sandbox.sum("sessions") + sandbox.sum("pending") == 0);
+    let keys = sandbox.expect(0, &["scan", "--group", "g0", "--keys-only"]).out;
+    sandbox.expect(0, &["down"]);
+    for node in [3, 4, 5] {
+        set_aside(&sandbox.dir, node);
+    }
+    sandbox.expect(5, &["up", "--detach"]);
+    check(&sandbox, keys.lines().next().expect("twenty keys are in all groups"));
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
 fn one_of_two_is_gone(order: &[&str]) {
     let (_dir, sandbox) = on_disk();
     // g0 is on nodes 0, 1 and 2, and g1 on nodes 1, 2 and 3.

@@ -64,7 +64,6 @@ macro_rules! mutants {
                 Self::LostMarkCounts,
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
-                Self::DeliveredKeptAsPassed,
             ];
 
             /// Those of them whose loss simulated clusters are not known to show, or show too rarely to wait for it: most
@@ -447,7 +446,7 @@ mutants! {
     PassedWithoutPayload,
     /// Along a tree: a group drops a payload when it has delivered it, whatever a child is yet to be sent.
     PayloadNotPassedOn,
-    /// Along a tree: after a restart no answer waits for what had been delivered before.
+    /// After a restart no answer waits for what had been delivered before.
     DeliveredKeptAsPassed,
 }
 

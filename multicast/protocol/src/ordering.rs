@@ -206,16 +206,12 @@ pub trait OrderingProtocol: Sized {
     /// delivered by all its destinations.
     fn has_passed(&self, rank: Rank) -> bool;
 
-    /// The rank up to which everything has [passed](Self::has_passed), if that would be forgotten by a restart that reads
-    /// our log again: it is kept on disk. [`NOTHING`](Rank::NOTHING) if the groups that have it tell it again.
-    fn keeps_passed(&self) -> Rank {
-        Rank::NOTHING
-    }
+    /// The rank up to which everything has [passed](Self::has_passed). It follows from what other groups have told, and
+    /// these may be down after a restart, so it is kept on disk.
+    fn keeps_passed(&self) -> Rank;
 
     /// Everything up to this rank had passed before the restart, by a disk.
-    fn had_passed(&mut self, rank: Rank) {
-        let _ = rank;
-    }
+    fn had_passed(&mut self, rank: Rank);
 
     /// What an unordered read that arrives now must wait for.
     fn read_from(&self) -> (u64, u64);

@@ -223,6 +223,14 @@ impl OrderingProtocol for Ramcast {
         self.passed.has_passed(rank.into())
     }
 
+    fn keeps_passed(&self) -> Rank {
+        self.passed.by_us().into()
+    }
+
+    fn had_passed(&mut self, rank: Rank) {
+        self.passed.had_passed(rank.into());
+    }
+
     fn read_from(&self) -> (u64, u64) {
         (self.clock, self.last_shared)
     }

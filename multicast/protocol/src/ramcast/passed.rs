@@ -332,6 +332,13 @@ impl Passed {
         true
     }
 
+    /// A former process of this replica knew that everything up to here was passed.
+    pub(super) fn had_passed(&mut self, timestamp: Timestamp) {
+        if self.pass_own(timestamp) {
+            self.mark_due(self.own, self.own);
+        }
+    }
+
     /// Whether a group may wait for our row, or for one that we have received.
     fn concerns(&self, group: GroupId) -> bool {
         let (ours, theirs) = (self.row(self.own), self.row(group));

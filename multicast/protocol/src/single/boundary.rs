@@ -154,6 +154,12 @@ impl OrderingProtocol for Single {
         true
     }
 
+    fn keeps_passed(&self) -> Rank {
+        Rank::NOTHING
+    }
+
+    fn had_passed(&mut self, _: Rank) {}
+
     /// Our log must be committed up to this index. Later entries are answered by this leader only, in our ballot.
     fn read_from(&self) -> (u64, u64) {
         (0, self.last_shared)
