@@ -1,5 +1,5 @@
 //! One page per process that its peers read: whether the process is parked, has control messages, runs on a contended
-//! core, or has left.
+//! core, has left, or has been killed.
 //!
 //! **Invariant (no lost wake-up).** A process that parks publishes `parked`, fences, and then looks at its memory once
 //! more; a writer writes, fences, and then reads `parked`. Whichever fence comes first in their total order, either the
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 
+use super::thread_end;
 use crate::clock::timeout;
 use crate::memory::Memory;
 
@@ -27,6 +28,7 @@ const INCARNATION: usize = 8;
 const PARKED: usize = 64; // u32, the owner, at every nap
 const LEFT: usize = 68; // u32, the owner, or who found it dead
 const CONTENDED: usize = 72; // u32, the owner, when that changes
+const THREAD: usize = 76; // u32, the owner, and the kernel at its thread's end
 const FUTEX: usize = 128; // u32, peers
 const MAIL_SENT: usize = 192; // peers
 const MAIL_TAKEN: usize = 256; // the owner
@@ -61,6 +63,21 @@ impl Bell {
 
     pub(super) fn has_left(&self) -> bool {
         self.0.half(LEFT).load(Ordering::Relaxed) != 0
+    }
+
+    /// From here on it says when this thread ends, without whose fabric nobody writes or reads for the owner.
+    pub(super) fn watch_thread(&self) {
+        thread_end::watch(&self.0, THREAD);
+    }
+
+    /// The thread may end without that being the owner's end.
+    pub(super) fn let_thread_go(&self) {
+        thread_end::let_go(&self.0);
+    }
+
+    /// Whether the thread is known to have ended in which the owner was used.
+    pub(super) fn has_lost_thread(&self) -> bool {
+        thread_end::has_ended(self.0.half(THREAD))
     }
 
     /// Wakes the owner if it is parked. The caller has fenced after its writes. `rung` is the last nap that this caller

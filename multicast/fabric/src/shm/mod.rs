@@ -25,6 +25,7 @@ mod mail;
 mod regions;
 mod remotes;
 mod room;
+mod thread_end;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -290,6 +291,10 @@ impl Fabric for ShmFabric {
     }
 
     fn prepare(&mut self, region: Region) {
+        if matches!(self.home, Home::Dir(_)) {
+            // Whoever does this is the one who uses the fabric.
+            self.bell.watch_thread();
+        }
         self.regions.prepare(region, &self.home);
     }
 
@@ -441,6 +446,7 @@ impl Waker {
 
 impl Drop for ShmFabric {
     fn drop(&mut self) {
+        self.bell.let_thread_go();
         if !self.vanishes && self.home.is_ours() {
             self.bell.leave();
             self.remotes.clear(self.incarnation);

@@ -44,7 +44,10 @@ impl PeerState {
     }
 
     pub(super) fn is_gone(&mut self) -> bool {
-        self.gone = self.gone || self.bell.has_left() || !self.away.is_alive();
+        self.gone = self.gone
+            || self.bell.has_left()
+            || self.bell.has_lost_thread()
+            || !self.away.is_alive();
         self.gone
     }
 
