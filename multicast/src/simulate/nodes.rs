@@ -368,8 +368,11 @@ impl<O: Driven> Nodes<O> {
         of_group.iter().any(|(other, commit)| {
             let log = other.core.log();
             let knows = |it: &Replica<Machine, O>| {
-                let slot = it.id.slot;
-                log.view().names(slot, it.incarnation) && *commit >= log.inspect().joined_at(slot)
+                let (slot, joined) = (it.id.slot, log.inspect().joined_at(it.id.slot));
+                // A replica that has the `Join` from a state knows of it when that state is on its disk.
+                let from_state = joined == 0 && it.incarnation > 0;
+                let known_at = if from_state { other.memory.begun_at.index - 1 } else { joined };
+                log.view().names(slot, it.incarnation) && *commit >= known_at
             };
             let stays = other.id == id || self.layout.node_of(other.id) != without;
             stays && knows(it) && knows(other)
