@@ -276,6 +276,16 @@ impl<O: Links> Scene<O> {
         let from = ReplicaId::new(GroupId(0), slot);
         self.replica.election(from, &datagram, &mut self.links, fresh)
     }
+
+    /// A member reports that it has all of our log. The entries that this commits are delivered.
+    fn commit(&mut self) {
+        let by = ReplicaId::new(GroupId(0), 1);
+        let Replica { core, .. } = &self.replica;
+        let acceptance =
+            Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
+        self.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
+        self.replica.end_turn(&mut self.links);
+    }
 }
 
 impl Scene {
@@ -342,16 +352,6 @@ impl Scene {
     fn pass(&mut self, now_ms: u64) {
         self.replica.core.step(Event::Tick { now_ms }, &mut Vec::new());
         self.replica.pursue_wish(&mut self.links);
-    }
-
-    /// A member reports that it has all of our log. The entries that this commits are delivered.
-    fn commit(&mut self) {
-        let by = ReplicaId::new(GroupId(0), 1);
-        let Replica { core, .. } = &self.replica;
-        let acceptance =
-            Acceptance { tag: core.log().ballot().tag(), index: core.log().last_index() };
-        self.replica.told(StatusColumn::Accepted, by, acceptance.to_word());
-        self.replica.end_turn(&mut self.links);
     }
 
     /// For each message delivered until now, whether it was answered.

@@ -1,4 +1,4 @@
-//! A leader whose parent passes on more than its log has room for.
+//! A leader whose parent passes on more than its log has room for, and one whose children are yet to be sent what it delivers.
 
 use skein_protocol::step::Event;
 use skein_protocol::tram::PeerEvent;
@@ -23,17 +23,52 @@ fn edge(number: u64) -> Edge {
     Edge { number, first: 1, child_generation: 0, place, content }
 }
 
+/// Slot 0 leads group 0 of a tree, alone with slot 1.
+fn leads_in(parents: &[Option<u16>]) -> Scene<Tram> {
+    let groups = parents.len() as u16;
+    let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
+    let layout = Layout::propose(topology).unwrap();
+    let mut scene = Scene::<Tram>::start(&layout.along(&Tree::of(parents).unwrap()).unwrap());
+    let granted = scene.granted_from(1, Cursor::START, Cursor::START);
+    scene.hear(1, &Election::Granted(granted), &[]);
+    assert!(scene.replica.core.log().leads());
+    scene
+}
+
+#[test]
+fn what_is_delivered_is_kept_until_all_children_on_its_way_have_it() {
+    let mut scene = leads_in(&[None, Some(0), Some(1)]);
+    #[rustfmt::skip]
+    let cases: [(&[u16], bool, &str); 4] = [
+        // destinations  kept   because
+        (&[0],          false, "it goes to no other group"),
+        (&[0, 1],       true,  "the child delivers it"),
+        (&[0, 2],       true,  "the child passes it on"),
+        (&[0, 1, 2],    true,  "the child does both"),
+    ];
+    let named = |at: usize| MessageId::new(SessionId(1), at as u64 + 1);
+    for (at, (groups, ..)) in cases.iter().enumerate() {
+        let destinations = groups.iter().map(|group| GroupId(*group)).collect();
+        let message = named(at);
+        scene.replica.payloads.insert(message, 1, destinations, &[7; 24]);
+        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        scene.replica.step(received);
+        scene.replica.end_turn(&mut scene.links);
+    }
+    scene.commit();
+    scene.replica.deliver(&mut scene.links).expect("it goes on");
+    assert_eq!(scene.replica.application.answered.len(), cases.len());
+    for (at, (groups, kept, because)) in cases.into_iter().enumerate() {
+        let is_held = scene.replica.payloads.get(named(at)).is_some();
+        assert_eq!(is_held, kept, "to {groups:?}: {because}");
+    }
+}
+
 #[test]
 fn what_waited_for_a_payload_is_logged_as_the_log_has_room() {
     const PASSED: u64 = 64;
-    let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
-    let layout = Layout::propose(topology).unwrap();
-    let layout = layout.along(&Tree::of(&[Some(1), None]).unwrap()).unwrap();
-    let mut scene = Scene::<Tram>::start(&layout);
-    let granted = scene.granted_from(1, Cursor::START, Cursor::START);
-    scene.hear(1, &Election::Granted(granted), &[]);
+    let mut scene = leads_in(&[Some(1), None]);
     let Scene { replica, links, .. } = &mut scene;
-    assert!(replica.core.log().leads());
 
     let (from, ballot) = (ReplicaId::new(GroupId(1), 0), OLD);
     let payload = vec![7; replica.inline_bytes_max() + 1];
