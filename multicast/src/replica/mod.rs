@@ -125,6 +125,10 @@ skein_protocol::paths! {
     copy_resumed,
     /// A snapshot is on disk.
     snapshots,
+    /// A start skipped a snapshot, since what it names was not there.
+    snapshots_skipped,
+    /// A start gave up its log, since what its snapshots name was not there.
+    logs_given_up,
     /// Another group's result was received again.
     result_again,
     /// A result was sent again.

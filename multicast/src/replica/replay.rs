@@ -115,6 +115,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             match self.replay_record(record, links, fresh) {
                 Ok(Err(Unread::NotKept(why))) => {
                     tracing::warn!(replica = %self.id, why, "skips a snapshot");
+                    self.paths.snapshots_skipped += 1;
                     self.transfer.received = None;
                     (from, lacks) = (From::Nothing, Some(why));
                     Ok(())
@@ -177,6 +178,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         tracing::error!(replica = %self.id, why,
             "the files of a replica's state are lost: it begins anew, and takes the state of another");
+        self.paths.logs_given_up += 1;
         (self.incarnation, self.config.group.incarnation) = (incarnation, incarnation);
         self.core = O::new(self.config, View::first(self.topology.replicas));
         if let Some(disk) = &mut links.disk {

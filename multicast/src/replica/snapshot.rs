@@ -49,12 +49,6 @@ impl Snapshot {
         matches!(self.under_way, Some(UnderWay { ripe: true, .. }))
     }
 
-    /// Whether none is written of which the disk, or the machine, lacks something.
-    #[cfg(test)]
-    pub(super) const fn waits_for_none(&self) -> bool {
-        self.written.is_none()
-    }
-
     /// Bytes of the last one that was written.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
@@ -138,6 +132,11 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Whether a snapshot is being written.
     pub(crate) const fn writes_snapshot(&self) -> bool {
         self.snapshot.under_way.is_some()
+    }
+
+    /// Whether a snapshot is written of which the disk, or the machine, lacks something.
+    pub(crate) const fn awaits_snapshot(&self) -> bool {
+        self.snapshot.written.is_some()
     }
 
     /// Our machine is about to be replaced. A snapshot whose files it has not kept is forgotten: nobody would ever say that

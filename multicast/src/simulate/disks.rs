@@ -46,6 +46,8 @@ struct Medium {
     rotten: BTreeSet<GroupId>,
     /// Groups whose logs were found to be damaged or of no use, each with the number of records in front of which nothing is its own.
     void: BTreeMap<GroupId, usize>,
+    /// Groups whose replicas have given up their logs.
+    given_up: BTreeSet<GroupId>,
     /// No flush begins.
     full: bool,
     /// A flush has failed.
@@ -131,6 +133,7 @@ impl Disk for Handle {
         let mut medium = lock(&self.0);
         let count = medium.records.len();
         medium.void.insert(group, count);
+        medium.given_up.insert(group);
     }
 
     fn snapshot_after(&self) -> u64 {
@@ -158,11 +161,15 @@ pub(super) struct Disks {
     rng: Rng,
     /// For checkpoints alone, so that nothing else changes that a seed draws.
     checkpoints: Rng,
+    /// For removals that a loss of power undoes, if there are any.
+    removals: Option<Rng>,
+    /// Removed checkpoints that were there again.
+    pub(super) returned: u64,
 }
 
 impl Disks {
-    pub(super) fn new(rng: Rng, checkpoints: Rng) -> Self {
-        Self { media: BTreeMap::new(), rng, checkpoints }
+    pub(super) fn new(rng: Rng, checkpoints: Rng, removals: Option<Rng>) -> Self {
+        Self { media: BTreeMap::new(), rng, checkpoints, removals, returned: 0 }
     }
 
     /// The checkpoints of a process, in a start of its node.
@@ -195,9 +202,25 @@ impl Disks {
         }
     }
 
-    /// Whether a group's log on the disk of a process is damaged.
+    /// Whether a group's log on the disk of a process is damaged, or lacks the checkpoints that it names.
     pub(super) fn is_rotten(&self, process: &str, group: GroupId) -> bool {
-        self.media.get(process).is_some_and(|medium| lock(medium).rotten.contains(&group))
+        self.media.get(process).is_some_and(|medium| {
+            let medium = lock(medium);
+            medium.rotten.contains(&group) || medium.shelf().is_spoilt(group)
+        })
+    }
+
+    /// The checkpoints of a group on the disk of a process are damaged, or are gone. The process goes on, and finds that out
+    /// when it starts again. Returns whether there were any.
+    pub(super) fn spoil(&self, process: &str, group: GroupId, gone: bool) -> bool {
+        self.media.get(process).is_some_and(|medium| lock(medium).shelf().spoil(group, gone))
+    }
+
+    /// A process has read the log of a group. Returns whether it has given that up, and whether checkpoints had gone wrong.
+    pub(super) fn has_read(&self, process: &str, group: GroupId) -> (bool, bool) {
+        let Some(medium) = self.media.get(process) else { return (false, false) };
+        let mut medium = lock(medium);
+        (medium.given_up.remove(&group), medium.shelf().begins(group))
     }
 
     /// The disk of a process is full, or has room again.
@@ -229,7 +252,9 @@ impl Disks {
         let more = self.rng.index(flushed - medium.durable + 1);
         medium.durable += more;
         medium.flushes.clear();
-        medium.shelf().lose_power();
+        let removals = &mut self.removals;
+        let comes_back = || removals.as_mut().is_some_and(|rng| rng.one_in(2));
+        self.returned += medium.shelf().lose_power(comes_back);
         let keeps = !medium.shelf().is_empty();
         for (group, former) in std::mem::take(&mut medium.former_floors) {
             // Checkpoints that were removed need not come back with the log in front of the present one.

@@ -75,6 +75,15 @@ pub enum Kind {
         /// Slot of the replica.
         slot: u8,
     },
+    /// The checkpoints of a replica on its node's disk are damaged, or are gone. The replica begins anew when its node is
+    /// started again, unless it has another state on its disk by then.
+    SpoilCheckpoints {
+        group: u16,
+        /// Slot of the replica.
+        slot: u8,
+        /// They are gone.
+        gone: bool,
+    },
     /// A flush of a node's disk fails. The node ends soon, and is started again later.
     FlushFails {
         node: Target,
@@ -494,6 +503,10 @@ impl fmt::Display for Fault {
             }
             Kind::Rot { group, slot } => {
                 write!(f, "the log of g{group}.{slot} on its disk is damaged")
+            }
+            Kind::SpoilCheckpoints { group, slot, gone } => {
+                let what = if *gone { "gone" } else { "damaged" };
+                write!(f, "the checkpoints of g{group}.{slot} on its disk are {what}")
             }
             Kind::FlushFails { node, ends_after, back_after } => {
                 write!(

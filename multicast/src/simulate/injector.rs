@@ -31,6 +31,12 @@ skein_protocol::paths! {
     damaged_logs,
     /// The damage of a log was put off until its group could tolerate it.
     damages_put_off,
+    /// A replica's checkpoints on disk were damaged.
+    damaged_checkpoints,
+    /// A replica's checkpoints were gone by themselves.
+    lost_checkpoints,
+    /// A checkpoint that was removed was there again after a loss of power.
+    returned_checkpoints,
     /// A flush failed.
     failed_flushes,
     /// A disk was full.
@@ -298,7 +304,8 @@ impl Injector {
             {
                 // Not before the group serves again.
                 self.due.push((now + Duration::from_millis(1), kind));
-            } else if let Kind::Rot { group, slot } = kind
+            } else if let Kind::Rot { group, slot } | Kind::SpoilCheckpoints { group, slot, .. } =
+                kind
                 && !nodes.may_lose(ReplicaId::new(GroupId(group), slot), stage)
             {
                 self.counts.damages_put_off += 1;
@@ -352,6 +359,14 @@ impl Injector {
                     stage.disks.rot(&name, group);
                 }
                 self.counts.damaged_logs += 1;
+            }
+            Kind::SpoilCheckpoints { group, slot, gone } => {
+                let group = GroupId(group);
+                for name in nodes.names_of(nodes.node_of(ReplicaId::new(group, slot))) {
+                    let any = stage.disks.spoil(&name, group, gone);
+                    self.counts.lost_checkpoints += u64::from(any && gone);
+                    self.counts.damaged_checkpoints += u64::from(any && !gone);
+                }
             }
             Kind::FlushFails { node, ends_after, back_after } => {
                 let node = nodes.node(node);

@@ -215,15 +215,23 @@ impl Machine {
     fn take_kept(&mut self, kept: &Kept) -> Result<(), NotRestored> {
         let number = kept.number;
         let bytes = self.checkpoints.as_ref().and_then(|it| it.read(number));
-        let lacks = || NotRestored::NotKept(format!("checkpoint {number} is not there"));
+        let lacks = |what: &str| NotRestored::NotKept(format!("checkpoint {number} {what}"));
+        let bytes = bytes.ok_or_else(|| lacks("is not there"))?;
         let cells: Vec<(StateKey, u64)> =
-            postcard::from_bytes(&bytes.ok_or_else(lacks)?).expect("plain data");
+            postcard::from_bytes(&bytes).map_err(|_| lacks("is damaged"))?;
         self.entries.extend(cells);
         if self.kept(number) != *kept {
-            let why = format!("checkpoint {number} has other cells than its snapshot");
-            return Err(NotRestored::NotKept(why));
+            return Err(lacks("has other cells than its snapshot"));
+        }
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.began_with(number);
         }
         Ok(())
+    }
+
+    /// Number of the checkpoint of its last snapshot, if that is not on its disk.
+    pub(super) fn lacks_checkpoint(&self) -> Option<u64> {
+        self.checkpoints.as_ref().and_then(Checkpoints::lacks)
     }
 
     /// Restores a part of a copy. Returns what follows it.

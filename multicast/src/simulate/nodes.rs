@@ -168,7 +168,14 @@ impl<O: Driven> Nodes<O> {
             }
             let read = engine.take_journal();
             for (replica, resumes) in engine.inside().0.iter().zip(resumes) {
-                if resumes {
+                let (gave_up, may) = stage.disks.has_read(&process.name, replica.id.group);
+                if gave_up && !may {
+                    let evidence =
+                        format!("{} gives up its log, which no fault has hit", replica.id);
+                    let property = "a node begins with what its disk holds";
+                    return Err(Violation { property, evidence });
+                }
+                if resumes && !gave_up {
                     stage.onlooker.resumes(replica, &read)?;
                 } else {
                     stage.onlooker.begins(replica.id)?;
@@ -688,6 +695,12 @@ impl<O: Driven> Nodes<O> {
                 }
                 if replica.writes_snapshot() {
                     return Some(format!("{id} has not finished a snapshot"));
+                }
+                if replica.awaits_snapshot() {
+                    return Some(format!("{id} has a snapshot that is not on its disk"));
+                }
+                if let Some(number) = replica.application.lacks_checkpoint() {
+                    return Some(format!("{id} lacks checkpoint {number} of its last snapshot"));
                 }
                 let view = core.log().view();
                 if view.members().iter().any(|member| member.evicted) {

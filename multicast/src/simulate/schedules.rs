@@ -372,6 +372,29 @@ pub(super) fn disks_go_wrong(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// Checkpoints of replicas go wrong while there is load, and the nodes of some of these replicas die soon after.
+pub(super) fn checkpoints_go_wrong(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
+    let topology = scenario.topology();
+    let silence = scenario.suspected_after();
+    let mut faults = Vec::new();
+    for _ in 0..rng.between(1, 4) {
+        let group = rng.below(u64::from(topology.groups)) as u16;
+        let slot = rng.below(u64::from(topology.replicas)) as u8;
+        let after = rng.below(scenario.messages);
+        let delay = Duration::from_micros(rng.below(2000));
+        let kind = Kind::SpoilCheckpoints { group, slot, gone: rng.one_in(2) };
+        faults.push(Fault { after, delay, kind });
+        if rng.one_in(2) {
+            let node = Target::Node(scenario.layout.node_of(ReplicaId::new(GroupId(group), slot)));
+            let delay = delay + some_of(rng, 4 * silence);
+            let kind = Kind::Crash { node, back_after: some_of(rng, 2 * silence) };
+            faults.push(Fault { after, delay, kind });
+        }
+    }
+    faults.sort_by_key(|fault| (fault.after, fault.delay));
+    faults
+}
+
 /// A replica loses its disk. When it counts again, another one loses its own, and all lose their power.
 pub(super) fn power_fails_at_a_join(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();

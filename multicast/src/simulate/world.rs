@@ -93,13 +93,14 @@ impl<O: Driven> Simulation<O> {
         let injector = Injector::new(&scenario.faults);
         let disks = Rng::new(scenario.seed ^ 0xd15c_0f1e);
         let checkpoints = Rng::new(scenario.seed ^ 0xc4ec_1901);
+        let removals = scenario.checkpoints_fail.then(|| Rng::new(scenario.seed ^ 0xc4ec_4e70));
         let onlooker = Onlooker::new(scenario.layout.tree().as_ref());
         let mut stage = Stage {
             rng: world.fork_rng(),
             scenario,
             world,
             onlooker,
-            disks: Disks::new(disks, checkpoints),
+            disks: Disks::new(disks, checkpoints, removals),
             trace: trace.then(Vec::new),
         };
         let nodes = Nodes::new(&mut stage)?;
@@ -406,7 +407,8 @@ impl<O: Driven> Simulation<O> {
 
     pub(super) fn report(&self) -> Report {
         let world = self.stage.world.counters();
-        let (faults, losses) = (self.injector.counts, self.injector.operator.counts);
+        let (mut faults, losses) = (self.injector.counts, self.injector.operator.counts);
+        faults.returned_checkpoints = self.stage.disks.returned;
         let mut coverage = Coverage { faults, losses, world, ..Coverage::default() };
         self.nodes.cover(&mut coverage);
         self.clients.cover(&mut coverage);

@@ -208,7 +208,7 @@ fn a_snapshot_whose_files_a_former_machine_has_not_kept_is_forgotten() {
     scene.replica.disk.bytes = 0;
     writes_snapshot(&mut scene, &records);
     assert_eq!(scene.replica.paths.snapshots, 0, "the present machine knows nothing of it");
-    assert!(scene.replica.snapshot.waits_for_none(), "another one can be written");
+    assert!(!scene.replica.awaits_snapshot(), "another one can be written");
 }
 
 /// The records of a whole snapshot. What it names is lost if it is `lost`.
