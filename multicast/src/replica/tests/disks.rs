@@ -117,6 +117,20 @@ fn what_a_leader_writes_in_front_of_a_state_is_on_disk_before_we_report() {
     assert_eq!(replica.applied_told, Some(Rank::NOTHING));
 }
 
+#[test]
+fn others_may_overwrite_what_our_disk_holds_and_nothing_else() {
+    let (mut scene, records) = begun_behind_a_state();
+    let Scene { replica, links, .. } = &mut scene;
+    replica.config.group.durable = true;
+    replica.core = Ramcast::new(replica.config, View::first(3));
+    replica.memory.freed = 192;
+    replica.record_moment(links);
+    replica.record(DiskRecord::Resumed, links);
+    assert_eq!(replica.freed(), 0, "after a loss of power it would be needed again");
+    replica.reached_disk(records.last(), links);
+    assert_eq!(replica.freed(), 192);
+}
+
 /// A leader with a disk, for which a snapshot is due.
 fn with_a_snapshot_due() -> (Scene, Records) {
     let mut scene = Scene::new();
