@@ -6,6 +6,7 @@
 //! - `block`: fencing. Each grant has its own file; revoking leaves an orphan behind.
 //! - `bell`: waiting. No wake-up is lost, and waking costs a load while no peer is parked.
 //! - `dir`, `room`: names and incarnations, and liveness by locks that the kernel releases.
+//! - `thread_end`: liveness by a mark that the kernel sets sooner.
 //! - `arena`: many small regions in few files.
 //! - `mail`: control messages.
 //!

@@ -107,7 +107,7 @@ impl End {
         let word = memory.half(at);
         word.store(number(), Ordering::SeqCst);
         let entry = self.list.entry.as_ptr();
-        let distance = (ptr::from_ref(word).addr() as isize).wrapping_sub(entry.addr() as isize);
+        let distance = ptr::from_ref(word).addr().wrapping_sub(entry.addr()).cast_signed();
         self.list.to_futex.store(distance, Ordering::SeqCst);
         // Last: the kernel may read the list from here on.
         self.list.first.store(entry.cast(), Ordering::SeqCst);
@@ -142,6 +142,8 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::shm::Host;
+    use crate::{Fabric as _, Permission};
 
     fn page() -> Arc<Memory> {
         Arc::new(crate::shm::room::anonymous(4096).expect("memory"))
@@ -180,6 +182,39 @@ mod tests {
         });
         assert!(has_ended(memory.half(8)) && !has_ended(memory.half(12)));
         assert!(!has_ended(other.half(64)), "one word at a time");
+    }
+
+    /// The process here lives on, and holds the lock.
+    #[test]
+    fn a_peer_whose_thread_dies_is_gone_while_its_process_still_holds_the_lock() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let host = Host::at(&dir.path().join("host")).expect("a host");
+        let mut here = host.join("here").expect("it joins");
+        for (prepares, gone) in [(false, false), (true, true)] {
+            let name = format!("there-{prepares}");
+            let (host, joins_as) = (host.clone(), name.clone());
+            let (joined, joins) = std::sync::mpsc::channel();
+            let (met, meets) = std::sync::mpsc::channel::<()>();
+            let dies = thread::spawn(move || {
+                in_a_thread_that_dies(move || {
+                    let mut there = host.join(&joins_as).expect("it joins");
+                    let log = there.create(4096, Permission::Granted).expect("a region");
+                    if prepares {
+                        there.prepare(log);
+                    }
+                    joined.send(()).expect("it is waited for");
+                    meets.recv().expect("the other one has come");
+                    std::mem::forget(there);
+                });
+            });
+            joins.recv().expect("it joins");
+            let peer = here.dial(&name).expect("it lives");
+            assert!(!here.is_gone(peer));
+            met.send(()).expect("it waits");
+            dies.join().expect("it ends");
+            assert_eq!(here.is_gone(peer), gone, "{name}");
+            assert_eq!(here.dial(&name).is_err(), gone, "{name}");
+        }
     }
 
     #[test]
