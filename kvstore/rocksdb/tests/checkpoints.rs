@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use skein_kvstore::store::{Found, Store, StoreError, Wanted};
 use skein_rocksdb::{Checkpoints, Owner, TieredOptions, TieredStore};
@@ -34,10 +33,12 @@ fn directory(path: &Path, next: u64) -> Checkpoints {
     Checkpoints::open(path, Arc::new(AtomicU64::new(next))).unwrap()
 }
 
+/// A store, whose threads wake this one when they have news.
 fn open_for(owner: Owner, checkpoints: &Checkpoints) -> TieredStore {
     static OPENED: AtomicU64 = AtomicU64::new(0);
     let name = format!("live-{}", OPENED.fetch_add(1, Ordering::Relaxed));
-    let (path, wake) = (checkpoints.directory().join(name), Arc::new(|| ()));
+    let (path, waits) = (checkpoints.directory().join(name), thread::current());
+    let wake = Arc::new(move || waits.unpark());
     let options = TieredOptions { database: SMALL, hot_bytes: 0, readers: 1 };
     TieredStore::open_beside(checkpoints.clone(), &path, owner, options, wake).unwrap()
 }
@@ -56,13 +57,24 @@ fn write(store: &mut TieredStore, numbers: std::ops::Range<u32>) {
     store.settle().unwrap();
 }
 
+/// Waits until that is so: whenever it is not, the store will have news.
+fn wait_until(
+    store: &mut TieredStore,
+    holds: impl Fn(&TieredStore) -> bool,
+) -> Result<(), StoreError> {
+    while !holds(store) {
+        while !store.has_news() {
+            thread::park();
+        }
+        store.poll()?;
+    }
+    Ok(())
+}
+
 /// Keeps the state, and waits until it is on disk.
 fn keep(store: &mut TieredStore) -> u64 {
     let number = store.keep();
-    while !store.has_kept() {
-        thread::sleep(Duration::from_micros(100));
-        store.poll().unwrap();
-    }
+    wait_until(store, TieredStore::has_kept).unwrap();
     number
 }
 
@@ -78,10 +90,7 @@ fn with_one(path: &Path) -> (u64, Sums) {
 fn read_all(store: &mut TieredStore) -> Result<usize, StoreError> {
     let all = Wanted::Range { start: b"", end: None, pairs: usize::MAX, bytes: usize::MAX };
     store.pin(all);
-    while !store.has(all) {
-        thread::sleep(Duration::from_micros(100));
-        store.poll()?;
-    }
+    wait_until(store, |store| store.has(all))?;
     let count = store.range(b"", None).map(Result::unwrap).count();
     store.unpin(all);
     Ok(count)
@@ -96,7 +105,11 @@ fn names(path: &Path) -> Vec<String> {
 }
 
 fn path_of(directory: &Path, number: u64) -> PathBuf {
-    directory.join(format!("kept-{number:016x}"))
+    directory.join(name_of(number))
+}
+
+fn name_of(number: u64) -> String {
+    format!("kept-{number:016x}")
 }
 
 #[test]
@@ -110,10 +123,7 @@ fn a_kept_state_is_that_of_its_moment() {
     assert!(!store.has_kept() || number == 7);
     // They come behind it, whenever it is made.
     write(&mut store, PAIRS - 100..PAIRS + 500);
-    while !store.has_kept() {
-        thread::sleep(Duration::from_micros(100));
-        store.poll().unwrap();
-    }
+    wait_until(&mut store, TieredStore::has_kept).unwrap();
     assert_ne!(sums(&store), before);
     drop(store);
     for _ in 0..2 {
@@ -284,13 +294,32 @@ fn keep_until_killed(path: &Path) {
     }
 }
 
+/// Moments at which a process is killed, by the number of checkpoints in its directory and whether another is being made. Each
+/// comes again with every third checkpoint, when the earlier ones go.
+const MOMENTS: [fn(usize, bool) -> bool; 6] = [
+    |_, _| true,
+    |_, makes| makes,
+    |kept, makes| makes && kept == 1,
+    |kept, makes| makes && kept == 2,
+    |kept, _| kept == 3,
+    |kept, makes| !makes && kept == 1,
+];
+
+/// Whether that moment is now.
+fn is_now(moment: fn(usize, bool) -> bool, path: &Path) -> bool {
+    let all = names(path);
+    let (made, others): (Vec<_>, Vec<_>) =
+        all.iter().filter(|name| name.starts_with("kept-")).partition(|it| !it.contains('.'));
+    moment(made.len(), !others.is_empty())
+}
+
 #[test]
 fn a_killed_process_leaves_the_states_that_it_has_kept() {
     if let Some(path) = std::env::var_os(KEEPER) {
         return keep_until_killed(Path::new(&path));
     }
     let scratch = scratch();
-    for round in 0..6 {
+    for (round, moment) in MOMENTS.into_iter().enumerate() {
         let path = scratch.path().join(format!("g{round}.0"));
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_killed_process_leaves_the_states_that_it_has_kept", "--nocapture"])
@@ -299,17 +328,20 @@ fn a_killed_process_leaves_the_states_that_it_has_kept() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let mut last = lines.filter(|line| line.starts_with("kept ")).nth(4 + round);
-        let said = last.take().expect("it goes on");
-        thread::sleep(Duration::from_micros(700 * round as u64));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let mut kept = lines.filter(|line| line.starts_with("kept "));
+        let said = kept.nth(4 + round).expect("it goes on");
         let said: Vec<u64> = said.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
         let [number, len, bytes, digest] = said[..] else { panic!("{said:?}") };
+        while !is_now(moment, &path) {
+            assert!(child.try_wait().unwrap().is_none(), "it goes on");
+            thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
         let mut store = open(&directory(&path, 1_000));
         // It may have removed this one, and kept a later one by then.
         let Ok(()) = store.take_kept(number).unwrap() else {
-            assert!(names(&path).iter().any(|name| *name > format!("kept-{number:016x}")));
+            assert!(names(&path).iter().any(|name| *name > name_of(number)));
             continue;
         };
         assert_eq!(sums(&store), (len as usize, bytes, digest));
