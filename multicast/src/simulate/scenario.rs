@@ -282,8 +282,8 @@ impl Scenario {
         // each of them still leads to the run for which it was kept.
         let mut rng = Rng::new(seed ^ 0xc4ec_3b48);
         scenario.keeps_checkpoints = scenario.durable && rng.one_in(2);
-        // Drawn from a generator of its own, too, with a constant by which none of the seeds in `seeds.txt` and
-        // `killing-seeds.txt` has such faults.
+        // Drawn from a generator of its own, too, with a constant by which none of the seeds that `seeds.txt` and
+        // `killing-seeds.txt` had before has such faults.
         let mut rng = Rng::new(seed ^ 0xc4ec_5bce);
         scenario.checkpoints_fail = scenario.keeps_checkpoints && rng.one_in(2);
         if scenario.checkpoints_fail && profile.disks_fail && rng.one_in(2) {
