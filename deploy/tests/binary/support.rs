@@ -57,7 +57,7 @@ impl Sandbox {
         {
             command.args(["--durability", durability]);
         }
-        // A cluster that exists keeps its settings, unless the arguments name some: then they are all of them.
+        // `up` without options takes the settings of a cluster that exists. With some, it takes defaults for the others.
         let sets = !self.dir.join("cluster.json").exists()
             || arguments.iter().any(|it| it.starts_with("--") && *it != "--detach");
         let up = arguments.first() == Some(&"up");

@@ -65,17 +65,17 @@ impl Bell {
         self.0.half(LEFT).load(Ordering::Relaxed) != 0
     }
 
-    /// From here on it says when this thread ends, without whose fabric nobody writes or reads for the owner.
+    /// Lets the kernel mark it when the calling thread ends. Only that thread uses the owner's fabric.
     pub(super) fn watch_thread(&self) {
         thread_end::watch(&self.0, THREAD);
     }
 
-    /// The thread may end without that being the owner's end.
+    /// Takes that back, so that the thread can end and the owner go on.
     pub(super) fn let_thread_go(&self) {
         thread_end::let_go(&self.0);
     }
 
-    /// Whether the thread is known to have ended in which the owner was used.
+    /// Whether the kernel has marked the end of the owner's thread.
     pub(super) fn has_lost_thread(&self) -> bool {
         thread_end::has_ended(self.0.half(THREAD))
     }

@@ -25,7 +25,7 @@ const OWNER_DIED: u32 = 0x4000_0000;
 
 /// Whether the thread whose end the word says has ended. If not, it may have all the same.
 pub(super) fn has_ended(word: &AtomicU32) -> bool {
-    // What the thread wrote before is visible to whoever sees this.
+    // A reader of the mark sees all that the thread wrote before.
     word.load(Ordering::Acquire) & OWNER_DIED != 0
 }
 

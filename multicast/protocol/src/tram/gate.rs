@@ -342,7 +342,7 @@ impl Gate {
         guard!(Mutant::NotGatedAlongTree, self.first.is_none_or(|first| rank < first))
     }
 
-    /// What was delivered here up to this rank is stable, by what a former process of this replica knew.
+    /// Drops the entries that are delivered here up to this rank: a former process of this replica knew them to be stable.
     pub(super) fn had_passed(&mut self, rank: Rank) {
         self.entries.retain(|it| it.delivered.is_none() || it.rank > rank);
         self.stirred = true;
