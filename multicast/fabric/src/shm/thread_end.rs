@@ -230,4 +230,24 @@ mod tests {
         thread::spawn(move || watch(&word, 8)).join().expect("it ends");
         assert!(!has_ended(memory.half(8)));
     }
+
+    /// The kernel would read memory that is free, otherwise.
+    #[test]
+    fn the_list_is_the_kernels_only_as_long_as_it_is_there() {
+        let registered = || {
+            let (mut list, mut len) = (ptr::null_mut::<libc::c_void>(), 0_usize);
+            // SAFETY: the kernel writes a pointer and a length, to where we say.
+            let got =
+                unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut list, &raw mut len) };
+            assert_eq!(got, 0);
+            list.cast_const()
+        };
+        let (memory, before) = (page(), registered());
+        let end = End::new();
+        assert_eq!(registered(), ptr::from_ref::<List>(&end.list).cast());
+        end.watch(&memory, 8);
+        assert_eq!(memory.half(8).load(Ordering::SeqCst), number());
+        drop(end);
+        assert_eq!((registered(), memory.half(8).load(Ordering::SeqCst)), (before, 0));
+    }
 }
