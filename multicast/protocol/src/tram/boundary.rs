@@ -8,6 +8,7 @@ use super::edges::{Children, Incoming};
 use super::gate::Gate;
 use super::names::Names;
 use super::neighbours::Retries;
+use super::pending::PendingQueue;
 use super::shared::Shared;
 use super::tree::Tree;
 use super::waiting::Waiting;
@@ -48,7 +49,7 @@ impl OrderingProtocol for Tram {
             children: Children::of(&tree, own),
             gate: Gate::new(tree, own),
             waiting: Waiting::default(),
-            pending: VecDeque::new(),
+            pending: PendingQueue::default(),
             delivered: 0,
             shared: Shared::new(tree, own),
             newest: None,
@@ -221,7 +222,7 @@ impl OrderingProtocol for Tram {
     }
 
     fn has_caught_up(&mut self, (_, shared): (u64, u64)) -> bool {
-        let delivered = self.pending.front().is_none_or(|first| first.index > shared);
+        let delivered = self.pending.first().is_none_or(|first| first.index > shared);
         self.log.commit_index() >= shared && delivered
     }
 
@@ -296,14 +297,10 @@ impl OrderingProtocol for Tram {
     }
 
     fn stage_of(&self, message: MessageId) -> MessageStage {
-        let logs = |entry: &Uncommitted<Record>| match entry.record {
-            Record::Ordered { content, .. } => content.message() == Some(message),
-            Record::Group(_) | Record::Exchange => false,
-        };
         match () {
-            () if self.pending.iter().any(|it| it.message == message) => MessageStage::Pending,
+            () if self.pending.contains(message) => MessageStage::Pending,
             () if !self.logged.contains(message) => MessageStage::Unknown,
-            () if self.log.uncommitted().any(logs) => MessageStage::Logged,
+            () if self.logged.is_uncommitted(message) => MessageStage::Logged,
             () => MessageStage::Delivered,
         }
     }

@@ -1,13 +1,14 @@
 //! The hooks of the [group log](crate::group) for this ordering.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::content::Content;
 use super::entries::{Record, Taken};
 use super::gate::Unstable;
+use super::pending::{Pending, PendingQueue};
 use super::shared::Shared;
-use super::{Effect, Pending, Tram};
+use super::{Effect, Tram};
 use crate::ballot::Ballot;
 use crate::group::on_log::OnLog;
 use crate::group::ordering::{Next, Ordering};
@@ -20,7 +21,7 @@ use crate::rank::Rank;
 
 /// What our group has to deliver, and up to where it is done.
 pub(crate) struct Deliveries<'a> {
-    pending: &'a VecDeque<Pending>,
+    pending: &'a PendingQueue,
     shared: &'a Shared,
 }
 
@@ -31,7 +32,7 @@ impl Ordering for Deliveries<'_> {
 
     /// What is committed is delivered, but a machine that waits for results takes nothing meanwhile.
     fn waits_for_others_below(&self, index: u64) -> bool {
-        self.pending.iter().any(|it| it.destinations.has_several() && it.index < index)
+        self.pending.has_several_before(index)
     }
 }
 
@@ -51,7 +52,7 @@ impl OnLog for Tram {
     }
 
     fn waits_first(&mut self) -> Option<Next> {
-        let Pending { rank, since_ms, .. } = *self.pending.front()?;
+        let Pending { rank, since_ms, .. } = *self.pending.first()?;
         Some(Next { least: rank, since_ms })
     }
 
@@ -174,7 +175,7 @@ impl Tram {
         match content {
             Content::Message { message, low_water, inline, .. } if here => {
                 let since_ms = self.log.now_ms();
-                self.pending.push_back(Pending {
+                self.pending.push(Pending {
                     message,
                     low_water,
                     destinations,

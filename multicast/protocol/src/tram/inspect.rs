@@ -131,7 +131,7 @@ impl Inspect for Inspection<'_> {
     }
 
     fn oldest_pending(&self) -> Option<(u64, MessageId)> {
-        self.0.pending.front().map(|it| (it.since_ms, it.message))
+        self.0.pending.first().map(|it| (it.since_ms, it.message))
     }
 
     fn blocked(&self) -> Option<(u64, MessageId, GroupSet)> {

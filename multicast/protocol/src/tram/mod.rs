@@ -22,6 +22,7 @@ mod hooks;
 mod inspect;
 mod names;
 mod neighbours;
+mod pending;
 mod results;
 mod saved;
 pub mod shared;
@@ -38,6 +39,7 @@ use self::gate::Gate;
 pub use self::inspect::{Edges, EdgesTo, Inspection};
 use self::names::Names;
 use self::neighbours::Retries;
+use self::pending::{Pending, PendingQueue};
 use self::shared::{Shared, SharedMessage};
 use self::tree::Tree;
 use self::waiting::Waiting;
@@ -99,24 +101,6 @@ pub enum PeerEffect {
     Refuse { message: MessageId, closed: GroupSet },
 }
 
-/// A message that is committed, addressed to us, and not delivered.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    message: MessageId,
-    low_water: u64,
-    destinations: GroupSet,
-    index: u64,
-    rank: Rank,
-    /// Rank in the log of the lowest common ancestor.
-    place: Rank,
-    time_ms: u64,
-    /// Our time at which it was committed here.
-    since_ms: u64,
-    inline: bool,
-    /// Clock of its delivery.
-    clock: u64,
-}
-
 /// The reasons to keep the payloads of messages, delivered or not: edges that a child is yet to acknowledge, and entries with
 /// messages that are here already.
 #[derive(Clone, Copy)]
@@ -149,7 +133,7 @@ pub struct Tram {
     children: Children,
     gate: Gate,
     waiting: Waiting,
-    pending: VecDeque<Pending>,
+    pending: PendingQueue,
     delivered: u64,
     shared: Shared,
     /// The last delivery: its message, destinations and rank.
@@ -262,8 +246,8 @@ impl Tram {
             Record::Group(_) | Record::Exchange => false,
         };
         self.logged.contains(message)
-            && self.pending.iter().all(|it| it.message != message)
-            && !self.log.uncommitted().any(logs)
+            && !self.pending.contains(message)
+            && !(self.logged.is_uncommitted(message) && self.log.uncommitted().any(logs))
     }
 
     /// The groups that may make us refuse a message now: destinations behind a child without room, and our own group
@@ -449,7 +433,7 @@ impl Tram {
 
     fn next(&mut self) -> Option<Deliver> {
         let Pending { message, low_water, destinations, rank, place, time_ms, clock, .. } =
-            self.pending.pop_front()?;
+            self.pending.pop()?;
         self.delivered += 1;
         self.shared.deliver(SharedMessage { message, destinations, rank, place });
         self.newest = Some((message, destinations, rank));

@@ -29,6 +29,11 @@ impl Names {
         self.uncommitted.contains(message) || self.committed.contains(message)
     }
 
+    /// Whether the message is in an entry behind the commit index.
+    pub(super) fn is_uncommitted(&self, message: MessageId) -> bool {
+        self.uncommitted.contains(message)
+    }
+
     /// An entry with the message is at the end of our log.
     pub(super) fn log(&mut self, message: MessageId, low_water: u64) {
         self.uncommitted.insert(message);

@@ -3,13 +3,14 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::Tram;
 use super::content::Content;
 use super::edges::{Children, EdgeNumber, Incoming, Outgoing};
 use super::gate::{Gate, Unstable};
 use super::names::Names;
+use super::pending::{Pending, PendingQueue};
 use super::shared::Shared;
 use super::tree::Tree;
-use super::{Pending, Tram};
 use crate::ballot::Ballot;
 use crate::bytes::{Reader, Writer};
 use crate::ids::GroupId;
@@ -39,7 +40,7 @@ impl Tram {
         self.gate.save(&mut out);
         self.shared.save(&mut out);
         out.u64(self.pending.len() as u64);
-        for it in &self.pending {
+        for it in self.pending.iter() {
             out.message(it.message);
             out.groups(it.destinations);
             let (rank, place) = (it.rank.number(), it.place.number());
@@ -76,13 +77,15 @@ impl Tram {
         let children = Children::read(&self.tree, self.own(), from)?;
         let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
         let shared = Shared::restore(&self.tree, self.own(), from)?;
-        let mut pending = VecDeque::new();
+        let mut pending = PendingQueue::default();
         for _ in 0..from.u64()? {
             let (message, destinations) = (from.message()?, from.groups()?);
             let [low_water, index, rank, place, time_ms, clock] = from.words()?;
             let (rank, place, since_ms) = (Rank::new(rank), Rank::new(place), self.log.now_ms());
             let inline = from.u8()? != 0;
-            pending.push_back(Pending {
+            let rises = pending.iter().next_back().is_none_or(|last| last.index < index);
+            rises.then_some(())?;
+            pending.push(Pending {
                 message,
                 low_water,
                 destinations,
