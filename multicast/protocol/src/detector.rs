@@ -51,8 +51,9 @@ struct Health {
     /// Misses since the last suspicion.
     over: u32,
     dead: bool,
-    /// Time at which the score last fell to zero.
+    /// Time at which the score last fell to zero, and for how long the observer has not looked since.
     since_ms: u64,
+    unseen_ms: u64,
     /// Time of the last long silence, or of the last change of the timeout.
     troubled_ms: u64,
 }
@@ -75,7 +76,15 @@ impl Detector {
     pub fn new(replicas: u8, score_max: u32, look_ms: u64) -> Self {
         let score = score_max * UNSEEN_FACTOR;
         let timeout = score_max;
-        let unseen = Health { score, timeout, over: 0, dead: false, since_ms: 0, troubled_ms: 0 };
+        let unseen = Health {
+            score,
+            timeout,
+            over: 0,
+            dead: false,
+            since_ms: 0,
+            unseen_ms: 0,
+            troubled_ms: 0,
+        };
         Self {
             slots: vec![unseen; usize::from(replicas)],
             score_max,
@@ -118,7 +127,7 @@ impl Detector {
         }
         let newly = before > 0 && health.score == 0;
         if newly {
-            health.since_ms = now_ms;
+            (health.since_ms, health.unseen_ms) = (now_ms, 0);
             health.over = 0;
         }
         newly
@@ -150,6 +159,19 @@ impl Detector {
     /// Time at which the slot was last suspected.
     pub fn since_ms(&self, slot: u8) -> u64 {
         self.slots[usize::from(slot)].since_ms
+    }
+
+    /// Time for which the observer has seen that the slot is suspected.
+    pub fn suspected_for_ms(&self, slot: u8, now_ms: u64) -> u64 {
+        let Health { since_ms, unseen_ms, .. } = self.slots[usize::from(slot)];
+        now_ms.saturating_sub(since_ms + unseen_ms)
+    }
+
+    /// The observer was prevented from looking for so long. It has not read either what others have done meanwhile.
+    pub fn stood_still(&mut self, ms: u64) {
+        for health in &mut self.slots {
+            health.unseen_ms += ms;
+        }
     }
 
     /// Consecutive misses after which the slot is suspected.

@@ -238,3 +238,17 @@ fn a_replica_is_well_since_its_last_long_silence() {
     (0..BASE).for_each(|_| _ = observer.look(Pulse::Missed));
     assert_eq!(well(&observer), 0, "suspected");
 }
+
+#[test]
+fn a_suspicion_lasts_for_as_long_as_the_observer_has_looked() {
+    let mut this = Observer::new();
+    this.detector.stood_still(500);
+    this.look(Pulse::Dead);
+    assert_eq!(this.detector.suspected_for_ms(1, this.now_ms + 30), 30, "that was before");
+    this.detector.stood_still(20);
+    assert_eq!(this.detector.suspected_for_ms(1, this.now_ms + 10), 0);
+    assert_eq!(this.detector.suspected_for_ms(1, this.now_ms + 30), 10);
+    this.look(Pulse::Beat);
+    this.look(Pulse::Dead);
+    assert_eq!(this.detector.suspected_for_ms(1, this.now_ms + 30), 30, "it is another one");
+}

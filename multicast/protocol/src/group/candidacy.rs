@@ -1,8 +1,8 @@
 //! When a replica sets out to lead, and how often it asks for grants.
 //!
 //! **Liveness.** Of the replicas that are well, the one that comes next behind the old leader sets out first. Each
-//! replica waits one timeout for every replica before it, so they rarely race. A replica that does not answer is asked
-//! again every other heartbeat, because a request or its answer may be lost. A replica that has promised its leader a
+//! replica waits one timeout for every replica before it, so they rarely race. Time for which it did not run does not count:
+//! it has not read yet that another one stands. A replica that does not answer is asked again every other heartbeat, because a request or its answer may be lost. A replica that has promised its leader a
 //! lease sets out when the lease is over, and promises nothing more in the meantime.
 
 use super::control::Question;
@@ -42,16 +42,16 @@ impl<R: LogRecord> GroupLog<R> {
             || doubted
             || self.election.promised != self.ballot()
             || self.election.promised == Ballot::ZERO;
-        let since = if doubted && self.is_suspected_since(leader) {
-            self.detector.since_ms(leader)
+        let waited = if doubted && self.is_suspected_since(leader) {
+            self.detector.suspected_for_ms(leader, self.now_ms)
         } else if let Some(since) = self.election.replaced_ms {
-            since
+            self.now_ms - since
         } else if blocked && self.now_ms >= self.election.retry_ms {
-            self.election.retry_ms
+            self.now_ms - self.election.retry_ms
         } else {
             return None;
         };
-        let due = self.now_ms >= since + self.rank_after(leader) * self.config.timeout_ms;
+        let due = waited >= self.rank_after(leader) * self.config.timeout_ms;
         let cause = match () {
             () if self.election.promised == Ballot::ZERO => Cause::Start,
             () if self.election.replaced_ms.is_some() || self.detector.is_dead(leader) => {
@@ -151,5 +151,46 @@ impl<R: LogRecord> GroupLog<R> {
     /// writes, so we must preempt it.
     fn is_outbid(&self) -> bool {
         self.leads() && self.election.heard > self.ballot().counter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::testing::{Record, log};
+    use super::*;
+    use crate::detector::Pulse;
+
+    /// Slot 1 of five, which follows `leader`.
+    fn follower_of(leader: u8) -> GroupLog<Record> {
+        let mut log = log();
+        let led = Ballot::new(1, leader, 0);
+        log.promise(led);
+        log.follow(led, 1);
+        log
+    }
+
+    /// The time after the tick of a leader's death at which a replica stands whose next ticks come at these times.
+    fn stands_after(leader: u8, ticks: &[u64]) -> Option<u64> {
+        let mut log = follower_of(leader);
+        let died = log.now_ms();
+        log.saw_pulse(leader, Pulse::Dead);
+        ticks.iter().copied().find(|after| {
+            log.tick(died + after);
+            log.wants_to_lead() == Some(Cause::Death)
+        })
+    }
+
+    #[test]
+    fn who_comes_first_stands_at_once_and_the_next_one_when_it_has_looked_for_a_timeout() {
+        let usual: Vec<u64> = (1..20).map(|tick| 5 * tick).collect();
+        assert_eq!(stands_after(0, &usual), Some(5));
+        assert_eq!(stands_after(4, &usual), Some(20));
+        // The first one is late with the tick that sees the death, and the second one does not look for a timeout.
+        assert_eq!(stands_after(0, &[50]), Some(50));
+        assert_eq!(stands_after(4, &[50, 55, 60, 65, 70]), Some(65));
+        assert_eq!(stands_after(4, &[5, 35, 40, 45, 50]), Some(45));
+        assert_eq!(stands_after(4, &[30, 60, 90, 120, 150]), Some(120), "however late it is");
     }
 }

@@ -304,6 +304,7 @@ impl<R: LogRecord> GroupLog<R> {
             self.election.retry_ms = now_ms + START_TIMEOUTS * self.config.timeout_ms;
         }
         self.wait_for_late(now_ms);
+        self.detector.stood_still(now_ms.saturating_sub(self.now_ms + self.config.beat_ms));
         self.now_ms = self.now_ms.max(now_ms);
     }
 
