@@ -241,7 +241,7 @@ fn main() -> ExitCode {
     if let Some(mutant) = only {
         return try_one(mutant, seeds, hunt);
     }
-    let others = [Mutant::OF_THE_STORE, Mutant::OF_TRAM, Mutant::ON_DEMAND];
+    let others = [Mutant::OF_THE_STORE, Mutant::OF_TRAM, Mutant::RARE, Mutant::ON_DEMAND];
     let of_trees = hunt.ordering == Ordering::Tram;
     let ours = Mutant::ALL.iter().filter(|it| {
         let simulated = Mutant::OF_TRAM.contains(it) && !Mutant::UNSIMULATED_OF_TRAM.contains(it);

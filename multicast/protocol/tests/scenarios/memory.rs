@@ -105,6 +105,18 @@ fn a_state_that_a_replica_saved_itself_is_as_whole_as_it_was() {
     }
 }
 
+#[cfg(feature = "mutants")]
+#[test]
+fn the_guard_of_a_state_of_its_own_that_is_taken_out_is_noticed() {
+    use skein_protocol::mutants::{Mutant, plant};
+
+    plant(Some(Mutant::OwnStateTakenForWhole));
+    let noticed =
+        std::panic::catch_unwind(a_state_that_a_replica_saved_itself_is_as_whole_as_it_was);
+    plant(None);
+    assert!(noticed.is_err());
+}
+
 fn who_begins_anew_in_the_same_life_keeps_what_it_owes_and_knows<O: Played>() {
     let mut core = O::new(config(replica(0, 2), 1, O::GROUPS, 3), View::first(3));
     core.step(Event::Tick { now_ms: 7_000 }, &mut Vec::new());
