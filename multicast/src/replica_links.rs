@@ -283,8 +283,10 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
     /// those lead nowhere.
     pub(crate) fn handshake(&mut self) -> Vec<Peer> {
         let mut over = Vec::new();
-        if self.roster.successor().is_some() {
-            return over; // No process is to count on one that was replaced.
+        // No process is to count on one that was replaced. An engine without replicas has nothing to say, and no machine
+        // whose settings others could compare with their own.
+        if self.roster.successor().is_some() || self.local.is_empty() {
+            return over;
         }
         for link in &mut self.links {
             if link.words.is_some() {

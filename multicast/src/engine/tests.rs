@@ -314,12 +314,37 @@ fn an_engine_stops_that_cannot_give_its_state_or_take_one() {
 }
 
 #[test]
+fn an_engine_without_replicas_is_refused_by_none() {
+    let world = World::new(1, SimConfig::default());
+    let layout =
+        Layout::propose(Topology { nodes: 3, groups: 1, replicas: 1, engines: 1 }).unwrap();
+    let engine = |node| {
+        let (fabric, me) = (world.join(&endpoint_name(node, 0)), Identity::first(node, 0));
+        Engine::new(fabric, &layout, Tuning::default(), me, |_| Answer).unwrap()
+    };
+    let mut engines: Vec<_> = (0..3).map(engine).collect();
+    // Settings of machines are known where there is one.
+    let limits = Constants::default().with("limits.key_bytes_max", 4096);
+    let ours = engines.iter_mut().find(|it| !it.replicas.is_empty()).expect("it is somewhere");
+    ours.links.constants = ours.links.constants.clone().and(limits);
+    for _ in 0..100 {
+        world.advance(Duration::from_millis(10));
+        for engine in &mut engines {
+            engine.turn();
+        }
+    }
+    assert!(engines.iter().all(|it| it.links.refusals.is_empty()));
+    assert_eq!(engines.iter().filter(|it| it.replicas.is_empty()).count(), 2);
+}
+
+#[test]
 fn engines_of_other_layouts_refuse_each_other() {
     let world = World::new(1, SimConfig::default());
-    let topology = Topology { nodes: 2, groups: 1, replicas: 1, engines: 1 };
+    let topology = Topology { nodes: 2, groups: 2, replicas: 1, engines: 1 };
     let proposed = Layout::propose(topology).unwrap();
-    let other = Layout::new(topology, &[vec![Location { node: 1, engine: 0 }]]).unwrap();
-    // Each takes the other one's node for that of the replica.
+    let at = |node| vec![Location { node, engine: 0 }];
+    let other = Layout::new(topology, &[at(1), at(0)]).unwrap();
+    // Each takes itself for the node of the same group.
     let engine = |node, layout| {
         let fabric = world.join(&endpoint_name(node, 0));
         let tuning = Tuning::default();

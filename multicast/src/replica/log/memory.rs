@@ -173,9 +173,11 @@ impl LogMemory {
         ballot: Ballot,
         fabric: &mut F,
     ) -> bool {
-        let mut at = base;
+        let (mut at, mut bytes) = (base, Vec::new());
         while at.position < self.rewritten.position {
-            let Some(mut bytes) = self.raw_entry(&mut at, fabric) else { return false };
+            if !self.copy_entry(&mut at, &mut bytes, fabric) {
+                return false;
+            }
             let Some(frame) = Frame::parse(&bytes, at).filter(|it| self.holds(it, at.index)) else {
                 return false;
             };
@@ -202,17 +204,30 @@ impl LogMemory {
         at: &mut Cursor,
         fabric: &F,
     ) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.copy_entry(at, &mut bytes, fabric).then_some(bytes)
+    }
+
+    /// Replaces `bytes` by those of the entry at a cursor; of a pad, only its header. Returns whether there may be one.
+    pub(super) fn copy_entry<F: Fabric>(
+        &self,
+        at: &mut Cursor,
+        bytes: &mut Vec<u8>,
+        fabric: &F,
+    ) -> bool {
         let capacity = self.space.capacity();
         let offset = at.offset(capacity);
         let mut header = [0; frame::HEADER];
         fabric.copy_out(self.region, offset, &mut header);
-        let len = frame::announced_len(&header, *at, capacity)?;
-        let mut bytes = header.to_vec();
-        if !frame::is_pad(&header) {
+        let Some(len) = frame::announced_len(&header, *at, capacity) else { return false };
+        if frame::is_pad(&header) {
+            bytes.clear();
+            bytes.extend_from_slice(&header);
+        } else {
             bytes.resize(len, 0);
-            fabric.copy_out(self.region, offset, &mut bytes);
+            fabric.copy_out(self.region, offset, bytes);
         }
-        Some(bytes)
+        true
     }
 }
 

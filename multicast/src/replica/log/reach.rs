@@ -41,9 +41,9 @@ impl LogMemory {
         // The first entry may be cut off in the middle, since later ones went round the ring.
         let first = self.filled_from?.max(self.overwritten_to());
         let begin = self.first_entry(first, self.begun_at.position, fabric)?;
-        let mut at = begin;
+        let (mut at, mut bytes) = (begin, Vec::new());
         while at.position < self.begun_at.position {
-            let bytes = self.raw_entry(&mut at, fabric)?;
+            self.copy_entry(&mut at, &mut bytes, fabric).then_some(())?;
             let entry = Frame::parse(&bytes, at).filter(|it| self.holds(it, at.index))?;
             entry.step_over(&mut at, announced(&bytes));
         }
