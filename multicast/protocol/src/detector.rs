@@ -51,8 +51,9 @@ struct Health {
     /// Misses since the last suspicion.
     over: u32,
     dead: bool,
-    /// Time at which the score last fell to zero, and for how long the observer has not looked since.
+    /// Time at which the score last fell to zero.
     since_ms: u64,
+    /// How long the observer has been prevented from looking since then.
     unseen_ms: u64,
     /// Time of the last long silence, or of the last change of the timeout.
     troubled_ms: u64,
@@ -161,13 +162,13 @@ impl Detector {
         self.slots[usize::from(slot)].since_ms
     }
 
-    /// Time for which the observer has seen that the slot is suspected.
+    /// How long the slot has been suspected, without the time in which the observer [stood still](Self::stood_still).
     pub fn suspected_for_ms(&self, slot: u8, now_ms: u64) -> u64 {
         let Health { since_ms, unseen_ms, .. } = self.slots[usize::from(slot)];
         now_ms.saturating_sub(since_ms + unseen_ms)
     }
 
-    /// The observer was prevented from looking for so long. It has not read either what others have done meanwhile.
+    /// The observer was prevented from looking for `ms`. In that time it has not read what others sent it either.
     pub fn stood_still(&mut self, ms: u64) {
         for health in &mut self.slots {
             health.unseen_ms += ms;

@@ -79,8 +79,8 @@ macro_rules! mutants {
                 Self::GenerationOfBallotsAlone,
             ];
 
-            /// Those that simulated clusters show too rarely to wait for it, about once in 3,000 schedules of `mixed` or less
-            /// often. Tests of their own notice them.
+            /// Those whose loss simulated clusters show about once in 3,000 schedules of `mixed`, or less often. The gate does
+            /// not wait for that: unit tests notice them.
             pub const RARE: &'static [Self] = &[Self::EarlierLogNotOnDisk, Self::OwnStateTakenForWhole];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.

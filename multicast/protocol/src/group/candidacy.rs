@@ -1,9 +1,10 @@
 //! When a replica sets out to lead, and how often it asks for grants.
 //!
 //! **Liveness.** Of the replicas that are well, the one that comes next behind the old leader sets out first. Each
-//! replica waits one timeout for every replica before it, so they rarely race. Time for which it did not run does not count:
-//! it has not read yet that another one stands. A replica that does not answer is asked again every other heartbeat, because a request or its answer may be lost. A replica that has promised its leader a
-//! lease sets out when the lease is over, and promises nothing more in the meantime.
+//! replica waits one timeout for every replica before it, so they rarely race. Time in which it did not run does not
+//! count: it may not have read yet that another one asks for its grant. A replica that does not answer is asked again
+//! every other heartbeat, because a request or its answer may be lost. A replica that has promised its leader a lease
+//! sets out when the lease is over, and promises nothing more in the meantime.
 
 use super::control::Question;
 use super::election::Cause;

@@ -53,8 +53,17 @@ const FEW: usize = 64;
 impl PendingQueue {
     /// Adds a message, which stands in the log behind all others.
     pub(super) fn push(&mut self, pending: Pending) {
-        debug_assert!(self.queue.back().is_none_or(|last| last.index < pending.index));
+        debug_assert!(self.ends_before(pending.index));
         self.queue.push_back(pending);
+    }
+
+    /// Adds a message of a saved state. `None` if it does not stand behind all others: such a state is malformed.
+    pub(super) fn restore(&mut self, pending: Pending) -> Option<()> {
+        self.ends_before(pending.index).then(|| self.queue.push_back(pending))
+    }
+
+    fn ends_before(&self, index: u64) -> bool {
+        self.queue.back().is_none_or(|last| last.index < index)
     }
 
     /// Takes the first message.
@@ -145,10 +154,20 @@ mod tests {
                 if step % looks_every == 0 {
                     let here = (1..next + 2).filter(|number| queue.contains(message(*number)));
                     assert!(here.eq(first..next), "step {step}");
+                    let (len, named) = (queue.len(), queue.names.borrow().named);
+                    assert!(len <= FEW || named == len, "they are not searched one by one");
                 }
             }
             assert_eq!(queue.len() as u64, next - first);
         }
+    }
+
+    #[test]
+    fn a_state_whose_messages_are_not_in_log_order_is_refused() {
+        let mut queue = PendingQueue::default();
+        let taken = [4, 4, 3, 5].map(|number| queue.restore(pending(number, 1)).is_some());
+        assert_eq!(taken, [true, false, false, true]);
+        assert_eq!(queue.len(), 2);
     }
 
     #[test]

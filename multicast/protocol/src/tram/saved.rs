@@ -83,9 +83,7 @@ impl Tram {
             let [low_water, index, rank, place, time_ms, clock] = from.words()?;
             let (rank, place, since_ms) = (Rank::new(rank), Rank::new(place), self.log.now_ms());
             let inline = from.u8()? != 0;
-            let rises = pending.iter().next_back().is_none_or(|last| last.index < index);
-            rises.then_some(())?;
-            pending.push(Pending {
+            pending.restore(Pending {
                 message,
                 low_water,
                 destinations,
@@ -96,7 +94,7 @@ impl Tram {
                 since_ms,
                 inline,
                 clock,
-            });
+            })?;
         }
         let logged = Names::restore(from)?;
         if !from.0.is_empty() {
