@@ -300,7 +300,7 @@ fn a_node_that_is_started_again_and_again_does_not_fill_its_disk() {
         let listed = fs::read_dir(&data).expect("data").flatten();
         listed.map(|file| file.metadata().map_or(0, |about| about.len())).sum::<u64>()
     };
-    for _ in 0..14 {
+    for _ in 0..11 {
         again(&sandbox, 1);
         // Segments of eight starts, the current one and what is ready for later ones.
         until("its state is written, and older segments go", || files() <= 12);

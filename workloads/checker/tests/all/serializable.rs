@@ -25,7 +25,7 @@ const SMALL: Plan =
     Plan { seed: 0, transactions: 6, clients: 3, keys: 2, list_for: 100, unknown: 15, refused: 5 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_histories_of_a_right_store_are_right(
@@ -84,10 +84,10 @@ fn every_form_is_judged_as_all_orders_judge_it() {
 #[test]
 fn projections_of_every_form_are_right_where_some_order_explains_the_whole() {
     let (mut right, mut sets, mut wrong, mut found) = (0u64, 0u64, 0u64, 0u64);
-    for seed in 0..CASES {
-        let transactions = 3 + (seed % 7) as usize;
+    for seed in 0..CASES / 2 {
+        let transactions = 3 + (seed % 6) as usize;
         let (clients, unknown) = (1 + seed / 5 % 4, if seed % 3 == 0 { 30 } else { 0 });
-        let fault = forms::FAULTS.get((seed % 12) as usize).copied();
+        let fault = forms::FAULTS.get((seed % 13) as usize).copied();
         let plan = forms::Plan { seed, transactions, clients, unknown, fault };
         let (records, went_wrong) = forms::history(plan);
         let order = look_within(&records, PROJECTIONS);
@@ -112,7 +112,7 @@ fn projections_of_every_form_are_right_where_some_order_explains_the_whole() {
         "{right} right, on {sets} sets; {found} found of {wrong} in which something went wrong"
     );
     // Otherwise nothing was tested.
-    assert!(right > 5_000 && sets > 10_000 && found > 500, "{right}, {sets}, {found}");
+    assert!(right > 2_500 && sets > 5_000 && found > 250, "{right}, {sets}, {found}");
 }
 
 /// The whole is never decided.
