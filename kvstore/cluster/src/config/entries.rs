@@ -95,7 +95,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     count("topology", "engines", u16::MAX as u64, "Engine threads of each node, at most the number of groups."),
 
     Entry { section: "order", name: "protocol", kind: Kind::Word(Protocol::WORDS), most: 0,
-        about: "\"ramcast\": the groups of each message agree on its place; \"tram\": along a tree of the groups. A lost group of a cluster with \"tram\" cannot be recreated yet." },
+        about: "\"ramcast\": the groups of each message agree on its place; \"tram\": along a tree of the groups." },
     Entry { section: "order", name: "tree", kind: Kind::Tree, most: 0,
         about: "With \"tram\", the tree: \"base\" (two children a group, below group 1, below group 0), \"breadth\" (all below group 0), \"depth\" (a chain), or the parent of each group, -1 for the root: [-1, 0, 0]. \"\" is \"breadth\" with \"tram\", and none with \"ramcast\"." },
 

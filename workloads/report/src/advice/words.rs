@@ -134,7 +134,8 @@ fn costs(text: &mut String, load: &Load) {
          - an inner group{inner} without a quorum stops messages to several groups in its subtree; RamCast goes on \
          without groups that a message does not address\n  \
          - the root orders every message to groups in several of its subtrees, and is busy first\n  \
-         - a lost group is not recreated as with RamCast: docs/protocols/tram.md says what is missing\n  \
+         - a lost group is recreated as with RamCast, but messages under way through it may stay half \
+         done: docs/protocols/tram.md\n  \
          - the ordering is chosen when a cluster is made, and never changes: skein up --order tram --tree {}",
         tree.replace(' ', "")
     );
