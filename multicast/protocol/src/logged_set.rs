@@ -38,6 +38,12 @@ impl LoggedSet {
         self.sessions.get(message.session).is_some_and(|window| window.contains(message.sequence))
     }
 
+    /// Whether the message was logged and is not below its session's low-water mark.
+    pub fn names(&self, message: MessageId) -> bool {
+        let window = self.sessions.get(message.session);
+        window.is_some_and(|it| message.sequence >= it.low && it.contains(message.sequence))
+    }
+
     /// Adds the message and raises its session's low-water mark. Returns whether the message is new.
     pub fn insert(&mut self, message: MessageId, low_water: u64) -> bool {
         let window = self.sessions.or_default(message.session);

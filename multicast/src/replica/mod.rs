@@ -479,10 +479,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 && let Some(next) = self.core.deliver()
             {
                 links.note(|| Note::Delivered { by: self.id, deliver: next });
-                // A message to our group alone goes to no other.
-                let passed_on =
-                    next.destinations.has_several() && self.core.passes_on(next.message);
-                let kept = passed_on || self.core.log().keeps(next.message);
+                let kept = self.core.passes_on(next.message) || self.core.log().keeps(next.message);
                 let taken = if kept { None } else { self.payloads.take(next.message) };
                 let held = taken.as_ref().or_else(|| self.payloads.get(next.message));
                 let held = held.expect("accepted with its payload");

@@ -91,6 +91,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         let message = MessageId::new(session, sequence);
         let lacking = self.core.log().stalled_on() == Some(message);
         let awaited = self.core.awaits(message);
+        // An entry that is passed on says where its message goes.
+        let is_repeat = lacking && self.reader.lacks_repeat;
+        let said = if is_repeat { Some(self.reader.lacking) } else { awaited };
+        let destinations = said.map_or(destinations, |(destinations, _)| destinations);
         let concerns_us = destinations.contains(self.id.group)
             || self.core.orders(destinations)
             // It passes through our group.
@@ -123,7 +127,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             tracing::warn!(%message, "dropped a payload that differs from the one in the log");
             return;
         }
-        if awaited.is_some_and(|awaited| awaited != (destinations, check(payload))) {
+        if awaited.is_some_and(|(_, sum)| sum != check(payload)) {
             tracing::warn!(%message, "dropped a payload that differs from the one that was passed on");
             return;
         }

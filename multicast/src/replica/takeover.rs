@@ -6,7 +6,7 @@ use skein_protocol::group::body::Body as _;
 use skein_protocol::group::frame::{self, Frame};
 use skein_protocol::group::{Control, GroupEvent};
 use skein_protocol::message::{Head, decode_name};
-use skein_protocol::ordering::At;
+use skein_protocol::ordering::{At, MessageStage};
 use skein_protocol::rank::Rank;
 use skein_protocol::step::Event;
 
@@ -140,7 +140,13 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(super) fn take_payload(&mut self, bytes: &[u8]) {
         let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
-            self.payloads.replace(message, low_water, destinations, payload);
+            // What an entry of our log says of the message counts.
+            match self.core.stage_of(message) {
+                MessageStage::Logged | MessageStage::Pending => {
+                    self.payloads.insert(message, low_water, destinations, payload);
+                }
+                _ => self.payloads.replace(message, low_water, destinations, payload),
+            }
         }
     }
 

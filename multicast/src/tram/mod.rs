@@ -119,6 +119,9 @@ impl Links for Tram {
             replica.core.take_ready(&mut replica.effects);
             replica.carry_out(links);
         }
+        if replica.outgoing.refused.waits_for_room() {
+            replica.try_refused(links);
+        }
         replica.core.has_ready()
     }
 

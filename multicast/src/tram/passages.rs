@@ -53,19 +53,22 @@ impl<A: Application> Replica<A, Tram> {
         links: &mut ReplicaLinks<F, Tram>,
     ) {
         self.stir();
-        let Passage { ballot, edge, payload } = *passage;
+        let Passage { ballot, mut edge, payload } = *passage;
         let Some(sum) = self.sum_of(payload, &edge.content) else {
             return tracing::warn!(%from, ?edge, "dropped an entry that is not as our parent's are");
         };
         let message = edge.content.message().filter(|_| self.core.log().leads());
         let mut held = true;
-        if let Content::Message { message, low_water, destinations, inline, .. } = edge.content
+        if let Content::Message { message, low_water, destinations, inline, .. } = &mut edge.content
             && self.core.log().leads()
         {
-            if inline {
-                self.payloads.insert(message, low_water, destinations, payload);
+            if *inline {
+                self.payloads.insert(*message, *low_water, *destinations, payload);
+                // What its session has written here under that name counts, though it may be longer.
+                let len = self.payloads.get(*message).map_or(0, |held| held.bytes.len());
+                *inline = len <= self.inline_bytes_max();
             } else {
-                held = self.payloads.holds(message, destinations, sum);
+                held = self.payloads.holds(*message, *destinations, sum);
             }
         }
         let event = PeerEvent::Passed { from, ballot, edge, sum, held };

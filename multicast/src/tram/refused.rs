@@ -16,7 +16,7 @@ use crate::replica_links::ReplicaLinks;
 ///
 /// Invariants:
 /// - `known` is the set of the messages in `waiting`. A session has no more here than its window.
-/// - Each message waits for a group in `behind`, or is tried at the next report because `again` is set.
+/// - Each message waits for a group in `behind`, or is tried when the log has room, because `again` is set.
 #[derive(Default)]
 pub(super) struct Refused {
     waiting: VecDeque<MessageId>,
@@ -43,6 +43,11 @@ impl Refused {
         self.waiting.len()
     }
 
+    /// Whether messages wait for room in the log alone.
+    pub(super) const fn waits_for_room(&self) -> bool {
+        self.again
+    }
+
     /// Number of messages that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
@@ -60,7 +65,8 @@ impl Refused {
 }
 
 impl<A: Application> Replica<A, Tram> {
-    /// A child or our parent has reported, and may have room again. Messages that have none yet wait behind the others.
+    /// A child or our parent has reported, and may have room again, or our log may. Messages that have none yet wait behind
+    /// the others.
     pub(super) fn try_refused<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, Tram>) {
         if !self.core.log().leads() {
             // Whoever leads next has them from their sessions.

@@ -177,6 +177,36 @@ fn serve(access: &mut SessionTransport<AnyFabric>, session: SessionKey) {
     access.settle(session, sequence);
 }
 
+/// Clients that take each other's name, and send different messages as the same one, to different groups.
+#[test]
+fn clients_of_one_name_harm_nobody_else_along_a_tree() {
+    let ground = Ground::Host(Host::anonymous());
+    let cluster = Cluster::start::<Tram>(&ground, &chain());
+    let mut good = SessionTransport::new(ground.visit("good"), &chain(), Tuning::default());
+    let session = good.open(SessionId(1));
+    for seed in 0..ROGUES / 5 {
+        let mut rng = Rng::new(seed);
+        let fabric = ground.visit(&format!("rogue{seed}"));
+        let mut access = SessionTransport::new(fabric, &chain(), Tuning::default());
+        let name = SessionId::from_random(rng.word());
+        let sessions: Vec<_> = (0..3).map(|_| access.open(name)).collect();
+        for _ in 0..rng.between(20, 60) {
+            for session in &sessions {
+                let bits = rng.between(1, 7);
+                let groups = (0..3).filter(|group| bits >> group & 1 == 1).map(GroupId);
+                let len = *rng.pick(&[0, 10, 100, 1_000, 20_000]);
+                let _ = access.multicast(*session, groups.collect(), &vec![seed as u8; len]);
+            }
+            for _ in 0..5 {
+                access.turn(&mut |_| {}).unwrap();
+                thread::yield_now();
+            }
+        }
+        serve(&mut good, session);
+    }
+    cluster.stop();
+}
+
 /// Runs a client of a few sessions whose fabric changes what it sends.
 fn misbehave(ground: &Ground, layout: &Layout, seed: u64) {
     let mut rng = Rng::new(seed);

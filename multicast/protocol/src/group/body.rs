@@ -62,6 +62,8 @@ pub struct ReadMessage<'a> {
     pub low_water: u64,
     pub destinations: GroupSet,
     pub payload: Payload<'a>,
+    /// It has a place by an earlier entry, and is not delivered because of this one.
+    pub repeat: bool,
 }
 
 /// The body of an entry that was read.

@@ -285,7 +285,7 @@ impl<'a> body::Body<'a> for Body<'a> {
     fn message(&self) -> Option<ReadMessage<'a>> {
         match *self {
             Body::Local { message, low_water, destinations, payload, .. } => {
-                Some(ReadMessage { message, low_water, destinations, payload })
+                Some(ReadMessage { message, low_water, destinations, payload, repeat: false })
             }
             _ => None,
         }

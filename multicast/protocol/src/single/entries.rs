@@ -100,7 +100,13 @@ impl<'a> body::Body<'a> for Body<'a> {
 
     fn message(&self) -> Option<ReadMessage<'a>> {
         let Body::Message { message, low_water, payload } = *self else { return None };
-        Some(ReadMessage { message, low_water, destinations: GroupSet::first(1), payload })
+        Some(ReadMessage {
+            message,
+            low_water,
+            destinations: GroupSet::first(1),
+            payload,
+            repeat: false,
+        })
     }
 
     fn results(&self) -> Option<(GroupId, Results<'a>)> {

@@ -19,8 +19,8 @@ pub enum Content {
         destinations: GroupSet,
         /// Whether the payload is in the entry.
         inline: bool,
-        /// It may have been ordered before, and forgotten since by a group that was lost: a group that has it by name
-        /// passes it on, and does not deliver it.
+        /// It may have been ordered before, and forgotten since by a group that was lost. A group that has it, or whose mark
+        /// for its session is above it, passes it on, and does not deliver it.
         again: bool,
     },
     /// A group was recreated in this generation. Its parent orders this for the group's whole subtree; the root orders

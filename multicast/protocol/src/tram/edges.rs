@@ -236,6 +236,11 @@ impl Outgoing {
         self.reported = closed;
     }
 
+    /// Whether the child has said last that a destination behind it is closed.
+    pub fn has_reported_closed(&self) -> bool {
+        !self.reported.is_empty()
+    }
+
     /// The destinations of `below`, the child's subtree, to which we order no messages of our own.
     pub fn closed(&self, below: GroupSet) -> GroupSet {
         if self.closed { below } else { self.reported.intersection(below) }

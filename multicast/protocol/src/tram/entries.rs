@@ -40,7 +40,7 @@ pub enum Record {
         content: Content,
         /// `None` if we are the lowest common ancestor.
         taken: Option<Taken>,
-        /// The message's name was in our log before this entry.
+        /// The message has a place in our log before this entry, and is not delivered because of it.
         known: bool,
     },
     /// Another group's results, which the ordering does not read.
@@ -72,7 +72,7 @@ impl LogRecord for Record {
     }
 
     fn is_repeat(&self) -> bool {
-        matches!(self, Self::Ordered { content, known: true, .. } if content.is_again())
+        matches!(self, Self::Ordered { known: true, .. })
     }
 
     fn is_results(&self) -> bool {
@@ -143,12 +143,13 @@ impl<'a> body::Body<'a> for Body<'a> {
         let Body::Ordered {
             content: Content::Message { message, low_water, destinations, .. },
             payload: Some(payload),
+            known: repeat,
             ..
         } = *self
         else {
             return None;
         };
-        Some(ReadMessage { message, low_water, destinations, payload })
+        Some(ReadMessage { message, low_water, destinations, payload, repeat })
     }
 
     fn results(&self) -> Option<(GroupId, Results<'a>)> {

@@ -150,11 +150,13 @@ impl Gate {
         *known = word.max(*known);
     }
 
-    /// Our parent tells a word.
-    pub fn hear_down(&mut self, destination: GroupId, word: u64) {
+    /// Our parent tells a word. Returns whether it is news.
+    pub fn hear_down(&mut self, destination: GroupId, word: u64) -> bool {
         let known = &mut self.down[destination.index()];
-        self.stirred |= word > *known;
+        let news = word > *known;
+        self.stirred |= news;
         *known = word.max(*known);
+        news
     }
 
     /// A child was recreated: what its former self told may be lost.

@@ -223,7 +223,7 @@ impl Tram {
         let mut hops = self.gate.spare();
         let next = self.tree.next_hops(self.own(), destinations).iter();
         hops.extend(next.map(|child| (child, self.children.push(child, place, content))));
-        let had = known && content.is_again() && !planted(Mutant::OrderedAgainDelivered);
+        let had = known && !planted(Mutant::OrderedAgainDelivered);
         let here = destinations.contains(self.own()) && !had || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
         self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));

@@ -210,8 +210,9 @@ impl Tram {
         if known && held && self.has_had(message) {
             effects.push(Effect::Repeat { message });
         }
+        self.waiting.arrives(message);
         if !self.orders(destinations) && !planted(Mutant::OrderedBelowLca) {
-            return self.waiting.arrives(message);
+            return self.ask_payloads(effects);
         }
         if known && !lacked {
             return;
@@ -314,11 +315,12 @@ impl Tram {
                     self.waiting.clear();
                     self.waiting.push(*edge, sum, false);
                 }
-                let missing = edge.content.message();
-                effects.extend(missing.map(|message| Effect::Fetch { message, from }));
+                self.waiting.ask_again();
+                self.ask_payloads(effects);
             }
             Judgement::Early if last.is_some_and(|last| last.follows(edge.number)) => {
                 self.waiting.push(*edge, sum, held);
+                self.ask_payloads(effects);
             }
             Judgement::Early if self.waiting.hear_again(edge.number, held) => {}
             Judgement::Early => self.ask_parent(effects),
@@ -342,17 +344,34 @@ impl Tram {
         {
             self.take(&edge, effects);
         }
+        self.ask_payloads(effects);
+    }
+
+    /// As leader: asks our parent for payloads of the oldest entries that wait.
+    fn ask_payloads(&mut self, effects: &mut Vec<Effect>) {
+        let Some(parent) = self.tree.parent(self.own()) else { return };
+        let from = self.leader_of(parent);
+        effects.extend(self.waiting.ask().map(|message| Effect::Fetch { message, from }));
     }
 
     fn take(&mut self, edge: &Edge, effects: &mut Vec<Effect>) {
         self.incoming.log(edge.number);
-        let known = edge.content.message().is_some_and(|message| self.logged.contains(message));
+        let known =
+            edge.content.message().is_some_and(|message| self.has_place(message, &edge.content));
         if planted(Mutant::EdgeDeduplicatedByName) && known {
             return;
         }
         self.note_logged(&edge.content);
         let taken = Taken { number: edge.number, place: edge.place };
         self.order(edge.content, Some(taken), known, effects);
+    }
+
+    /// Whether a message that our parent passes on has a place in our log, and is only passed on. A session that settles what
+    /// it has no answer to raises its low-water mark above messages on their way: so the mark counts only for what may have
+    /// been ordered before.
+    fn has_place(&self, message: MessageId, content: &Content) -> bool {
+        self.logged.contains(message)
+            && (content.is_again() || self.logged.names(message) || self.pending.contains(message))
     }
 
     /// A message is in our log, whoever ordered it first.
@@ -397,10 +416,10 @@ impl Tram {
 
     fn end_turn(&mut self, effects: &mut Vec<Effect>) {
         if self.log.leads() {
-            let Self { log, children, repeats, waiting, .. } = self;
+            let Self { log, children, repeats, waiting, pending, .. } = self;
             let needed = Needed { children, repeats, waiting };
             log.release(|message| {
-                if !needed.has(message) {
+                if !needed.has(message) && !pending.contains(message) {
                     effects.push(Effect::Forget { message });
                 }
             });
@@ -425,9 +444,10 @@ impl Tram {
 
     /// Drops the delivered payloads that this replica kept while it led, but those that it is yet to pass on.
     fn forget_kept(&mut self, effects: &mut Vec<Effect>) {
-        let Self { log, children, repeats, waiting, .. } = self;
+        let Self { log, children, repeats, waiting, pending, .. } = self;
         let needed = Needed { children, repeats, waiting };
-        let forgotten = log.payloads.forget().filter(|message| !needed.has(*message));
+        let over = |message: &MessageId| !needed.has(*message) && !pending.contains(*message);
+        let forgotten = log.payloads.forget().filter(over);
         effects.extend(forgotten.map(|message| Effect::Forget { message }));
     }
 

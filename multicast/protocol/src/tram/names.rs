@@ -29,6 +29,11 @@ impl Names {
         self.uncommitted.contains(message) || self.committed.contains(message)
     }
 
+    /// Whether the message itself is in our log, or was since its session's low-water mark was last raised above it.
+    pub(super) fn names(&self, message: MessageId) -> bool {
+        self.uncommitted.contains(message) || self.committed.names(message)
+    }
+
     /// Whether the message is in an entry behind the commit index.
     pub(super) fn is_uncommitted(&self, message: MessageId) -> bool {
         self.uncommitted.contains(message)

@@ -39,7 +39,7 @@ const TURN_MAX: usize = 256;
 /// As leader: what other groups were told last, and when what they owe is asked for again.
 #[derive(Default)]
 pub(super) struct Retries {
-    /// Time of the last attempt for each group, and number of attempts since something has come from it.
+    /// For each group: time of the last attempt, or of the last news from it if that is later, and number of attempts since.
     attempts: Vec<(u64, u32)>,
     /// Our last report to each group: to its leader, and to its other replicas.
     told: Vec<Vec<u8>>,
@@ -66,6 +66,11 @@ impl Retries {
         let attempts = vec![(0, 0); groups];
         let applied_asked = attempts.clone();
         Self { attempts, told, spread, applied_asked, ..Self::default() }
+    }
+
+    /// The group has sent news: what it still owes may be on its way.
+    fn has_answered(&mut self, group: GroupId, now_ms: u64) {
+        self.attempts[group.index()] = (now_ms, 0);
     }
 }
 
@@ -157,9 +162,11 @@ impl Tram {
         let now_ms = self.log.now_ms();
         for group in self.neighbours().iter() {
             let is_parent = self.tree.parent(self.own()) == Some(group);
-            let awaited = self.children.get_mut(group).is_some_and(|table| table.is_awaited());
+            let table = self.children.get_mut(group);
+            let (awaited, closed) =
+                table.map_or((false, false), |it| (it.is_awaited(), it.has_reported_closed()));
             let blocked = is_parent && !self.incoming.may_order(self.log.ballot().generation());
-            let waits = awaited || blocked || self.gate.waits_for(group);
+            let waits = awaited || closed || blocked || self.gate.waits_for(group);
             let attempts = &mut self.retries.attempts[group.index()];
             if !waits {
                 *attempts = (now_ms, 0);
@@ -248,7 +255,7 @@ impl Tram {
         }
         let asks = tag == REPORT_ASKS;
         let heard = if self.tree.parent(self.own()) == Some(from.group) {
-            self.hear_parent(&mut reader)
+            self.hear_parent(from.group, &mut reader)
         } else {
             self.hear_child(from.group, ballot, &mut reader, effects)
         };
@@ -272,14 +279,18 @@ impl Tram {
         }
     }
 
-    fn hear_parent(&mut self, from: &mut Reader<'_>) -> Option<()> {
+    fn hear_parent(&mut self, parent: GroupId, from: &mut Reader<'_>) -> Option<()> {
         let (ours, generation) = (from.u32()?, from.u32()?);
         let words = words(self.tree.below(self.own()), from)?;
         // Words count in one pair of generations.
         let counts = ours == self.log.ballot().generation()
             && generation == self.incoming.committed().generation;
+        let mut news = false;
         for (group, word) in words.filter(|_| counts) {
-            self.gate.hear_down(group, word);
+            news |= self.gate.hear_down(group, word);
+        }
+        if news {
+            self.retries.has_answered(parent, self.log.now_ms());
         }
         Some(())
     }
@@ -298,7 +309,7 @@ impl Tram {
         let closed_before = self.children.closed(&self.tree);
         let mut over = core::mem::take(&mut self.retries.over);
         if self.children.acknowledge(child, (ours, taken), generation, &mut over) {
-            self.retries.attempts[child.index()].1 = 0;
+            self.retries.has_answered(child, self.log.now_ms());
         }
         // The others are dropped when they are delivered, or when all followers have them.
         let acknowledged = over.drain(..).filter(|message| !self.may_need(*message));
@@ -306,7 +317,10 @@ impl Tram {
         self.retries.over = over;
         let table = self.children.get_mut(child)?;
         if generation == table.child_generation() {
-            table.report_closed(closed);
+            // A deposed leader may say what its successor has taken back.
+            if ballot >= self.ballots[child.index()] {
+                table.report_closed(closed);
+            }
             for (group, word) in words.filter(|_| taken.generation == ours) {
                 self.gate.hear_up(group, word);
             }

@@ -4,6 +4,7 @@
 //! **Invariant.** The numbers rise by one, in one generation.
 
 use alloc::collections::VecDeque;
+use core::mem;
 
 use super::edges::{Edge, EdgeNumber};
 use crate::ids::{GroupSet, MessageId};
@@ -12,6 +13,9 @@ use crate::tram::content::Content;
 /// Most entries that wait. Our parent passes on again what it has sent beyond that.
 const WAITING_MAX: usize = super::edges::ROOM;
 
+/// The payloads of so many of the oldest entries are asked for.
+const ASKED_MAX: usize = 16;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     edge: Edge,
@@ -19,6 +23,8 @@ struct Entry {
     sum: u64,
     /// Whether the payload is here, or in the entry.
     held: bool,
+    /// Whether our parent was asked for the payload, and may be about to send it.
+    asked: bool,
 }
 
 /// The entries that wait, in order.
@@ -38,7 +44,7 @@ impl Waiting {
     /// Appends an entry, if there is room.
     pub(super) fn push(&mut self, edge: Edge, sum: u64, held: bool) {
         if self.0.len() < WAITING_MAX {
-            self.0.push_back(Entry { edge, sum, held });
+            self.0.push_back(Entry { edge, sum, held, asked: false });
         }
     }
 
@@ -48,10 +54,28 @@ impl Waiting {
         entry.map(|entry| entry.held |= held).is_some()
     }
 
-    /// The payload of the message is here.
+    /// The payload of the message is here. Our parent sends what it is asked for in turn, so earlier ones that are not here
+    /// were lost, and are to be asked for again.
     pub(super) fn arrives(&mut self, message: MessageId) {
-        let of_it = |entry: &&mut Entry| entry.edge.content.message() == Some(message);
-        self.0.iter_mut().filter(of_it).for_each(|entry| entry.held = true);
+        let of_it = |entry: &Entry| entry.edge.content.message() == Some(message);
+        let Some(last) = self.0.iter().rposition(of_it) else { return };
+        for entry in self.0.range_mut(..=last) {
+            entry.held |= of_it(entry);
+            entry.asked = false;
+        }
+    }
+
+    /// The payload of the first one is to be asked for again.
+    pub(super) fn ask_again(&mut self) {
+        self.0.front_mut().into_iter().for_each(|first| first.asked = false);
+    }
+
+    /// The messages whose payloads are to be asked for now.
+    pub(super) fn ask(&mut self) -> impl Iterator<Item = MessageId> + '_ {
+        self.0.iter_mut().take(ASKED_MAX).filter_map(|entry| {
+            let asks = !entry.held && !mem::replace(&mut entry.asked, true);
+            entry.edge.content.message().filter(|_| asks)
+        })
     }
 
     /// The payload that is to come for the message: its destinations and checksum. `None` if none is.

@@ -20,6 +20,7 @@ mod stage;
 mod states;
 mod timeouts;
 mod tram;
+mod tram_neighbours;
 mod tram_realtime;
 mod tram_recreation;
 mod tram_results;

@@ -152,10 +152,11 @@ impl<A: Application, O: Links> Replica<A, O> {
             fabric.copy_out(self.memory.region, at, &mut bytes);
             let Ok(frame) = Frame::decode(&bytes, cursor, ballot) else { return runs };
             let Some(body) = O::Body::read(&frame) else { return runs };
-            if let Some(ReadMessage { message, destinations, payload, .. }) = body.message()
+            if let Some(ReadMessage { message, destinations, payload, repeat, .. }) = body.message()
                 && let Payload::Held { check } = payload
                 && with_payloads
                 && !self.payloads.holds(message, destinations, check)
+                && !(repeat && self.payloads.get(message).is_some())
             {
                 return runs;
             }

@@ -40,6 +40,8 @@ pub(crate) struct LogReader {
     pub(in crate::replica) cursor: Cursor,
     /// Destinations of the message that our log waits for, and the check of its payload.
     pub(in crate::replica) lacking: (GroupSet, u64),
+    /// An earlier entry has the message, perhaps to other groups: only the payload is to be what the log says.
+    pub(in crate::replica) lacks_repeat: bool,
     /// Position up to which we have reported to our leader that we no longer need the log.
     pub(in crate::replica) freed_told: u64,
     /// Our leader writes a part in front of the state with which our log begins, which is not on our disk.
@@ -59,6 +61,7 @@ impl LogReader {
             header_seen: 0,
             cursor: Cursor::START,
             lacking: (GroupSet::EMPTY, 0),
+            lacks_repeat: false,
             freed_told: 0,
             is_filled: false,
             begun_on_disk: 0,
@@ -279,13 +282,18 @@ impl<A: Application, O: Links> Replica<A, O> {
             body.for_each_record(|record| links.note(|| Note::Logged { by, index, record }));
         }
         let mut held = true;
-        if let Some(ReadMessage { message, low_water, destinations, payload }) = body.message() {
+        if let Some(read) = body.message() {
+            let ReadMessage { message, low_water, destinations, payload, repeat } = read;
+            // What an earlier entry says of the message counts, and may be yet to be delivered.
+            let is_here = repeat && self.payloads.get(message).is_some();
             match payload {
+                _ if is_here => self.record_payload(message, links),
                 Payload::Inline(bytes) => {
                     self.payloads.replace(message, low_water, destinations, bytes);
                 }
                 Payload::Held { check } => {
                     self.reader.lacking = (destinations, check);
+                    self.reader.lacks_repeat = repeat;
                     held = self.payloads.keep_only(message, destinations, check);
                     if held {
                         self.record_payload(message, links);

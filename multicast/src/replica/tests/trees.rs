@@ -1,11 +1,10 @@
 //! A leader whose parent passes on more than its log has room for, and one whose children are yet to be sent what it delivers.
 
 use skein_protocol::step::Event;
-use skein_protocol::tram::PeerEvent;
-use skein_protocol::tram::Tram;
 use skein_protocol::tram::content::Content as Ordered;
 use skein_protocol::tram::edges::{Edge, EdgeNumber};
 use skein_protocol::tram::tree::Tree;
+use skein_protocol::tram::{PeerEffect, PeerEvent, Tram};
 
 use super::*;
 
@@ -93,4 +92,66 @@ fn what_waited_for_a_payload_is_logged_as_the_log_has_room() {
     assert!((1..PASSED).contains(&logged), "{logged} of {PASSED}");
     assert!(!replica.log_has_room());
     assert!(Tram::log_ready(replica, links) && replica.core.log().last_index() == before + logged);
+}
+
+#[test]
+fn a_payload_that_was_not_passed_on_is_not_logged_for_one_that_was() {
+    let mut scene = leads_in(&[Some(1), None]);
+    let Scene { replica, links, .. } = &mut scene;
+    let parent = ReplicaId::new(GroupId(1), 0);
+    let payload = vec![7; replica.inline_bytes_max() + 1];
+    let passed = edge(1);
+    let message = passed.content.message().unwrap();
+    let event = PeerEvent::Passed {
+        from: parent,
+        ballot: OLD,
+        edge: passed,
+        sum: check(&payload),
+        held: false,
+    };
+    replica.step(Event::Heard(event));
+    replica.effects.clear(); // The parent, which is not there, would be asked for the payload.
+    for (bytes, logs) in [(vec![8; payload.len()], false), (payload, true)] {
+        let mut datagram = Vec::new();
+        encode_name(message, &mut datagram);
+        Head { sequence: 1, low_water: 1, destinations: GroupSet::first(2) }.encode(&mut datagram);
+        datagram.extend(bytes);
+        replica.relayed(parent, &datagram, links);
+        assert_eq!(
+            (replica.payloads.get(message).is_some(), replica.core.has_ready()),
+            (logs, logs)
+        );
+    }
+}
+
+/// The log is full at the moment at which a child has room again.
+#[test]
+fn what_waited_for_a_child_is_ordered_when_the_log_has_room() {
+    let mut scene = leads_in(&[None, Some(0)]);
+    scene.replica.end_turn(&mut scene.links); // A new leader proposes what it holds.
+    let both = GroupSet::first(2);
+    let named = |number| MessageId::new(SessionId(1), number);
+    let Scene { replica, links, .. } = &mut scene;
+    let len = replica.inline_bytes_max();
+    for number in 1..=64 {
+        replica.payloads.insert(named(number), 1, both, &vec![7; len]);
+        let closed = GroupSet::single(GroupId(1));
+        Tram::tell(replica, PeerEffect::Refuse { message: named(number), closed }, links);
+    }
+    Tram::hear(replica, ReplicaId::new(GroupId(1), 0), Kind::Progress, &[], links);
+    let logged = |replica: &Replica<_, Tram>| {
+        (1..=64).filter(|number| replica.core.is_logged(named(*number))).count()
+    };
+    let first = logged(&scene.replica);
+    assert!((1..64).contains(&first), "{first}: the log has room for some");
+    scene.replica.end_turn(&mut scene.links);
+    assert_eq!(logged(&scene.replica), first, "there is no more room yet");
+    scene.commit();
+    let freed = scene.replica.memory.runs.end().position;
+    for other in 1..3 {
+        scene.replica.told(StatusColumn::Freed, ReplicaId::new(GroupId(0), other), freed);
+    }
+    scene.replica.deliver(&mut scene.links).expect("it goes on");
+    scene.replica.end_turn(&mut scene.links);
+    assert!(logged(&scene.replica) > first, "no report has come");
 }
