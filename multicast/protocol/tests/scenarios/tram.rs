@@ -284,6 +284,12 @@ fn a_message_that_all_destinations_have_is_ordered_by_their_ancestor_alone() {
     for to in (1..3).flat_map(|group| cluster.stage.members(GroupId(group))).collect::<Vec<_>>() {
         cluster.stage.land(to, message(number), set(&[0, 1, 2]));
     }
+    let below = replica(1, 0);
+    cluster.stage.turn(below);
+    assert!(
+        !cluster.stage.core(below).is_logged(message(number)),
+        "its ancestor has not passed it on"
+    );
     cluster.settle(30);
     cluster.check();
 }
