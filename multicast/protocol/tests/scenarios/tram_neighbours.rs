@@ -275,3 +275,30 @@ fn a_message_below_its_sessions_mark_is_delivered_when_it_comes_for_the_first_ti
     cluster.settle(5);
     assert_eq!(cluster.stage.delivered(child), [9, 1, 2], "though that one is committed");
 }
+
+/// A parent that was recreated may not know what the child has acknowledged, and numbers it anew.
+#[test]
+pub(crate) fn what_a_child_has_taken_it_does_not_take_again_when_the_name_is_settled() {
+    let mut cluster = chain();
+    let child = replica(1, 0);
+    let take = |cluster: &mut Cluster, edge: Edge| {
+        let core = cluster.stage.core(child);
+        let mut effects = pass(core, edge);
+        core.step(Event::TurnEnd, &mut effects);
+        cluster.stage.carry_out(child, effects);
+        cluster.settle(5);
+    };
+    take(&mut cluster, edge(1, true));
+    let mut settling = edge(2, true);
+    let Content::Message { low_water, .. } = &mut settling.content else { unreachable!() };
+    *low_water = 2;
+    take(&mut cluster, settling);
+    assert_eq!(cluster.stage.delivered(child), [1, 2]);
+    let anew = |number: u64, of: u64| {
+        let number = EdgeNumber { generation: 1, number };
+        Edge { number, ..edge(of, true) }
+    };
+    take(&mut cluster, anew(1, 1));
+    take(&mut cluster, anew(2, 3));
+    assert_eq!(cluster.stage.delivered(child), [1, 2, 3]);
+}

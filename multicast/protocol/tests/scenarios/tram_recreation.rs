@@ -10,6 +10,8 @@ use skein_protocol::tram::tree::Tree;
 
 use crate::stage::{message, replica};
 use crate::tram::{Cluster, TREES, check_acyclic, set};
+#[cfg(feature = "mutants")]
+use crate::tram_neighbours::what_a_child_has_taken_it_does_not_take_again_when_the_name_is_settled;
 
 impl Cluster {
     /// A group loses all that it has and begins anew under slot 0.
@@ -316,7 +318,9 @@ fn each_guard_of_recreation_that_is_taken_out_is_noticed() {
 
     // No report is late here: the tests of `edges.rs` notice `AckOfFormerSelf`.
     let cases: [(Mutant, fn(u64)); 5] = [
-        (Mutant::PlacesIgnored, schedule),
+        (Mutant::PlacesIgnored, |_| {
+            what_a_child_has_taken_it_does_not_take_again_when_the_name_is_settled();
+        }),
         (Mutant::RecreatedOrdersBeforeMarker, schedule),
         (Mutant::OrderedAgainDelivered, sessions),
         (Mutant::LackedNotHandedIn, sessions),
