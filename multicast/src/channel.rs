@@ -32,8 +32,8 @@ use crate::introductions::Purpose;
 pub(crate) const GOODBYE: u64 = u64::MAX;
 
 const FRAME: u64 = 8;
-/// More than the length of the longest datagram under any configuration.
-const DATAGRAM_MAX: usize = 1 << 30;
+/// More than the length of the longest datagram under any configuration: the largest payload, with what goes with it.
+const DATAGRAM_MAX: usize = (1 << 30) + (1 << 20);
 const FIRST: u8 = 1;
 const LAST: u8 = 2;
 /// Unwritten frames are written at once when they reach this size in bytes.

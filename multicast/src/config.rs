@@ -228,11 +228,15 @@ impl Tuning {
     /// The first conflict.
     pub fn check(&self) -> Result<(), Conflict> {
         #[rustfmt::skip]
-        let rules: [(bool, String, String, &'static str); 14] = [
+        let rules: [(bool, String, String, &'static str); 16] = [
             (self.log_bytes.is_power_of_two() && self.log_bytes >= 16 << 10,
              format!("log_bytes = {}", self.log_bytes), "a power of two from 16384".into(), "is required of a log ring"),
             (self.ring_bytes.is_power_of_two() && self.ring_bytes >= 4 << 10,
              format!("ring_bytes = {}", self.ring_bytes), "a power of two from 4096".into(), "is required of a ring"),
+            (self.ring_bytes_max <= 1 << 30,
+             format!("ring_bytes_max = {}", self.ring_bytes_max), "1 GiB".into(), "is the most a ring can hold"),
+            (self.peer_ring_bytes <= 1 << 30,
+             format!("peer_ring_bytes = {}", self.peer_ring_bytes), "1 GiB".into(), "is the most a ring can hold"),
             (self.ring_bytes_max.is_power_of_two() && self.ring_bytes_max >= self.ring_bytes,
              format!("ring_bytes_max = {}", self.ring_bytes_max), format!("ring_bytes = {}", self.ring_bytes),
              "a ring grows from one to the other by doubling"),
@@ -294,5 +298,9 @@ mod tests {
         assert_eq!(Tuning::default().check(), Ok(()));
         let small = Tuning { held_bytes_max: 1 << 20, ..Tuning::default() };
         assert!(small.check().unwrap_err().to_string().contains("payload_bytes_max"));
+        let long = Tuning { ring_bytes_max: 2 << 30, ..Tuning::default() };
+        assert!(long.check().unwrap_err().to_string().contains("ring_bytes_max = 2147483648"));
+        let long = Tuning { peer_ring_bytes: 2 << 30, ..Tuning::default() };
+        assert!(long.check().unwrap_err().to_string().contains("peer_ring_bytes = 2147483648"));
     }
 }

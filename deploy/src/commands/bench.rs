@@ -265,6 +265,12 @@ impl Bank {
                 "--read-mode stale adds up accounts of different moments, and no sum could be wrong: use confirmed, ordered or lease",
             ));
         }
+        if let Some(hot) = self.hot.filter(|hot| *hot > self.accounts) {
+            return Err(usage(format_args!(
+                "--hot {hot} is more than there are: --accounts {}",
+                self.accounts
+            )));
+        }
         self.run.each(dir, |round, drill| {
             let Self { accounts, hot, clients, readers, .. } = self;
             let terms = Terms { read_mode: self.reading.mode(), ..round.terms };

@@ -42,6 +42,8 @@ pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
 struct Seen {
     layout: Layout,
     replicas: Vec<ReplicaReport>,
+    /// Whether the nodes keep on disk all that they acknowledge.
+    is_on_disk: bool,
     /// Nodes that do not answer, and why.
     mute: Vec<(u16, String)>,
 }
@@ -87,7 +89,8 @@ impl Seen {
                 Err(error) => mute.push((node, format!("it cannot be reached: {error}"))),
             }
         }
-        Some(Self { layout: config.layout(), replicas, mute })
+        let is_on_disk = config.durability == Durability::Sync;
+        Some(Self { layout: config.layout(), replicas, is_on_disk, mute })
     }
 
     fn lines(&self, groups: GroupSet) -> Vec<String> {
@@ -129,6 +132,11 @@ impl Seen {
     fn line(&self, group: GroupId) -> Option<String> {
         let number = group.0;
         match self.because(group) {
+            Some(Because::Lost) if self.is_on_disk => {
+                return Some(format!(
+                    "g{number} is lost: the data of more of its replicas is gone than it tolerates; start the nodes that have it, or restore a backup into a new cluster"
+                ));
+            }
             Some(Because::Lost) => {
                 return Some(format!(
                     "g{number} is lost: more of its replicas have lost their state than it tolerates; it serves nothing until `skein admin recreate g{number}`, which lists the survivors and continues from one of them, or empty"
@@ -230,7 +238,8 @@ mod tests {
     fn what_keeps_a_group_is_named_with_what_to_do() {
         let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
         let layout = Layout::propose(topology).unwrap();
-        let mut whole = Seen { layout, replicas: Vec::new(), mute: Vec::new() };
+        let (replicas, mute) = (Vec::new(), Vec::new());
+        let mut whole = Seen { layout, replicas, is_on_disk: false, mute };
         for (group, slot) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
             let role = if slot == 0 { Role::Leader } else { Role::Follower };
             whole.replicas.push(replica(group, slot, role));
@@ -257,7 +266,7 @@ mod tests {
         let tree = Tree::depth(2);
         let (replicas, mute) = (whole.replicas.clone(), whole.mute.clone());
         let layout = whole.layout.clone().along(&tree).unwrap();
-        let along = Seen { layout, replicas, mute };
+        let along = Seen { layout, replicas, is_on_disk: false, mute };
         let root = along.lines(GroupSet::single(GroupId(0)));
         assert_eq!(root.len(), 2, "{root:?}");
         assert!(root[0].contains("g0 waits for g1"));
@@ -269,5 +278,8 @@ mod tests {
         whole.replicas[3].order.lost = true;
         let line = &whole.lines(both)[1];
         assert!(line.contains("skein admin recreate g1`"), "{line}");
+        whole.is_on_disk = true;
+        let line = &whole.lines(both)[1];
+        assert!(line.contains("restore a backup") && !line.contains("recreate"), "{line}");
     }
 }

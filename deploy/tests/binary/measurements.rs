@@ -273,6 +273,10 @@ fn what_cannot_be_measured_is_said() {
         (&["ycsb", "-w", "a", "--duration", "0"], "measures nothing"),
         (&["ycsb", "-w", "a", "--duration", "nan"], "a number of seconds"),
         (&["bank", "--accounts", "1"], "from 2"),
+        (
+            &["bank", "--accounts", "8", "--hot", "9"],
+            "--hot 9 is more than there are: --accounts 8",
+        ),
         (&["multicast", "--dst", "2"], "more than the groups"),
         (&["multicast", "--replicas", "2"], "replicas = 2"),
         (&["multicast", "--payload", "5000000"], "too long"),

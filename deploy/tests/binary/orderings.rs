@@ -139,6 +139,11 @@ fn a_cluster_of_one_group_is_ordered_along_a_tree() {
     assert_ne!(refused.code, Some(0));
     assert!(refused.err.contains("order.protocol = ramcast"), "{}", refused.err);
     assert!(refused.err.contains("made with tram"), "{}", refused.err);
+    // So is another tree.
+    fs::write(&file, text.replace("tree = \"breadth\"", "tree = [1, -1]")).unwrap();
+    let refused = sandbox.run(&["node", "--index", "0"]);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.err.contains("order.tree = [1, -1]"), "{}", refused.err);
     fs::write(&file, text).unwrap();
     sandbox.expect(0, &["down", "--yes"]);
 }

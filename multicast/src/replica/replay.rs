@@ -1,6 +1,7 @@
 //! A replica that begins with what its node's disk holds.
 
 use skein_fabric::Fabric;
+use skein_protocol::group::runs::Runs;
 use skein_protocol::group::{GroupEvent, Replay};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::mutants::{Mutant, planted};
@@ -316,6 +317,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.incarnation = incarnation;
         self.config.group.incarnation = incarnation;
         self.core = O::new(self.config, View::first(self.topology.replicas));
+        // Of a snapshot that was read without its end, the log is known. The next snapshot's may end before it.
+        self.memory.begin_behind(Runs::EMPTY);
         let now_ms = links.endpoint.fabric.now().as_millis() as u64;
         self.replay_group(Replay::Begins { now_ms });
     }

@@ -9,7 +9,7 @@ use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 use skein_node::admin::{Action, CallError};
-use survivors::{discards, explain, has_stopped, is_lost, stopped, survivor};
+use survivors::{discards, explain, has_stopped, is_lost, on_disk, stopped, survivor};
 
 use super::view::{Running, View};
 use super::{DONE_WITHIN, POLL};
@@ -25,7 +25,8 @@ const AGREE_WITHIN: Duration = Duration::from_secs(2);
 /// A group is lost when more of its replicas have lost their state than it tolerates: what it had
 /// acknowledged is unknown, so it serves nothing until it is recreated. Without an option the
 /// survivors and their states are listed, and nothing is changed. All nodes are asked first; if one
-/// refuses, none acts. Other groups are not affected.
+/// refuses, none acts. Other groups are not affected. Groups of a cluster with durability `sync` are
+/// not recreated.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The group
@@ -55,6 +56,9 @@ impl Args {
         let running = Running::with_group(global, group)?;
         let view = running.view();
         let quorum = running.layout.topology().quorum();
+        if running.is_on_disk() {
+            return Err(usage(on_disk(&running.layout, &view, group)));
+        }
         if !self.accept_data_loss && self.from.is_none() {
             return Err(usage(explain(&running.layout, &view, group)));
         }

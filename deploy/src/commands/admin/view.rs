@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::anyhow;
-use skein_cluster::config::ClusterConfig;
+use skein_cluster::config::{ClusterConfig, Durability};
 use skein_cluster::directory::Directory;
 use skein_multicast::layout::Layout;
 use skein_multicast::operate::Role;
@@ -52,6 +52,11 @@ impl Running {
             )));
         }
         Ok(this)
+    }
+
+    /// Whether its nodes keep on disk all that they acknowledge.
+    pub(super) fn is_on_disk(&self) -> bool {
+        self.config.durability == Durability::Sync
     }
 
     /// The replica in a slot of a group. The slot must exist.

@@ -431,7 +431,9 @@ impl Tram {
         }
         self.advance_commit();
         for message in core::mem::take(&mut self.stale) {
-            if !self.logged.contains(message) && !self.passes_on(message) {
+            // Followers may lack what the log keeps: it goes with its entry.
+            let needed = self.logged.contains(message) || self.passes_on(message);
+            if !needed && !self.log.keeps(message) {
                 effects.push(Effect::Forget { message });
             }
         }

@@ -184,6 +184,13 @@ fn groups_of_five_replicas_deliver_all_sets_of_uneven_trees_in_one_order() {
 }
 
 #[test]
+fn all_sets_of_eight_groups_are_delivered_in_one_order_along_each_tree_of_the_paper() {
+    for tree in TREES {
+        orders_all_sets(&tree(8), 3);
+    }
+}
+
+#[test]
 fn a_message_to_one_group_concerns_no_other() {
     let mut cluster = Cluster::new(&Tree::depth(3));
     cluster.down = (0..6).map(|it| replica(it / 3, (it % 3) as u8)).collect();

@@ -1,6 +1,6 @@
 //! What a group of a tree takes from its neighbours, asks them for and sends them again: one core of a cluster, by hand.
 
-use skein_protocol::ballot::Ballot;
+use skein_protocol::ballot::{Acceptance, Ballot};
 use skein_protocol::ids::{GroupId, GroupSet, ReplicaId};
 use skein_protocol::ordering::{AnswerTo, Inspect as _, OrderingProtocol as _};
 use skein_protocol::rank::Rank;
@@ -276,29 +276,63 @@ fn a_message_below_its_sessions_mark_is_delivered_when_it_comes_for_the_first_ti
     assert_eq!(cluster.stage.delivered(child), [9, 1, 2], "though that one is committed");
 }
 
-/// A parent that was recreated may not know what the child has acknowledged, and numbers it anew.
-#[test]
-pub(crate) fn what_a_child_has_taken_it_does_not_take_again_when_the_name_is_settled() {
-    let mut cluster = chain();
+/// The child's leader takes an edge, and all of its group have it.
+fn take(cluster: &mut Cluster, edge: Edge) {
     let child = replica(1, 0);
-    let take = |cluster: &mut Cluster, edge: Edge| {
-        let core = cluster.stage.core(child);
-        let mut effects = pass(core, edge);
-        core.step(Event::TurnEnd, &mut effects);
-        cluster.stage.carry_out(child, effects);
-        cluster.settle(5);
-    };
-    take(&mut cluster, edge(1, true));
+    let core = cluster.stage.core(child);
+    let mut effects = pass(core, edge);
+    core.step(Event::TurnEnd, &mut effects);
+    cluster.stage.carry_out(child, effects);
+    cluster.settle(5);
+}
+
+/// The child takes two messages, of which the second settles the name of the first.
+fn take_and_settle(cluster: &mut Cluster) {
+    take(cluster, edge(1, true));
     let mut settling = edge(2, true);
     let Content::Message { low_water, .. } = &mut settling.content else { unreachable!() };
     *low_water = 2;
-    take(&mut cluster, settling);
-    assert_eq!(cluster.stage.delivered(child), [1, 2]);
-    let anew = |number: u64, of: u64| {
-        let number = EdgeNumber { generation: 1, number };
-        Edge { number, ..edge(of, true) }
-    };
-    take(&mut cluster, anew(1, 1));
-    take(&mut cluster, anew(2, 3));
+    take(cluster, settling);
+    assert_eq!(cluster.stage.delivered(replica(1, 0)), [1, 2]);
+}
+
+/// An edge as a recreated parent numbers it.
+fn anew(number: u64, edge: Edge) -> Edge {
+    Edge { number: EdgeNumber { generation: 1, number }, ..edge }
+}
+
+/// A parent that was recreated may not know what the child has acknowledged, and numbers it anew.
+#[test]
+pub(crate) fn what_a_child_has_taken_it_does_not_take_again_when_the_name_is_settled() {
+    let (mut cluster, child) = (chain(), replica(1, 0));
+    take_and_settle(&mut cluster);
+    take(&mut cluster, anew(1, edge(1, true)));
+    take(&mut cluster, anew(2, edge(3, true)));
     assert_eq!(cluster.stage.delivered(child), [1, 2, 3]);
+}
+
+/// A survivor passes on a message at a place above which the child has taken another, with a payload that is not in its
+/// entry. A follower that lacks the payload stalls.
+#[test]
+fn a_payload_that_brings_nothing_is_kept_until_all_followers_have_its_entry() {
+    let (mut cluster, child) = (chain(), replica(1, 0));
+    let number = EdgeNumber { generation: 0, number: 1 };
+    take(&mut cluster, Edge { number, ..edge(2, true) });
+    let core = cluster.stage.core(child);
+    let mut effects = pass(core, anew(1, edge(1, false)));
+    effects.extend(arrive(core, 1));
+    core.step(Event::TurnEnd, &mut effects);
+    let index = core.log().last_index();
+    let acceptance = Acceptance { tag: core.log().ballot().tag(), index };
+    let gone = |effect: &Effect| matches!(effect, Any::Forget { message } if message.sequence == 1);
+    assert!(core.log().commit_index() < index && !effects.iter().any(gone));
+    let mut accepted = |slot| {
+        let (by, mut effects) = (replica(1, slot), Vec::new());
+        core.step(Event::Acknowledged { by, acceptance }, &mut effects);
+        core.step(Event::TurnEnd, &mut effects);
+        assert_eq!(core.log().commit_index(), index);
+        effects.iter().any(gone)
+    };
+    assert!(!accepted(1), "the other one may still ask for it");
+    assert!(accepted(2), "nobody needs it any more");
 }

@@ -261,6 +261,28 @@ fn a_log_of_which_no_snapshot_has_its_files_is_given_up() {
     assert_eq!(DiskRecord::decode(*kind, bytes), Some(began));
 }
 
+/// The records of a snapshot whose end was lost with the power, with an entry behind its commit index, up to the next
+/// process's.
+fn torn_snapshot() -> Vec<Record> {
+    let (mut scene, records) = with_a_snapshot_due();
+    scene.exchange(&told(1..4, 1));
+    while !writes_snapshot(&mut scene, &records) {}
+    scene.replica.record(DiskRecord::Resumed, &mut scene.links);
+    let mut all = records.all();
+    all.retain(|(kind, bytes)| DiskRecord::decode(*kind, bytes) != Some(DiskRecord::SnapshotEnd));
+    all
+}
+
+/// A process begins with a snapshot whose end is not on disk and a state in front of it, and the next one has lost that
+/// state.
+#[test]
+fn a_whole_snapshot_is_taken_though_a_torn_one_has_a_longer_log() {
+    let records = [torn_snapshot(), snapshot(false)].concat();
+    let scene = begun_with(&Records(Arc::new(Mutex::new(records))));
+    assert_eq!(scene.replica.core.log().last_index(), 1);
+    assert_eq!(scene.replica.core.log().role(), Role::Follower);
+}
+
 /// A replica that begins with what the disk holds, and writes to it.
 fn begun_with(records: &Records) -> Scene {
     let mut scene = Scene::new();

@@ -102,12 +102,7 @@ pub(super) fn stopped(layout: &Layout, view: &View, group: u16) -> String {
     text.push_str(
         "It cannot be decided which of them is right, so the group cannot continue from any: --from is refused.\n",
     );
-    let silent: Vec<_> = layout
-        .topology()
-        .replicas_of(GroupId(group))
-        .filter(|id| view.replica(*id).is_none())
-        .map(|id| format!("n{}", layout.node_of(id)))
-        .collect();
+    let silent = silent(layout, view, group);
     if !silent.is_empty() {
         let _ = writeln!(
             text,
@@ -124,6 +119,61 @@ pub(super) fn stopped(layout: &Layout, view: &View, group: u16) -> String {
     text
 }
 
+/// The report on a group of a cluster that keeps its data on disk: it cannot be recreated.
+pub(super) fn on_disk(layout: &Layout, view: &View, group: u16) -> String {
+    if !is_lost(view, group) && !has_stopped(view, group) && view.replicas(group).count() > 0 {
+        return not_lost(layout, group);
+    }
+    let tolerated = layout.topology().quorum() - 1;
+    let mut text = if has_stopped(view, group) {
+        format!(
+            "group {group} has stopped: its replicas have diverged, and no state is held by {} of them.\n",
+            layout.topology().quorum()
+        )
+    } else if is_lost(view, group) {
+        format!(
+            "group {group} is lost: the data of more than {tolerated} of its replicas is gone.\n"
+        )
+    } else {
+        format!("No replica of group {group} answers.\n")
+    };
+    let all = survivors(layout, view, group);
+    if !all.is_empty() {
+        text.push_str("These still hold a state of it:\n");
+    }
+    for survivor in &all {
+        line(&mut text, layout, survivor);
+    }
+    let silent = silent(layout, view, group);
+    if !silent.is_empty() {
+        let _ =
+            writeln!(text, "Not reached: {}. Start those that have data of it.", silent.join(", "));
+    }
+    text.push_str(
+        "This cluster keeps its data on disk (durability \"sync\"), and its groups are not recreated: a \
+         group that begins\nwithout what it acknowledged would contradict the others' disks. Copy what you need \
+         from the other groups, and\nrestore a backup, or what you have copied, into a new cluster: `skein restore`.",
+    );
+    text
+}
+
+/// The nodes with a replica of the group that do not report it.
+fn silent(layout: &Layout, view: &View, group: u16) -> Vec<String> {
+    let ids = layout.topology().replicas_of(GroupId(group));
+    let silent = ids.filter(|id| view.replica(*id).is_none());
+    silent.map(|id| format!("n{}", layout.node_of(id))).collect()
+}
+
+fn not_lost(layout: &Layout, group: u16) -> String {
+    let replicas = layout.topology().replicas;
+    format!(
+        "group {group} is not lost, and only a lost group can be recreated: one of which more \
+         than {} of the {replicas} replicas have lost their state. --accept-data-loss would be \
+         refused",
+        layout.topology().quorum() - 1
+    )
+}
+
 /// The list of survivors: keys and log of each, and the nodes that do not answer.
 pub(super) fn explain(layout: &Layout, view: &View, group: u16) -> String {
     let replicas = layout.topology().replicas;
@@ -132,12 +182,7 @@ pub(super) fn explain(layout: &Layout, view: &View, group: u16) -> String {
         return stopped(layout, view, group);
     }
     if view.replicas(group).count() > 0 && !is_lost(view, group) {
-        return format!(
-            "group {group} is not lost, and only a lost group can be recreated: one of which more \
-             than {} of the {replicas} replicas have lost their state. --accept-data-loss would be \
-             refused",
-            quorum - 1
-        );
+        return not_lost(layout, group);
     }
     let mut text = format!(
         "group {group} is lost: more than {} of its {replicas} replicas have lost their state.\n",
@@ -278,6 +323,20 @@ mod tests {
         view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
         let told = explain(&layout(), &view, 0);
         assert!(told.contains("Not reached: n1."), "{told}");
+    }
+
+    #[test]
+    fn a_group_on_disk_is_not_recreated_and_what_still_holds_it_is_named() {
+        for (diverged, lost, because) in [(true, false, "diverged"), (false, true, "is gone")] {
+            let mut view = view(diverged, lost);
+            view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
+            let told = on_disk(&layout(), &view, 0);
+            for part in [because, "n2  2 keys", "Not reached: n1.", "`skein restore`"] {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            assert!(!told.contains("admin recreate"), "it would be refused: {told}");
+        }
+        assert!(on_disk(&layout(), &view(false, false), 0).contains("is not lost"));
     }
 
     #[test]
