@@ -297,6 +297,11 @@ fn a_manifest_or_a_configuration_that_is_wrong_hides_and_removes_no_data() {
         ("replicas = 3", "replicas = 1", "topology.replicas = 1, and the cluster was made with 3"),
         ("groups = 2", "groups = 3", "topology.groups = 3, and the cluster was made with 2"),
         ("\"sync\"", "\"memory\"", "node.durability = memory, and the cluster was made with sync"),
+        (
+            "scan_pairs_max",
+            "scan_pairs_max = 7 #",
+            "limits.scan_pairs_max = 7, and the cluster was made with 10000",
+        ),
     ] {
         let entry_line = made.lines().find(|line| !line.starts_with('#') && line.contains(was));
         let line = entry_line.expect("an entry");

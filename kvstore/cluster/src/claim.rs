@@ -25,6 +25,7 @@ use crate::files;
 use crate::identity;
 use crate::incarnations;
 use crate::lock::{self, Lock};
+use crate::manifest::limits_of;
 use crate::regions::{self, Regions};
 use crate::shared::{self, Shared};
 
@@ -211,6 +212,10 @@ impl Claim {
             durable: config.durability != Durability::Memory,
             store: config.store,
             points: config.durability == Durability::Async,
+            limits: match config.durability {
+                Durability::Memory => BTreeMap::new(),
+                Durability::Async | Durability::Sync => limits_of(config),
+            },
             data: None,
             returned: None,
             made: self.made.clone(),
@@ -235,8 +240,8 @@ impl Claim {
     pub fn resume(&mut self, config: &ClusterConfig) -> Result<Manifest, DirectoryError> {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
         let (build, made) = (BUILD.owned(), self.made.clone());
-        let topology = Some(config.topology);
-        let manifest = Manifest { build, topology, made, ..manifest };
+        let (topology, limits) = (Some(config.topology), limits_of(config));
+        let manifest = Manifest { build, topology, limits, made, ..manifest };
         self.write_manifest(&manifest, config)?;
         self.write(CONFIG, &config.print())?;
         data::link(&self.directory, &data::places(&manifest, config))?;

@@ -19,6 +19,7 @@
 //! A lock shows whether a process runs, because the kernel releases it when the process ends; a process id alone proves
 //! nothing. Files with other names are foreign and are never removed.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -90,6 +91,10 @@ pub struct Manifest {
     /// Whether its data are restore points: durability `async`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub points: bool,
+    /// The limits of a durable cluster, by name: a start that executes its log again must refuse what was refused. Absent
+    /// if it was created before this was recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
     /// The name under which the data was written first, if that is not the present one: a cluster that has returned to a
     /// restore point has another name than before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,7 +283,7 @@ pub enum DirectoryError {
     Reconfigured {
         /// The configuration of the cluster.
         file: PathBuf,
-        entry: &'static str,
+        entry: String,
         /// Value with which the cluster was created.
         made: String,
         now: String,
@@ -447,6 +452,7 @@ impl Directory {
             durable: config.durability != Durability::Memory,
             store: config.store,
             points: config.durability == Durability::Async,
+            limits: BTreeMap::new(),
             data: None,
             returned: None,
             made: Vec::new(),

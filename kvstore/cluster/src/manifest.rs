@@ -3,6 +3,7 @@
 //! **Invariant.** A bit that flips in a file of a durable cluster makes it no other cluster, and does not hide its data:
 //! its manifest has a checksum, and there is a copy, which stands in for one that is damaged or missing.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use serde_json::Value;
@@ -42,7 +43,8 @@ impl Manifest {
         directory: &Directory,
         config: &ClusterConfig,
     ) -> Result<(), DirectoryError> {
-        let differs = |entry, made, now| {
+        let differs = |entry: &str, made, now| {
+            let entry = entry.to_owned();
             let file = directory.path().join(CONFIG);
             Err(DirectoryError::Reconfigured { file, entry, made, now })
         };
@@ -80,11 +82,22 @@ impl Manifest {
             ("node.durability", word(durability), word(config.durability)),
             ("node.store", self.store.name().to_owned(), config.store.name().to_owned()),
         ];
-        match entries.into_iter().find(|(_, made, now)| made != now) {
-            Some((entry, made, now)) => differs(entry, made, now),
-            None => Ok(()),
+        if let Some((entry, made, now)) = entries.into_iter().find(|(_, made, now)| made != now) {
+            return differs(entry, made, now);
         }
+        for (entry, now) in limits_of(config) {
+            if let Some(made) = self.limits.get(&entry).filter(|made| **made != now) {
+                return differs(&entry, made.clone(), now);
+            }
+        }
+        Ok(())
     }
+}
+
+/// The limits of a configuration, as a manifest has them.
+pub(crate) fn limits_of(config: &ClusterConfig) -> BTreeMap<String, String> {
+    let limits = config.limits.constants();
+    limits.entries().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn checksum(manifest: &Value) -> String {
@@ -153,6 +166,7 @@ mod tests {
             durable,
             store: StoreKind::Memory,
             points: false,
+            limits: if durable { limits_of(&ClusterConfig::default()) } else { BTreeMap::new() },
             data: None,
             returned: None,
             made: vec![PathBuf::from("/srv/skein")],
@@ -242,6 +256,13 @@ mod tests {
             assert!(error.contains("order.tree = [1, -1]"), "{error}");
             assert!(error.contains("made with [-1, 0]"), "{error}");
         }
+        let mut other = durable.clone();
+        other.limits.memory_bytes_max = 2 << 30;
+        let error = manifest(true).check_config(&directory, &other).unwrap_err().to_string();
+        assert!(error.contains("limits.memory_bytes_max = 2147483648"), "{error}");
+        assert!(error.contains("made with 1073741824"), "{error}");
+        let older = Manifest { limits: BTreeMap::new(), ..manifest(true) };
+        assert!(older.check_config(&directory, &other).is_ok(), "nothing says what it was");
         let rocksdb = ClusterConfig { store: StoreKind::Rocksdb, ..durable };
         let error = manifest(true).check_config(&directory, &rocksdb).unwrap_err().to_string();
         assert!(error.contains("node.store = rocksdb"), "{error}");

@@ -32,6 +32,11 @@ impl Constants {
         self
     }
 
+    /// The entries: name and value of each.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+
     /// The first entry that differs: its name, the other side's value and ours.
     pub fn difference(&self, theirs: &Self) -> Option<Difference> {
         let value = |of: &Self, name: &str| {

@@ -190,6 +190,55 @@ fn all_sets_of_eight_groups_are_delivered_in_one_order_along_each_tree_of_the_pa
     }
 }
 
+/// In the paper a follower delivers an entry when there is one behind it, so the last message waits for the next.
+#[test]
+fn a_follower_delivers_the_last_message_though_nothing_comes_behind_it() {
+    let mut cluster = Cluster::new(&Tree::depth(2));
+    let number = cluster.send(set(&[0, 1]));
+    cluster.settle(20);
+    for id in cluster.up() {
+        assert_eq!(cluster.stage.delivered(id), [number], "{id}");
+    }
+}
+
+/// In the paper a new leader takes entries slot by slot, and in its prototype whatever the timestamp: an entry that a deposed
+/// leader logged alone can win over one that was delivered in its place.
+#[test]
+fn a_new_leader_takes_no_entry_of_a_deposed_one_in_the_place_of_a_delivered_one() {
+    let mut cluster = Cluster::new(&Tree::depth(2));
+    cluster.settle(3);
+    let (first, second, third) = (replica(0, 0), replica(0, 1), replica(0, 2));
+    let both = set(&[0, 1]);
+    for follower in [second, third] {
+        cluster.stage.lose_writes(first, follower);
+    }
+    for number in [1, 3, 4] {
+        cluster.stage.land(first, message(number), both);
+    }
+    cluster.stage.turn(first);
+    let alone = cluster.stage.core(first).log().last_index();
+    cluster.down.push(first);
+    cluster.change_leader(0);
+    for to in [second, third] {
+        cluster.stage.land(to, message(2), both);
+    }
+    cluster.settle(20);
+    assert!(
+        cluster.stage.core(third).log().commit_index() >= alone,
+        "in the place of the first message"
+    );
+    assert_eq!(cluster.stage.delivered(third), [2]);
+    // The deposed leader has an entry in each of those places, and leads again by the other's grant.
+    cluster.down = vec![second];
+    cluster.leaders[0] = first.slot;
+    cluster.stage.heal();
+    cluster.stage.run(first, &[third]);
+    cluster.sent = (1..5).map(|number| (number, both)).collect();
+    cluster.settle(60);
+    assert_eq!(cluster.stage.delivered(first), [2, 1, 3, 4]);
+    cluster.check();
+}
+
 #[test]
 fn a_message_to_one_group_concerns_no_other() {
     let mut cluster = Cluster::new(&Tree::depth(3));
@@ -444,7 +493,7 @@ fn random_schedule(seed: u64) {
 fn each_guard_that_is_taken_out_is_noticed() {
     use skein_protocol::mutants::{Mutant, plant};
 
-    let mutants: [(Mutant, fn(u64)); 6] = [
+    let mutants: [(Mutant, fn(u64)); 7] = [
         (Mutant::EdgeGapTaken, random_schedule),
         (Mutant::UnacknowledgedForgotten, random_schedule),
         (Mutant::BystanderDelivers, random_schedule),
@@ -455,6 +504,9 @@ fn each_guard_that_is_taken_out_is_noticed() {
             a_message_that_all_destinations_have_is_ordered_by_their_ancestor_alone();
         }),
         (Mutant::EdgeCountNotInState, |_| a_learner_goes_on_where_the_state_was_saved()),
+        (Mutant::LongestLogAdopted, |_| {
+            a_new_leader_takes_no_entry_of_a_deposed_one_in_the_place_of_a_delivered_one();
+        }),
     ];
     for (mutant, schedule) in mutants {
         plant(Some(mutant));
