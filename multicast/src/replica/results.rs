@@ -280,6 +280,11 @@ impl ResultExchange {
                 core.step(Event::Waits { message: given.message, heard }, effects);
             }
         }
+        // Our machine does not wait for these, but those of the others do.
+        for (message, groups) in self.early.asks(now_ms, timeout_ms) {
+            let heard = GroupSet::first(GroupSet::CAPACITY).minus(groups);
+            core.step(Event::Waits { message, heard }, effects);
+        }
     }
 
     /// As new leader: resets the backoff, which earlier questions, perhaps in vain, have raised.
@@ -287,6 +292,7 @@ impl ResultExchange {
         for given in &mut self.given {
             given.asked = 0;
         }
+        self.early.ask_soon();
     }
 
     /// Forgets everything but logged results: the group begins again with an empty state.

@@ -2,13 +2,16 @@
 //!
 //! A leader's machine receives results before their entries are committed, and keeps them when a loss of power has the
 //! entries cut off. The other replicas' machines then still wait for them. So our log must have such a result once more,
-//! whoever leads: other groups tell it again until all of us have applied its message.
+//! whoever leads: a leader asks its group for it, which keeps it until all of us have applied its message.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use skein_protocol::backoff::longer;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
+
+use super::ASKED_PER_TICK;
 
 /// Results that our machine has received from entries that were not committed.
 ///
@@ -18,6 +21,11 @@ use skein_protocol::mutants::{Mutant, planted};
 pub(super) struct EarlyResults {
     uncommitted: VecDeque<(u64, MessageId, GroupId)>,
     cut: HashMap<MessageId, GroupSet>,
+    /// When a leader last asked for those in `cut`, and how often it has.
+    asked: (u64, u32),
+    /// The last message about which it asked. The next question begins behind it: what all of us have applied meanwhile
+    /// stays in `cut`, and must not stand in front of the others for ever.
+    asked_last: Option<MessageId>,
 }
 
 impl EarlyResults {
@@ -47,6 +55,25 @@ impl EarlyResults {
         }
     }
 
+    /// As leader: some of the messages about which our log lacks results, with the groups to ask, if it is time to ask.
+    pub(super) fn asks(&mut self, now_ms: u64, timeout_ms: u64) -> Vec<(MessageId, GroupSet)> {
+        let (at, count) = self.asked;
+        if self.cut.is_empty() || now_ms < at + longer(timeout_ms, count) {
+            return Vec::new();
+        }
+        self.asked = (now_ms, count + 1);
+        let mut all: Vec<_> = self.cut.iter().map(|(message, of)| (*message, *of)).collect();
+        all.sort_unstable_by_key(|(message, _)| (Some(*message) <= self.asked_last, *message));
+        all.truncate(ASKED_PER_TICK);
+        self.asked_last = all.last().map(|(message, _)| *message);
+        all
+    }
+
+    /// As new leader: asks without the delay that earlier questions have led to.
+    pub(super) fn ask_soon(&mut self) {
+        self.asked = (0, 0);
+    }
+
     /// Whether our machine has this result, and our log lacks it.
     pub(super) fn is_cut(&self, message: MessageId, from: GroupId) -> bool {
         !self.cut.is_empty() && self.cut.get(&message).is_some_and(|groups| groups.contains(from))
@@ -70,6 +97,29 @@ impl EarlyResults {
             let message = MessageId::new(SessionId(session), sequence);
             cut.entry(message).or_default().insert(GroupId(from));
         }
-        Self { uncommitted: VecDeque::new(), cut }
+        Self { cut, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_result_that_is_lacking_is_asked_for_in_turn_and_ever_less_often() {
+        let count = 2 * ASKED_PER_TICK as u64 + 1;
+        let saved = (0..count).map(|number| (7, number, 1)).collect();
+        let mut early = EarlyResults::restored(saved);
+        let mut asked = Vec::new();
+        for now_ms in [20, 60, 140] {
+            assert!(early.asks(now_ms - 1, 20).is_empty(), "at {now_ms}");
+            let some = early.asks(now_ms, 20).into_iter();
+            asked.extend(some.map(|(message, _)| message.sequence));
+        }
+        let again = asked.split_off(count as usize);
+        assert_eq!(asked, (0..count).collect::<Vec<_>>());
+        assert_eq!(again, (0..ASKED_PER_TICK as u64 - 1).collect::<Vec<_>>());
+        early.ask_soon();
+        assert!(!early.asks(141, 20).is_empty());
     }
 }
