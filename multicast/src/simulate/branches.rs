@@ -9,6 +9,7 @@ use skein_protocol::tram::tree::Tree;
 use super::faults::{Fault, Kind, Target, some_of};
 use super::scenario::Scenario;
 use crate::config::Topology;
+use crate::layout::{Layout, Location};
 
 /// The groups of the tree that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,8 +108,38 @@ fn leaf(tree: &Tree, scenario: &Scenario, rng: &mut Rng) -> Option<Vec<Fault>> {
     Some(rng.pick(&choices).iter().map(fault).collect())
 }
 
+/// Draws the group that loses all its memories again and again: mostly one that has a parent and children, if there is
+/// one. Places it and a neighbour of it in the tree on nodes that they do not share.
+pub(super) fn lost_again(scenario: &mut Scenario, rng: &mut Rng) -> GroupId {
+    let (tree, topology) = (scenario.tree(), scenario.topology());
+    let all: Vec<_> = (0..tree.groups()).map(GroupId).collect();
+    let has_both =
+        |group: &GroupId| tree.parent(*group).is_some() && !tree.children(*group).is_empty();
+    let inner: Vec<_> = all.iter().copied().filter(has_both).collect();
+    let choices = if inner.is_empty() || rng.one_in(4) { &all } else { &inner };
+    let lost = *rng.pick(choices);
+    let next_to_it: Vec<_> = tree.children(lost).iter().chain(tree.parent(lost)).collect();
+    let neighbour = *rng.pick(&next_to_it);
+    // The groups in the order of their first replicas' nodes.
+    let mut order: Vec<_> = all.into_iter().filter(|it| ![lost, neighbour].contains(it)).collect();
+    order.insert(0, lost);
+    order.insert(usize::from(topology.replicas), neighbour);
+    let mut locations = vec![Vec::new(); order.len()];
+    for (first, group) in (0..).zip(order) {
+        let on = |slot| Location {
+            node: (first + u16::from(slot)) % topology.nodes,
+            engine: group.0 % topology.engines,
+        };
+        locations[group.index()] = (0..topology.replicas).map(on).collect();
+    }
+    scenario.layout = Layout::new(topology, &locations).expect("a layout that can be");
+    lost
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::simulate::{Ordering, Profile, Scenario};
 
@@ -150,5 +181,50 @@ mod tests {
         };
         let count = drawn("dead-leaf").filter(long).count();
         assert!(count > 60, "{count} of 100");
+    }
+
+    #[test]
+    fn groups_that_are_lost_again_are_mostly_inner_and_have_a_neighbour_that_is_not_lost() {
+        let (mut again, mut could_be_inner, mut inner, mut roots) = (0, 0, 0, 0);
+        for scenario in drawn("losses") {
+            let loss = |fault: &Fault| match fault.kind {
+                Kind::Loss { group, .. } => Some(GroupId(group)),
+                _ => None,
+            };
+            let losses: Vec<_> = scenario.faults.iter().filter_map(loss).collect();
+            if losses.len() < 3 {
+                continue;
+            }
+            again += 1;
+            let (lost, tree) = (losses[0], scenario.layout.tree().unwrap());
+            assert!(losses.iter().all(|group| *group == lost), "{losses:?}");
+            let has_both =
+                |group: GroupId| tree.parent(group).is_some() && !tree.children(group).is_empty();
+            could_be_inner += usize::from((0..tree.groups()).map(GroupId).any(has_both));
+            inner += usize::from(has_both(lost));
+            roots += usize::from(tree.parent(lost).is_none());
+            let nodes_of = |group: GroupId| -> BTreeSet<u16> {
+                let slots = 0..scenario.topology().replicas;
+                slots.map(|slot| scenario.layout.node_of(ReplicaId::new(group, slot))).collect()
+            };
+            let mut neighbours = tree.children(lost).iter().chain(tree.parent(lost));
+            let survives = |group| nodes_of(group).is_disjoint(&nodes_of(lost));
+            assert!(neighbours.any(survives), "{lost} of {tree:?}: {}", scenario.layout);
+        }
+        let counts = format!("{again} of 100, {inner} inner of {could_be_inner}, {roots} roots");
+        println!("{counts}");
+        assert!(again > 20 && 3 * inner > 2 * could_be_inner && roots > 0, "{counts}");
+    }
+
+    #[test]
+    fn without_a_tree_the_first_group_is_lost_again() {
+        let profile = Profile::named("losses").unwrap();
+        for seed in 0..100 {
+            let scenario = Scenario::draw(seed, profile);
+            let loss = |fault: &&Fault| matches!(fault.kind, Kind::Loss { .. });
+            let losses: Vec<_> = scenario.faults.iter().filter(loss).collect();
+            let first = |fault: &&Fault| matches!(fault.kind, Kind::Loss { group: 0, .. });
+            assert!(losses.len() == 1 || losses.iter().all(first), "{losses:?}");
+        }
     }
 }
