@@ -24,16 +24,21 @@
 //! | `skein-ordered` | the same | the same, gets being ordered, as writes are |
 //! | `skein-two` | the same, of two groups | a transaction that puts a key of each group |
 //! | `skein-guarded` | the same | the same, if both keys have a value |
+//! | `skein-all` | the same, of any number of groups | a transaction that puts a key of each group |
+//! | `skein-all-led-anew` | the same, all nodes on this host | the same, while all leaders change ([`leaders`]) |
 //! | `disk` | a directory | no store: 4 KiB appended to three files of it, until they are durable in two ([`probe`]) |
 
 mod etcd;
+mod leaders;
 mod probe;
 mod redis;
 mod sockets;
 mod store;
 mod table;
+mod windows;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -43,6 +48,7 @@ use serde::{Deserialize, Serialize};
 use skein_client::ReadMode;
 use skein_workloads::neighbours::Neighbours;
 
+use self::leaders::LedAnew;
 use self::store::Put;
 
 /// Keys of the load, uniformly distributed.
@@ -74,6 +80,8 @@ pub(crate) struct Came {
     pub(crate) nanoseconds: Histogram<u64>,
     pub(crate) seconds: f64,
     pub(crate) errors: u64,
+    /// Only of `skein-all-led-anew`.
+    pub(crate) led_anew: Option<LedAnew>,
 }
 
 /// The results as a line of a file.
@@ -90,6 +98,9 @@ pub(crate) struct Line {
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     pub(crate) errors: u64,
+    /// Only of `skein-all-led-anew`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) led_anew: Option<LedAnew>,
 }
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -135,7 +146,17 @@ impl Keys {
     }
 }
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (store, address, asked, clients, seconds, beside) = match &words[..] {
@@ -168,6 +189,8 @@ fn main() -> Outcome<()> {
         "skein-ordered" => store::run(address, ReadMode::Ordered, Put::One, load)?,
         "skein-two" => store::run(address, ReadMode::default(), Put::Two, load)?,
         "skein-guarded" => store::run(address, ReadMode::default(), Put::TwoGuarded, load)?,
+        "skein-all" => store::run(address, ReadMode::Ordered, Put::All, load)?,
+        "skein-all-led-anew" => store::run(address, ReadMode::Ordered, Put::AllLedAnew, load)?,
         "disk" => probe::run(address, load)?,
         other => return Err(format!("no store called {other}").into()),
     };
@@ -182,6 +205,7 @@ fn main() -> Outcome<()> {
         p50_us: micros(0.5),
         p99_us: micros(0.99),
         errors: came.errors,
+        led_anew: came.led_anew,
     };
     println!("{}", serde_json::to_string(&line)?);
     Ok(())

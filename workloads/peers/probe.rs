@@ -64,7 +64,7 @@ pub(crate) fn run(directory: &str, load: Load) -> Outcome<Came> {
     for path in paths {
         fs::remove_file(path)?;
     }
-    Ok(Came { nanoseconds, seconds, errors: 0 })
+    Ok(Came { nanoseconds, seconds, errors: 0, led_anew: None })
 }
 
 /// A file whose blocks are on disk, to be written directly and durably.

@@ -89,7 +89,7 @@ fn drive<S: Speech>(
     clients: &mut [Client<S>],
     mut ask: impl FnMut(&mut Client<S>) -> Outcome<bool>,
 ) -> Outcome<Came> {
-    let mut came = Came { nanoseconds: histogram(), seconds: 0.0, errors: 0 };
+    let mut came = Came { nanoseconds: histogram(), seconds: 0.0, errors: 0, led_anew: None };
     let mut under_way = Vec::new();
     for client in clients.iter_mut() {
         under_way.push(ask(client)?);

@@ -8,6 +8,7 @@ use skein_workloads::multicast::report::Spread;
 use skein_workloads::neighbours::Neighbours;
 use skein_workloads::report::{Machine, date};
 
+use crate::leaders::{LedAnew, Took};
 use crate::{Line, Outcome};
 
 /// The spread of a value over several runs.
@@ -61,13 +62,13 @@ pub(crate) fn print(file: &str) -> Outcome<()> {
         "| what | clients | store | operations/s (lowest to highest) | p50 µs | p99 µs | errors | skein does × | skein-ordered × |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for ((asked, clients, awake, neighbours), stores) in runs {
-        let beside = neighbours.map_or_else(String::new, |it| format!(", beside {it}"));
-        let clients = format!("{clients}{}{beside}", if awake { ", awake" } else { "" });
+    for ((asked, clients, awake, neighbours), stores) in &runs {
+        let beside = neighbours.as_ref().map_or_else(String::new, |it| format!(", beside {it}"));
+        let clients = format!("{clients}{}{beside}", if *awake { ", awake" } else { "" });
         let rate = |lines: &[Line]| spread(lines, |line| line.ops_per_s);
         let ours =
             ["skein", "skein-ordered"].map(|ours| stores.get(ours).map(|lines| rate(lines).median));
-        for (store, lines) in &stores {
+        for (store, lines) in stores {
             let Spread { median, low, high } = rate(lines);
             let p50 = spread(lines, |line| line.p50_us).median;
             let p99 = spread(lines, |line| line.p99_us).median;
@@ -80,5 +81,34 @@ pub(crate) fn print(file: &str) -> Outcome<()> {
             );
         }
     }
+    print_led_anew(runs.values().flat_map(|stores| stores.values()).flatten());
     Ok(())
+}
+
+/// Prints a table of the runs during which leaders changed: a row for each change, and the operations beside them.
+fn print_led_anew<'a>(lines: impl Iterator<Item = &'a Line>) {
+    let mut runs = lines.filter_map(|line| Some((line, line.led_anew.as_ref()?))).peekable();
+    if runs.peek().is_none() {
+        return;
+    }
+    println!(
+        "\nChanges of all leaders, in milliseconds. Of the operations of a client that met one, \
+         the slowest counts.\n\n\
+         | what | clients | change | done | mean | least | most |\n|---|---|---|---|---|---|---|"
+    );
+    for (Line { asked, clients, .. }, led_anew) in runs {
+        let row = |which: String, done: String, took: &Took| {
+            let [mean, min, max] = [took.mean_us, took.min_us, took.max_us].map(|us| us / 1e3);
+            println!(
+                "| {asked} | {clients} | {which} | {done} | {mean:.1} | {min:.1} | {max:.1} |"
+            );
+        };
+        let LedAnew { changes_ms, met, met_total, quiet_total, slowest } = led_anew;
+        for (number, (done, took)) in (1..).zip(changes_ms.iter().zip(met)) {
+            row(format!("{number}"), format!("{done:.0}"), took);
+        }
+        row("total".to_owned(), String::new(), met_total);
+        row("none, as long".to_owned(), String::new(), quiet_total);
+        row(format!("slowest {} of the run", slowest.operations), String::new(), slowest);
+    }
 }
