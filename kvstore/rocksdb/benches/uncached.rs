@@ -3,21 +3,30 @@
 //! ```console
 //! $ cargo bench -p skein-rocksdb --features rocksdb -- DIR [MEGABYTES]
 //! ```
+//!
+//! What was loaded stays in DIR, and the next run with as many megabytes measures it again.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use skein_kvstore::store::{Found, Store, Wanted};
-use skein_rocksdb::{Options, RocksStore, TieredOptions, TieredStore};
+use skein_rocksdb::{Checkpoints, Options, RocksStore, TieredOptions, TieredStore, Wake};
 
 const VALUE_BYTES: usize = 1 << 10;
 /// Commands that a replica has under way.
 const WINDOW: usize = 256;
-const GETS: u64 = 40_000;
+/// The time for which each loop runs.
+const LASTS: Duration = Duration::from_secs(5);
 const READERS: usize = 4;
+const OWNER: [u8; 16] = [1; 16];
+/// Number of the state that is measured.
+const KEPT: u64 = 1;
+/// Pairs that wait for RocksDB while it is loaded.
+const WAITING_BYTES: usize = 256 << 20;
 
 fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
@@ -38,31 +47,40 @@ fn next(random: &mut u64) -> u64 {
 }
 
 fn options() -> Options {
-    Options { cache_bytes: 32 << 20, ..Options::default() }
+    Options { cache_bytes: 128 << 20, ..Options::default() }
 }
 
 /// Gets a second of a plain loop in `threads` threads.
 fn plain(store: &RocksStore, keys: u64, threads: usize) -> f64 {
     let began = Instant::now();
+    let done = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..threads as u64 {
+            let done = &done;
             scope.spawn(move || {
-                let mut random = 77 + thread;
-                for _ in 0..GETS / threads as u64 {
+                let mut random = seed() + thread;
+                while began.elapsed() < LASTS {
                     let found = store.get(&key(next(&mut random) % keys)).unwrap();
                     assert_eq!(found.expect("it is there").value.len(), VALUE_BYTES);
+                    done.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
     });
-    GETS as f64 / began.elapsed().as_secs_f64()
+    done.into_inner() as f64 / began.elapsed().as_secs_f64()
+}
+
+/// Another one each time: keys that were read by one loop may be in memory for the next.
+fn seed() -> u64 {
+    static LOOPS: AtomicU64 = AtomicU64::new(1);
+    LOOPS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Gets a second through the store in two parts, each key pinned until it was read.
 fn tiered(store: &mut TieredStore, keys: u64, woken: &AtomicBool) -> f64 {
-    let (mut random, mut under_way) = (99, Vec::new());
-    let (began, mut done) = (Instant::now(), 0);
-    while done < GETS {
+    let (mut random, mut under_way) = (seed(), Vec::new());
+    let (began, mut done) = (Instant::now(), 0_u32);
+    while began.elapsed() < LASTS {
         while under_way.len() < WINDOW {
             let key = key(next(&mut random) % keys);
             store.pin(Wanted::Key(&key));
@@ -89,7 +107,43 @@ fn tiered(store: &mut TieredStore, keys: u64, woken: &AtomicBool) -> f64 {
     for key in &under_way {
         store.unpin(Wanted::Key(key));
     }
-    done as f64 / began.elapsed().as_secs_f64()
+    f64::from(done) / began.elapsed().as_secs_f64()
+}
+
+/// Loads all keys, and keeps that state.
+fn load(mut store: TieredStore, keys: u64) {
+    for number in 0..keys {
+        if number % (keys / 10).max(1) == 0 {
+            eprintln!("{} %", number * 100 / keys);
+        }
+        let value = value(number);
+        let found = Found { value: &value[..], version: number };
+        store.load(&key(number), Some(found)).unwrap();
+        while store.hot_bytes() > WAITING_BYTES && !store.poll().unwrap() {
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+    store.settle().unwrap();
+    store.keep();
+    while !store.has_kept() {
+        thread::park_timeout(Duration::from_millis(1));
+        store.poll().unwrap();
+    }
+}
+
+/// Copies a state that was kept: its tables do not change.
+fn copy(from: &Path, to: &Path) {
+    _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        let (file, target) = (file.path(), to.join(file.file_name()));
+        if file.extension().is_some_and(|it| it == "sst") {
+            fs::hard_link(&file, target).unwrap();
+        } else {
+            fs::copy(&file, target).unwrap();
+        }
+    }
 }
 
 fn main() {
@@ -102,23 +156,28 @@ fn main() {
     let keys = megabytes << 20 >> VALUE_BYTES.trailing_zeros();
     let (woken, engine) = (Arc::new(AtomicBool::new(false)), thread::current());
     let wake = woken.clone();
-    let wake = Arc::new(move || {
+    let wake: Wake = Arc::new(move || {
         wake.store(true, Ordering::SeqCst);
         engine.unpark();
     });
-    let (one, two) = (dir.join("plain"), dir.join("tiered"));
-    let mut store = RocksStore::open(&one, [1; 16], options()).unwrap();
-    let open = TieredOptions { database: options(), hot_bytes: 32 << 20, readers: READERS };
-    let mut in_parts = TieredStore::open(&two, [2; 16], open, wake).unwrap();
-    for number in 0..keys {
-        let value = value(number);
-        store.put(&key(number), &value, number).unwrap();
-        in_parts.load(&key(number), Some(Found { value: &value, version: number })).unwrap();
+    let states = dir.join(format!("{megabytes}-megabytes"));
+    let kept = states.join(format!("kept-{KEPT:016x}"));
+    let open = || {
+        let options = TieredOptions { database: options(), hot_bytes: 32 << 20, readers: READERS };
+        let checkpoints = Checkpoints::open(&states, Arc::new(AtomicU64::new(KEPT))).unwrap();
+        let path = states.join("tiered");
+        TieredStore::open_beside(checkpoints, &path, OWNER, options, wake.clone()).unwrap()
+    };
+    if !kept.exists() {
+        load(open(), keys);
     }
-    store.flush().unwrap();
-    in_parts.settle().unwrap();
+    let mut in_parts = open();
+    in_parts.take_kept(KEPT).unwrap().expect("what was loaded");
+    copy(&kept, &dir.join("plain"));
+    let store = RocksStore::open(&dir.join("plain"), OWNER, options()).unwrap();
+    assert_eq!((store.len() as u64, in_parts.len() as u64), (keys, keys));
     println!(
-        "{keys} keys of {VALUE_BYTES} bytes, in memory at most 32 MiB of blocks and 32 MiB of pairs"
+        "{keys} keys of {VALUE_BYTES} bytes, in memory at most 128 MiB of blocks and 32 MiB of pairs"
     );
     for round in 1..=5 {
         let one = plain(&store, keys, 1);
@@ -131,6 +190,4 @@ fn main() {
             ours / many
         );
     }
-    drop((store, in_parts));
-    std::fs::remove_dir_all(one).unwrap();
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, LogLevel, ReadOptions,
-    WriteBatch, WriteOptions, checkpoint::Checkpoint,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice,
+    LogLevel, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint,
 };
 use skein_kvstore::command::Version;
 use skein_kvstore::store::{Found, StoreError};
@@ -219,6 +219,13 @@ fn rocksdb_options(Options { cache_bytes, memtable_bytes }: Options) -> rocksdb:
     // Otherwise they are all in memory, beside the cache.
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    // In blocks of their own. An index and a filter of a whole file are hundreds of times as long as a block of pairs, and
+    // each get would read them where the cache does not hold those of all files.
+    blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    blocks.set_partition_filters(true);
+    blocks.set_metadata_block_size(BLOCK_BYTES);
+    blocks.set_pin_top_level_index_and_filter(true);
+    blocks.set_cache_index_and_filter_blocks_with_high_priority(true);
     let mut options = rocksdb::Options::default();
     options.set_block_based_table_factory(&blocks);
     options.set_compression_type(DBCompressionType::Lz4);
