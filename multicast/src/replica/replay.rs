@@ -317,7 +317,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.incarnation = incarnation;
         self.config.group.incarnation = incarnation;
         self.core = O::new(self.config, View::first(self.topology.replicas));
-        // Of a snapshot that was read without its end, the log is known. The next snapshot's may end before it.
+        // We know the log of a snapshot that was read without its end. The next snapshot's log may end before that.
         self.memory.begin_behind(Runs::EMPTY);
         let now_ms = links.endpoint.fabric.now().as_millis() as u64;
         self.replay_group(Replay::Begins { now_ms });

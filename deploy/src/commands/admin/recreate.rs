@@ -9,6 +9,7 @@ use skein_multicast::layout::Layout;
 use skein_multicast::operate::{Recreation, ballot_counter_of, settled_clock_of};
 use skein_multicast::protocol::ids::{GroupId, ReplicaId};
 use skein_node::admin::{Action, CallError};
+use skein_node::missing::is_missing;
 use survivors::{discards, explain, has_stopped, is_lost, on_disk, stopped, survivor};
 
 use super::view::{Running, View};
@@ -57,7 +58,9 @@ impl Args {
         let view = running.view();
         let quorum = running.layout.topology().quorum();
         if running.is_on_disk() {
-            return Err(usage(on_disk(&running.layout, &view, group)));
+            let directory = &running.directory;
+            let is_gone = |node| directory.node(node).is_none() && is_missing(directory, node);
+            return Err(usage(on_disk(&running.layout, &view, group, is_gone)));
         }
         if !self.accept_data_loss && self.from.is_none() {
             return Err(usage(explain(&running.layout, &view, group)));

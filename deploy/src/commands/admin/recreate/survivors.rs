@@ -84,12 +84,17 @@ pub(super) fn discards(layout: &Layout, view: &View, group: u16) -> Option<Strin
     ))
 }
 
+fn has_diverged(layout: &Layout, group: u16) -> String {
+    let quorum = layout.topology().quorum();
+    format!(
+        "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of them.\n"
+    )
+}
+
 /// The report on a group that has stopped.
 pub(super) fn stopped(layout: &Layout, view: &View, group: u16) -> String {
-    let (quorum, share) = (layout.topology().quorum(), share(layout));
-    let mut text = format!(
-        "group {group} has stopped: its replicas have diverged, and no state is held by {quorum} of them.\n"
-    );
+    let share = share(layout);
+    let mut text = has_diverged(layout, group);
     let all = survivors(layout, view, group);
     if all.is_empty() {
         text.push_str("No replica that answers holds anything of it.\n");
@@ -119,21 +124,31 @@ pub(super) fn stopped(layout: &Layout, view: &View, group: u16) -> String {
     text
 }
 
-/// The report on a group of a cluster that keeps its data on disk: it cannot be recreated.
-pub(super) fn on_disk(layout: &Layout, view: &View, group: u16) -> String {
-    if !is_lost(view, group) && !has_stopped(view, group) && view.replicas(group).count() > 0 {
-        return not_lost(layout, group);
-    }
-    let tolerated = layout.topology().quorum() - 1;
+/// The report on a group of a cluster that keeps its data on disk: it cannot be recreated. `is_gone` says of a node that
+/// does not answer whether its data is gone.
+pub(super) fn on_disk(
+    layout: &Layout,
+    view: &View,
+    group: u16,
+    is_gone: impl Fn(u16) -> bool,
+) -> String {
+    let topology = layout.topology();
+    let tolerated = topology.quorum() - 1;
+    let of_group = topology.replicas_of(GroupId(group));
+    let nodes = of_group.filter(|id| view.replica(*id).is_none()).map(|id| layout.node_of(id));
+    let (gone, silent): (Vec<_>, Vec<_>) = nodes.partition(|node| is_gone(*node));
+    let names = |nodes: &[u16]| {
+        let names: Vec<_> = nodes.iter().map(|node| format!("n{node}")).collect();
+        names.join(", ")
+    };
     let mut text = if has_stopped(view, group) {
-        format!(
-            "group {group} has stopped: its replicas have diverged, and no state is held by {} of them.\n",
-            layout.topology().quorum()
-        )
-    } else if is_lost(view, group) {
+        has_diverged(layout, group)
+    } else if is_lost(view, group) || gone.len() > tolerated {
         format!(
             "group {group} is lost: the data of more than {tolerated} of its replicas is gone.\n"
         )
+    } else if view.replicas(group).count() > 0 {
+        return not_lost(layout, group);
     } else {
         format!("No replica of group {group} answers.\n")
     };
@@ -144,10 +159,13 @@ pub(super) fn on_disk(layout: &Layout, view: &View, group: u16) -> String {
     for survivor in &all {
         line(&mut text, layout, survivor);
     }
-    let silent = silent(layout, view, group);
+    if !gone.is_empty() {
+        let found = "If it is found, put it back before they are started.";
+        let _ = writeln!(text, "Without their data: {}. {found}", names(&gone));
+    }
     if !silent.is_empty() {
-        let _ =
-            writeln!(text, "Not reached: {}. Start those that have data of it.", silent.join(", "));
+        let names = names(&silent);
+        let _ = writeln!(text, "Not reached: {names}. Start those that have data of it.");
     }
     text.push_str(
         "This cluster keeps its data on disk (durability \"sync\"), and its groups are not recreated: a \
@@ -330,13 +348,28 @@ mod tests {
         for (diverged, lost, because) in [(true, false, "diverged"), (false, true, "is gone")] {
             let mut view = view(diverged, lost);
             view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
-            let told = on_disk(&layout(), &view, 0);
+            let told = on_disk(&layout(), &view, 0, |_| false);
             for part in [because, "n2  2 keys", "Not reached: n1.", "`skein restore`"] {
                 assert!(told.contains(part), "{part}: {told}");
             }
             assert!(!told.contains("admin recreate"), "it would be refused: {told}");
         }
-        assert!(on_disk(&layout(), &view(false, false), 0).contains("is not lost"));
+        assert!(on_disk(&layout(), &view(false, false), 0, |_| false).contains("is not lost"));
+    }
+
+    #[test]
+    fn a_group_on_disk_is_lost_when_too_much_of_its_data_is_gone_though_the_nodes_do_not_run() {
+        let mut view = view(false, false);
+        view.nodes[1] = Err(CallError::Paused { node: 1, pid: 1 });
+        let told = on_disk(&layout(), &view, 0, |_| true);
+        assert!(told.contains("is not lost"), "one is tolerated: {told}");
+        view.nodes[2] = Err(CallError::Paused { node: 2, pid: 1 });
+        let told = on_disk(&layout(), &view, 0, |_| true);
+        for part in ["is lost", "n0  0 keys", "Without their data: n1, n2."] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        let told = on_disk(&layout(), &view, 0, |node| node == 1);
+        assert!(told.contains("is not lost"), "n2 may have its own: {told}");
     }
 
     #[test]
