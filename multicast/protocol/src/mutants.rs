@@ -364,6 +364,9 @@ mutants! {
     WordBeforeDisk,
     /// A replica grants, or asks for grants, before its promise is on its disk.
     PromiseBeforeDisk,
+    /// A candidate that has had no leader since it began with its disk takes the first f+1 grants, though other members
+    /// are about to start as well.
+    ColdStartDoesNotWait,
     /// A leader counts as a holder of what it has logged, whatever its disk holds.
     LeaderTakenForDurable,
     /// A write that has reached a follower's memory counts as one on its disk.

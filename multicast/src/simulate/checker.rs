@@ -46,6 +46,8 @@ pub(super) struct Onlooker<O: Driven> {
     remains: Vec<SimEngine<O>>,
     /// Groups that may be lost: whether their memory counts is known once they continue, or report that they are lost.
     pub(super) endangered: GroupSet,
+    /// Groups in which a disk was put back as it was earlier: what is committed there may be held by f replicas alone.
+    put_back: GroupSet,
     /// The last leader of each group with its first entry committed, and its incarnation.
     leaders: BTreeMap<GroupId, (ReplicaId, u32)>,
     rules: Rules,
@@ -62,6 +64,7 @@ impl<O: Driven> Onlooker<O> {
             fallen: BTreeMap::new(),
             remains: Vec::new(),
             endangered: GroupSet::EMPTY,
+            put_back: GroupSet::EMPTY,
             leaders: BTreeMap::new(),
             rules: Rules::new(tree.is_some()),
             leader_changes: 0,
@@ -147,6 +150,12 @@ impl<O: Driven> Onlooker<O> {
             fallen.get(&replica.id).is_some_and(|it| it.incarnation == replica.incarnation)
         };
         self.remains.retain(|engine| engine.inside().0.iter().any(counts));
+    }
+
+    /// A dead replica's disk is put back as it was earlier: it forgets what it has said.
+    pub(super) fn puts_back(&mut self, id: ReplicaId) {
+        self.rules.begins(id);
+        self.put_back = self.put_back.with(id.group);
     }
 
     /// A group has lost more memories than it tolerates.
@@ -244,7 +253,8 @@ impl<O: Driven> Onlooker<O> {
                     let replicas = find(engines(), by).expect("it turned").1.replicas();
                     let rests =
                         Deliver { destinations: self.rests_on(by.group, &deliver), ..deliver };
-                    let endangered = !rests.destinations.intersection(self.endangered).is_empty();
+                    let excused = self.endangered.union(self.put_back);
+                    let endangered = !rests.destinations.intersection(excused).is_empty();
                     if !self.history.is_lost(deliver.message) && !endangered {
                         check_quorum(by, &rests, |id| self.logs_of(id), replicas, held)?;
                         self.check_elections(&engines, by, &rests, holds_now)?;

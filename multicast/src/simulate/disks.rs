@@ -40,6 +40,9 @@ struct Medium {
     records: Vec<Record>,
     /// For each group, the first record that is still read.
     floors: BTreeMap<GroupId, u64>,
+    /// Number of the records when the process began, or when a floor was raised last. An older copy of what is here now has
+    /// as many at least.
+    since: usize,
     /// The same before they were raised last, for which a loss of power may leave the disk.
     former_floors: BTreeMap<GroupId, u64>,
     /// Groups whose logs are damaged, which nobody knows before the next start.
@@ -127,6 +130,7 @@ impl Disk for Handle {
         let former = *floor;
         *floor = first.max(former);
         medium.former_floors.insert(group, former);
+        medium.since = medium.records.len();
     }
 
     fn begin(&mut self, group: GroupId) {
@@ -134,6 +138,7 @@ impl Disk for Handle {
         let count = medium.records.len();
         medium.void.insert(group, count);
         medium.given_up.insert(group);
+        medium.since = count;
     }
 
     fn snapshot_after(&self) -> u64 {
@@ -186,7 +191,11 @@ impl Disks {
             let rng = Some(Rng::new(self.rng.word()));
             Arc::new(Mutex::new(Medium { snapshot_after, slowness, rng, ..Medium::default() }))
         });
-        lock(medium).failed = false;
+        {
+            let mut medium = lock(medium);
+            medium.failed = false;
+            medium.since = medium.records.len();
+        }
         Box::new(Handle(Arc::clone(medium)))
     }
 
@@ -266,6 +275,19 @@ impl Disks {
         let durable = medium.durable;
         medium.records.truncate(durable);
         medium.wanted = durable;
+    }
+
+    /// The disk of a process that has ended is put back as it was some time ago, after its start. Returns whether that is
+    /// another one than it was.
+    pub(super) fn put_back_older(&mut self, process: &str) -> bool {
+        let Some(medium) = self.media.get(process) else { return false };
+        let mut medium = lock(medium);
+        let lacks = self.rng.index(medium.durable.saturating_sub(medium.since) + 1);
+        medium.durable -= lacks;
+        let durable = medium.durable;
+        medium.records.truncate(durable);
+        medium.wanted = durable;
+        lacks > 0
     }
 
     /// The disk of a process is gone.

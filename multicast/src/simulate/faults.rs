@@ -55,6 +55,13 @@ pub enum Kind {
         /// Time within which all are started again.
         back_within: Duration,
     },
+    /// All nodes die at once, as [`PowerFailure`](Self::PowerFailure) says, and a node's disk is put back as it was some time
+    /// ago, after the node's last start.
+    OldCopy {
+        node: Target,
+        /// Time within which all are started again.
+        back_within: Duration,
+    },
     /// All nodes die at once, as [`PowerFailure`](Self::PowerFailure) says, when a replica of a group that had lost its
     /// disk, or was evicted, counts again; and another replica of the group loses its disk, if the group tolerates that.
     PowerAtJoin {
@@ -490,6 +497,12 @@ impl fmt::Display for Fault {
             }
             Kind::PowerFailure { back_within } => {
                 write!(f, "all nodes lose their power, and are back within {back_within:?}")
+            }
+            Kind::OldCopy { node, back_within } => {
+                write!(
+                    f,
+                    "all nodes lose their power, and are back within {back_within:?}, {node} with an older disk"
+                )
             }
             Kind::PowerAtJoin { group, back_within } => {
                 write!(

@@ -23,6 +23,8 @@ skein_protocol::paths! {
     node_restarts,
     /// All nodes lost their power at once.
     power_failures,
+    /// All nodes lost their power, and one disk was an older one, of the same start.
+    old_copies,
     /// All nodes lost their power, and one its disk, when a replica of a group counted again.
     power_failures_at_joins,
     /// A node lost its disk.
@@ -352,6 +354,18 @@ impl Injector {
             }
             Kind::PowerFailure { back_within } => {
                 self.lose_power(back_within, nodes, stage);
+            }
+            Kind::OldCopy { node, back_within } => {
+                let node = nodes.node(node);
+                self.lose_power(back_within, nodes, stage);
+                for name in nodes.names_of(node) {
+                    if stage.disks.put_back_older(&name) {
+                        self.counts.old_copies += 1;
+                        for id in nodes.replicas_of(&name) {
+                            stage.onlooker.puts_back(id);
+                        }
+                    }
+                }
             }
             Kind::Rot { group, slot } => {
                 let group = GroupId(group);

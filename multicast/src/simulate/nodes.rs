@@ -486,6 +486,12 @@ impl<O: Driven> Nodes<O> {
         of_node.map(|process| process.name.clone()).collect()
     }
 
+    /// The replicas of a process, which may be dead.
+    pub(super) fn replicas_of(&self, process: &str) -> Vec<ReplicaId> {
+        let process = self.processes.iter().find(|it| it.name == process);
+        process.map_or_else(Vec::new, |it| self.layout.replicas_on(it.node, it.number))
+    }
+
     /// The node of a replica that a fault names. Faults are drawn before some profiles change the number of groups, and
     /// one of a group that the cluster does not have hits some node.
     pub(super) fn node_of(&self, id: ReplicaId) -> u16 {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use skein_fabric::sim::{Rng, SimConfig};
+use skein_protocol::ids::GroupId;
 use skein_protocol::tram::tree::Tree;
 
 use super::Reduction;
@@ -228,14 +229,20 @@ impl Scenario {
             scenario.tuning.evict_after_ms = 20 + rng.below(20);
         }
         // Drawn from a generator of its own. One group is lost again and again, and another has no replica on
-        // the nodes that die: it keeps everything that it was sent by all former incarnations of the first.
+        // the nodes that die: it keeps everything that it was sent by all former incarnations of the first. Along a
+        // tree, the first is mostly one that passes on what its parent sends, and the other is next to it.
         let mut rng = Rng::new(seed ^ 0x1057_a9a1);
         let several = profile.ordering.orders_several_groups();
         if profile.loses && several && replicas > 1 && rng.one_in(3) {
             let (topology, replicas) = (scenario.topology(), u16::from(replicas));
             let groups = topology.groups.max(replicas + 1);
             scenario.resize(Topology { nodes: 2 * replicas, groups, ..topology });
-            let again = schedules::group_is_lost_again(&mut scenario, &mut rng);
+            let group = if profile.ordering.along_a_tree() {
+                branches::lost_again(&mut scenario, &mut Rng::new(seed ^ 0x1057_7ee5))
+            } else {
+                GroupId(0)
+            };
+            let again = schedules::group_is_lost_again(&mut scenario, group, &mut rng);
             scenario.faults.extend(again);
             scenario.faults.sort_by_key(|fault| fault.after);
         }
@@ -290,6 +297,12 @@ impl Scenario {
             scenario.faults.extend(schedules::checkpoints_go_wrong(&scenario, &mut rng));
             scenario.faults.sort_by_key(|fault| fault.after);
         }
+        // Drawn from a generator of its own.
+        let mut rng = Rng::new(seed ^ 0x01dc_0b1e);
+        let alone = profile.power_fails && !profile.disks_fail && replicas > 1;
+        if alone && !scenario.keeps_checkpoints && rng.one_in(3) {
+            schedules::old_copy_is_put_back(&mut scenario, &mut rng);
+        }
         if let Some(what) = profile.surroundings {
             let mut rng = Rng::new(seed ^ 0x0a1f_5eed);
             let more = surroundings::draw(what, &mut scenario, &mut rng);
@@ -301,7 +314,8 @@ impl Scenario {
             if profile.branches.is_some() {
                 branches::resize(&mut scenario, &mut rng);
             }
-            let tree = scenario.plant(&mut Rng::new(seed ^ 0x07ee_5eed));
+            let tree = scenario.tree();
+            scenario.layout = scenario.layout.clone().along(&tree).expect("a tree of all groups");
             if let Some(what) = profile.branches {
                 let more = branches::draw(what, &tree, &scenario, &mut rng);
                 scenario.faults.extend(more);
@@ -311,11 +325,9 @@ impl Scenario {
         scenario
     }
 
-    /// Has a tree of its groups: one of the paper's, or any other.
-    fn plant(&mut self, rng: &mut Rng) -> Tree {
-        let tree = draw_tree(self.topology().groups, rng);
-        self.layout = self.layout.clone().along(&tree).expect("a tree of all groups");
-        tree
+    /// The tree of its groups, if its ordering has one.
+    pub(super) fn tree(&self) -> Tree {
+        draw_tree(self.topology().groups, &mut Rng::new(self.seed ^ 0x07ee_5eed))
     }
 
     /// Sessions read what is not ordered. Whoever does not know yet that a process has died counts on its memory, while its

@@ -326,6 +326,17 @@ pub(super) fn power_fails(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     faults
 }
 
+/// A node's disk is put back as it was some time ago, when all nodes have lost their power. Nothing else happens after that:
+/// what only one other disk holds then would be gone with it.
+pub(super) fn old_copy_is_put_back(scenario: &mut Scenario, rng: &mut Rng) {
+    let after = rng.between(scenario.messages / 4, scenario.messages - 1);
+    let node = Target::Node(rng.below(u64::from(scenario.topology().nodes)) as u16);
+    let back_within = some_of(rng, 4 * scenario.suspected_after());
+    scenario.faults.retain(|fault| fault.after < after);
+    let kind = Kind::OldCopy { node, back_within };
+    scenario.faults.push(Fault { after, delay: Duration::from_micros(rng.below(2000)), kind });
+}
+
 /// Nodes lose their disks, one after the other, while there is load.
 pub(super) fn disks_are_lost(scenario: &Scenario, rng: &mut Rng) -> Vec<Fault> {
     let silence = scenario.suspected_after();
@@ -495,9 +506,13 @@ pub(super) fn group_is_lost(scenario: &Scenario, rng: &mut Rng) -> Fault {
     Fault { after, delay: Duration::from_micros(rng.below(2000)), kind }
 }
 
-/// The same group loses all its memories, twice more, while others keep theirs where they can.
-pub(super) fn group_is_lost_again(scenario: &mut Scenario, rng: &mut Rng) -> Vec<Fault> {
-    let (group, replicas) = (0, scenario.topology().replicas);
+/// The group loses all its memories, three times, while others keep theirs where they can.
+pub(super) fn group_is_lost_again(
+    scenario: &mut Scenario,
+    GroupId(group): GroupId,
+    rng: &mut Rng,
+) -> Vec<Fault> {
+    let replicas = scenario.topology().replicas;
     let mut after = 0;
     for fault in &mut scenario.faults {
         if let Kind::Loss { group: lost, replicas: of, .. } = &mut fault.kind {

@@ -37,10 +37,12 @@ impl<R: LogRecord> GroupLog<R> {
         if self.election.promised == Ballot::ZERO && me == 0 {
             return Some(Cause::Start);
         }
-        // We were deposed, or granted a leader that did not begin, or the group never had a leader.
+        // We were deposed, or granted a leader that did not begin, or the group never had a leader, or has not had one
+        // since it started.
         let doubted = leader != me && self.detector.suspects(leader);
         let blocked = leader == me
             || doubted
+            || self.election.cold_start.is_left_alone(self.now_ms)
             || self.election.promised != self.ballot()
             || self.election.promised == Ballot::ZERO;
         let waited = if doubted && self.is_suspected_since(leader) {

@@ -516,6 +516,10 @@ impl<R: LogRecord> GroupLog<R> {
         trusted: bool,
         effects: &mut Vec<E>,
     ) -> bool {
+        if self.waited_long_enough() && self.role == Role::Candidate && self.is_promise_durable() {
+            let best = self.elected();
+            self.take_over(best, effects);
+        }
         let cause = self.is_due().or_else(|| self.wants_to_lead());
         let cause = cause.filter(|_| trusted);
         if cause.is_some_and(|cause| self.set_out(cause, effects)) {

@@ -24,6 +24,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::cold_start::ColdStart;
 use super::record::{GroupRecord, LogRecord};
 use super::spread::TRANSFER_TIMEOUTS;
 use super::{GroupConfig, GroupLog, Role};
@@ -115,6 +116,7 @@ pub(crate) struct Election {
     pub(super) granted_ms: u64,
     /// Number of ballots that we have promised since we last had a leader.
     pub(super) failed_ballots: u32,
+    pub(super) cold_start: ColdStart,
 }
 
 impl Election {
@@ -133,6 +135,7 @@ impl Election {
             asked_ms: None,
             granted_ms: 0,
             failed_ballots: 0,
+            cold_start: ColdStart::new(),
         }
     }
 }
@@ -185,6 +188,10 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.heard = self.election.heard.max(ballot.counter());
         self.election.failed_ballots += 1;
         self.election.retry_ms = self.stands_back();
+        if let Some(until_ms) = self.election.cold_start.awaits_until_ms() {
+            // So long the candidate may wait for others.
+            self.election.retry_ms = self.election.retry_ms.max(until_ms + self.config.timeout_ms);
+        }
         self.transfer.sender.pause();
         self.paths.promised += 1;
     }
@@ -192,6 +199,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// We begin with what our disk held. A leader that ended does not resume, so somebody must stand for election, and
     /// nobody waits as long for that as a group that never had a leader.
     pub(crate) fn replayed(&mut self) {
+        self.election.cold_start.begin(self.now_ms);
         if self.election.promised != Ballot::ZERO {
             let retry_ms = self.after(2 + u64::from(self.config.me.slot));
             self.election.retry_ms = self.election.retry_ms.min(retry_ms);
@@ -253,6 +261,7 @@ impl<R: LogRecord> GroupLog<R> {
     /// An incarnation of a slot asks for a state. If an earlier incarnation of that slot leads us, or was granted, it
     /// is dead, whatever the slot's heartbeats show.
     pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32) {
+        self.election.cold_start.saw_blank(slot);
         let leads = slot == self.election.promised.slot() && slot != self.config.me.slot;
         if leads
             && incarnation > self.election.promised.incarnation()
@@ -300,6 +309,7 @@ impl<R: LogRecord> GroupLog<R> {
                 && leader != self.config.me.slot
                 && leader != ballot.slot()
                 && self.election.replaced_ms.is_none()
+                && !self.election.cold_start.is_leaderless()
                 && !self.detector.suspects(leader);
         if has_live_leader && !leads && !forced {
             self.paths.refused_content += 1;
@@ -414,8 +424,17 @@ impl<R: LogRecord> GroupLog<R> {
         if !guard!(Mutant::LeadWithoutQuorum, counted >= all.unwrap_or(quorum)) {
             return None;
         }
+        let granted = grants().fold(0, |slots, (i, _)| slots | 1 << i);
+        if self.election.cold_start.awaits_others(self.config.replicas, granted) {
+            return None;
+        }
         self.paths.adopted_other += u64::from(grant.last != own);
         Some(best as u8)
+    }
+
+    /// Whether we need not wait any longer for [all members](super::cold_start), which is told once.
+    pub(super) fn waited_long_enough(&mut self) -> bool {
+        self.election.cold_start.watch(self.now_ms)
     }
 
     /// Whether our incarnation is in the view that `slot` has reported.

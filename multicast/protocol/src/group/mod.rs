@@ -52,6 +52,7 @@ pub(crate) mod acceptance_words;
 pub mod admission;
 pub mod body;
 mod candidacy;
+mod cold_start;
 pub(crate) mod commit;
 mod confirm;
 mod control;

@@ -17,6 +17,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.transfer.receiver.drop_copy();
         self.paths.followed += u64::from(self.entries.ballot != ballot);
         self.election.failed_ballots = 0;
+        self.election.cold_start.end();
         self.owed.leave_ballot();
         (self.entries.ballot, self.entries.first) = (ballot, first);
     }
@@ -31,6 +32,7 @@ impl<R: LogRecord> GroupLog<R> {
             "the log is adopted whole"
         );
         self.role = Role::Leader;
+        self.election.cold_start.end();
         self.spread.lead(self.now_ms, self.config.spread_after_ms);
         self.seeded = None;
         self.transfer.receiver.catch_up();
