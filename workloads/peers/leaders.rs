@@ -27,7 +27,7 @@ const DONE_WITHIN: Duration = Duration::from_secs(10);
 /// Interval of checks whether all new leaders lead.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What operations took.
+/// The latency of some operations.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Took {
     pub(crate) operations: u64,
@@ -58,7 +58,7 @@ impl Took {
     }
 }
 
-/// What operations took while leaders changed, as in Table 1 of the TRAM paper. An operation meets a change if it is in
+/// The latency of operations while leaders changed, as in Table 1 of the TRAM paper. An operation meets a change if it is in
 /// flight at any time from the request until all new leaders are seen to lead. Of the operations of a client that met a
 /// change, the slowest counts.
 #[derive(Debug, Serialize, Deserialize)]

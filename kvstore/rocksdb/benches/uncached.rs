@@ -4,7 +4,7 @@
 //! $ cargo bench -p skein-rocksdb --features rocksdb -- DIR [MEGABYTES]
 //! ```
 //!
-//! What was loaded stays in DIR, and the next run with as many megabytes measures it again.
+//! The loaded data stays in DIR, and the next run with as many megabytes measures it again.
 
 use std::fs;
 use std::path::Path;

@@ -4,13 +4,14 @@
 //! about a flush. Such a log votes, and with that of a replica which had lagged it makes a quorum in which an
 //! acknowledged entry is missing. The replica that holds the entry is there as well after a loss of power, perhaps a
 //! moment later. So a candidate that has not had a leader since its start takes f+1 grants only when [`WAITS_MS`] are
-//! over, and until then only those of all members.
+//! over, and until then only those of all slots that have a log.
 //!
 //! Nobody knows by its log who leads. Before it has had a leader since its start, a replica refuses no candidate because
 //! the leader of its last ballot seems well: that one may have started, too, and does not lead any more. And when half of
 //! the time is over it stands itself, as the one that should may have forgotten that it led.
 //!
-//! That is no promise: if the one replica that holds the entry returns later than that, the group goes on without it.
+//! This is no promise: if the one replica that holds the entry returns later than that, the group goes on without it.
+//! Decision 0024 lists what else it does not cover.
 
 use crate::guard;
 use crate::mutants::Mutant;
@@ -32,7 +33,7 @@ pub(super) struct ColdStart {
 }
 
 impl ColdStart {
-    /// Of a replica that begins without a disk.
+    /// A replica without a disk has no cold start.
     pub(super) const fn new() -> Self {
         Self { until_ms: None, over: false, blank: 0 }
     }
