@@ -129,6 +129,13 @@ impl Seen {
         }
     }
 
+    /// Which of the group's nodes do not answer, and why: after a semicolon each.
+    fn mute_in(&self, group: GroupId) -> String {
+        let mute =
+            self.mute.iter().filter(|(node, _)| self.layout.replica_on(*node, group).is_some());
+        mute.fold(String::new(), |line, (node, why)| format!("{line}; node {node}: {why}"))
+    }
+
     fn line(&self, group: GroupId) -> Option<String> {
         let number = group.0;
         match self.because(group) {
@@ -150,18 +157,17 @@ impl Seen {
             Some(Because::NoQuorum) => {
                 let (all, quorum) =
                     (self.layout.topology().replicas, self.layout.topology().quorum());
-                let here = |node: &u16| self.layout.replica_on(*node, group).is_some();
-                let mut line = format!(
+                let line = format!(
                     "g{number} is without a quorum: {} of its {all} replicas answer as members, and it takes {quorum}",
                     self.members(group)
                 );
-                for (node, why) in self.mute.iter().filter(|(node, _)| here(node)) {
-                    let _ = write!(line, "; node {node}: {why}");
-                }
-                return Some(line);
+                return Some(line + &self.mute_in(group));
             }
             Some(Because::NoLeader) => {
-                return Some(format!("g{number} is choosing a leader: try again"));
+                let (line, mute) =
+                    (format!("g{number} is choosing a leader: try again"), self.mute_in(group));
+                let waits = "; if all of it was started just now, it waits 3 s at most for what other nodes hold";
+                return Some(if mute.is_empty() { line } else { line + waits + &mute });
             }
             None => {}
         }
@@ -249,6 +255,13 @@ mod tests {
 
         whole.replicas[3].order.role = Role::Candidate;
         assert_eq!(whole.lines(both), ["g1 is choosing a leader: try again"]);
+        whole.mute = vec![(2, "it does not run".into())];
+        let line = whole.lines(both).remove(0);
+        assert!(
+            line.contains("waits 3 s") && line.ends_with("; node 2: it does not run"),
+            "{line}"
+        );
+        whole.mute.clear();
 
         let blocked = BlockedStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
         whole.replicas[1].order.blocked = Some(blocked);

@@ -367,6 +367,8 @@ mutants! {
     /// A candidate that has had no leader since it began with its disk takes the first f+1 grants, though other members
     /// are about to start as well.
     ColdStartDoesNotWait,
+    /// Such a candidate counts the time for which it waits from its own start, also while nobody else is there.
+    ColdStartCountsOwnTime,
     /// A leader counts as a holder of what it has logged, whatever its disk holds.
     LeaderTakenForDurable,
     /// A write that has reached a follower's memory counts as one on its disk.

@@ -59,7 +59,9 @@ pub enum Kind {
     /// ago, after the node's last start.
     OldCopy {
         node: Target,
-        /// Time within which all are started again.
+        /// A node that starts at once, alone, and the time after which others do.
+        ahead: Option<(Target, Duration)>,
+        /// Time within which the others are started again.
         back_within: Duration,
     },
     /// All nodes die at once, as [`PowerFailure`](Self::PowerFailure) says, when a replica of a group that had lost its
@@ -498,11 +500,14 @@ impl fmt::Display for Fault {
             Kind::PowerFailure { back_within } => {
                 write!(f, "all nodes lose their power, and are back within {back_within:?}")
             }
-            Kind::OldCopy { node, back_within } => {
+            Kind::OldCopy { node, ahead, back_within } => {
                 write!(
                     f,
                     "all nodes lose their power, and are back within {back_within:?}, {node} with an older disk"
-                )
+                )?;
+                ahead.map_or(Ok(()), |(node, alone)| {
+                    write!(f, "; {node} is there {alone:?} before them")
+                })
             }
             Kind::PowerAtJoin { group, back_within } => {
                 write!(

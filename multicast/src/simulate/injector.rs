@@ -25,6 +25,8 @@ skein_protocol::paths! {
     power_failures,
     /// All nodes lost their power, and one disk was an older one, of the same start.
     old_copies,
+    /// Another node was there alone for long before that.
+    ahead_of_old_copies,
     /// All nodes lost their power, and one its disk, when a replica of a group counted again.
     power_failures_at_joins,
     /// A node lost its disk.
@@ -355,9 +357,12 @@ impl Injector {
             Kind::PowerFailure { back_within } => {
                 self.lose_power(back_within, nodes, stage);
             }
-            Kind::OldCopy { node, back_within } => {
+            Kind::OldCopy { node, ahead, back_within } => {
                 let node = nodes.node(node);
                 self.lose_power(back_within, nodes, stage);
+                if let Some((first, alone)) = ahead {
+                    self.starts_ahead(nodes.node(first), alone, stage);
+                }
                 for name in nodes.names_of(node) {
                     if stage.disks.put_back_older(&name) {
                         self.counts.old_copies += 1;
@@ -592,6 +597,18 @@ impl Injector {
             nodes.crash(node, stage);
             let back_after = some_of(&mut stage.rng, back_within);
             self.ends.push((stage.world.now() + back_after, Undo::Restart(node)));
+        }
+    }
+
+    /// Of the nodes that have lost their power, the first one starts at once, and the others so much later than they would.
+    fn starts_ahead<O: Driven>(&mut self, first: u16, alone: Duration, stage: &Stage<O>) {
+        self.counts.ahead_of_old_copies += 1;
+        for (at, undo) in &mut self.ends {
+            match undo {
+                Undo::Restart(node) if *node == first => *at = stage.world.now(),
+                Undo::Restart(_) => *at += alone,
+                _ => {}
+            }
         }
     }
 

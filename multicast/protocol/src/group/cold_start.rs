@@ -6,25 +6,29 @@
 //! moment later. So a candidate that has not had a leader since its start takes f+1 grants only when [`WAITS_MS`] are
 //! over, and until then only those of all slots that have a log.
 //!
+//! The time begins when f+1 have granted a candidate first: a replica that is there alone for long, or replays for long, has
+//! waited for nobody.
+//!
 //! Nobody knows by its log who leads. Before it has had a leader since its start, a replica refuses no candidate because
-//! the leader of its last ballot seems well: that one may have started, too, and does not lead any more. And when half of
-//! the time is over it stands itself, as the one that should may have forgotten that it led.
+//! the leader of its last ballot seems well: that one may have started, too, and does not lead any more. And after
+//! [`LEADS_WITHIN_MS`] it stands itself, as the one that should may have forgotten that it led.
 //!
 //! This is no promise: if the one replica that holds the entry returns later than that, the group goes on without it.
 //! Decision 0024 lists what else it does not cover.
 
 use crate::guard;
-use crate::mutants::Mutant;
+use crate::mutants::{Mutant, planted};
 
-/// Time for which the others may be awaited, from our own start.
+/// Time for which the others may be awaited, from the first time that f+1 have granted us.
 const WAITS_MS: u64 = 3_000;
-/// Time from our own start within which a leader that has not started itself would have written to us. The rest is for
-/// elections in which all are heard.
-const LEADS_WITHIN_MS: u64 = WAITS_MS / 2;
+/// Time from our own start within which a leader that has not started itself would have written to us.
+const LEADS_WITHIN_MS: u64 = 1_500;
 
 /// Whether we have had a leader since we began with what our disk held.
 pub(super) struct ColdStart {
-    /// Until then all members are awaited, if we have had none.
+    /// From then on nobody leads us who has not started as well. `None` if we have had a leader.
+    left_alone_ms: Option<u64>,
+    /// Until then those are awaited that have not granted us. `None` if there were never f+1 grants.
     until_ms: Option<u64>,
     /// That time is over.
     over: bool,
@@ -35,17 +39,19 @@ pub(super) struct ColdStart {
 impl ColdStart {
     /// A replica without a disk has no cold start.
     pub(super) const fn new() -> Self {
-        Self { until_ms: None, over: false, blank: 0 }
+        Self { left_alone_ms: None, until_ms: None, over: false, blank: 0 }
     }
 
     /// We begin with what our disk held.
-    pub(super) const fn begin(&mut self, now_ms: u64) {
-        (self.until_ms, self.over) = (Some(now_ms + WAITS_MS), false);
+    pub(super) fn begin(&mut self, now_ms: u64) {
+        self.left_alone_ms = Some(now_ms + LEADS_WITHIN_MS);
+        self.until_ms = planted(Mutant::ColdStartCountsOwnTime).then_some(now_ms + WAITS_MS);
+        self.over = false;
     }
 
     /// Somebody leads us, or we lead.
     pub(super) const fn end(&mut self) {
-        self.until_ms = None;
+        (self.left_alone_ms, self.until_ms) = (None, None);
     }
 
     /// A slot's incarnation asks for a state: it has none.
@@ -55,33 +61,43 @@ impl ColdStart {
 
     /// Whether we have had no leader since we began with our disk.
     pub(super) const fn is_leaderless(&self) -> bool {
-        self.until_ms.is_some()
+        self.left_alone_ms.is_some()
     }
 
     /// Whether we have had none, though a leader would have written to us by now.
     pub(super) fn is_left_alone(&self, now_ms: u64) -> bool {
-        self.until_ms.is_some_and(|until_ms| now_ms + WAITS_MS - LEADS_WITHIN_MS >= until_ms)
+        self.left_alone_ms.is_some_and(|from_ms| now_ms >= from_ms)
     }
 
-    /// Until when members are awaited, if they are.
-    pub(super) fn awaits_until_ms(&self) -> Option<u64> {
-        self.until_ms.filter(|_| !self.over)
+    /// Until when a candidate that we grant now may wait for others, if we may take part in a cold start.
+    pub(super) fn stands_back_until_ms(&self, now_ms: u64) -> Option<u64> {
+        (self.is_leaderless() && !self.over).then_some(now_ms + WAITS_MS)
     }
 
-    /// Whether a candidate with the grants of these slots, of so many, waits for others. Evicted ones may be members again:
-    /// our own log may be the old one.
-    pub(super) fn awaits_others(&self, replicas: u8, granted: u16) -> bool {
+    /// Whether a candidate waits for others. It has the grants of these slots, of so many: f+1 at least, and its time begins if
+    /// it had never so many. Evicted ones are awaited, since they may be members again: our own log may be the old one.
+    pub(super) fn awaits_others(&mut self, now_ms: u64, replicas: u8, granted: u16) -> bool {
+        if !self.is_leaderless() {
+            return false;
+        }
+        self.until_ms.get_or_insert(now_ms + WAITS_MS);
         let all = u16::MAX >> (u16::BITS - u32::from(replicas));
-        let awaited = all & !(granted | self.blank);
-        let waits = self.awaits_until_ms().is_some() && awaited != 0;
+        let waits = !self.over && all & !(granted | self.blank) != 0;
         !guard!(Mutant::ColdStartDoesNotWait, !waits)
     }
 
     /// Ends the waiting when its time has come. Returns whether that is now.
     pub(super) fn watch(&mut self, now_ms: u64) -> bool {
-        let over = self.awaits_until_ms().is_some_and(|until_ms| now_ms >= until_ms);
+        let over = !self.over && self.until_ms.is_some_and(|until_ms| now_ms >= until_ms);
         self.over |= over;
         over
+    }
+
+    /// We have not run for so long: nobody was awaited meanwhile.
+    pub(super) fn postpone(&mut self, late_ms: u64) {
+        for time_ms in [&mut self.left_alone_ms, &mut self.until_ms].into_iter().flatten() {
+            *time_ms += late_ms;
+        }
     }
 }
 
@@ -108,6 +124,11 @@ mod tests {
         log
     }
 
+    /// Ticks each millisecond, as a candidate that runs all the time.
+    fn tick_until(log: &mut GroupLog<Record>, until_ms: u64) {
+        (log.now_ms()..=until_ms).for_each(|now_ms| log.tick(now_ms));
+    }
+
     fn granted(log: &mut GroupLog<Record>, slot: u8) -> Option<u8> {
         let named = log.named();
         log.granted(slot, 0, (Ballot::ZERO, 0), named)
@@ -117,7 +138,7 @@ mod tests {
     fn a_quorum_waits_for_the_last_member_and_not_for_ever() {
         let mut log = candidate();
         assert_eq!(granted(&mut log, 2), None, "slot 0 may hold more");
-        log.tick(START_MS + WAITS_MS - 1);
+        tick_until(&mut log, START_MS + WAITS_MS - 1);
         assert!(!log.waited_long_enough());
         log.tick(START_MS + WAITS_MS);
         assert!(log.waited_long_enough() && !log.waited_long_enough(), "once");
@@ -132,10 +153,52 @@ mod tests {
     }
 
     #[test]
-    fn who_has_lost_its_log_is_not_awaited() {
+    fn who_has_lost_its_log_is_not_awaited_and_who_asks_for_its_admission_is() {
         let mut log = candidate();
-        log.saw_learner(0, 1);
+        log.saw_learner(0, 1, false);
+        assert_eq!(granted(&mut log, 2), None);
+        log.saw_learner(0, 1, true);
         assert_eq!(granted(&mut log, 2), Some(1));
+    }
+
+    #[test]
+    fn who_was_alone_for_long_waits_when_the_second_one_is_there() {
+        let mut log = candidate();
+        let late_ms = START_MS + 3 * WAITS_MS;
+        tick_until(&mut log, late_ms);
+        assert!(!log.waited_long_enough());
+        assert_eq!(granted(&mut log, 2), None);
+        tick_until(&mut log, late_ms + WAITS_MS - 1);
+        assert!(!log.waited_long_enough());
+        assert_eq!(granted(&mut log, 0), Some(1), "the third one is there in time");
+    }
+
+    #[test]
+    fn time_in_which_the_candidate_did_not_run_does_not_count() {
+        let mut log = candidate();
+        assert_eq!(granted(&mut log, 2), None);
+        let (late_ms, timeout_ms) =
+            (START_MS + 3 * WAITS_MS, config(ReplicaId::new(GroupId(0), 1), 0, 3).timeout_ms);
+        log.tick(late_ms);
+        assert!(!log.waited_long_enough(), "it may have to read what has arrived");
+        tick_until(&mut log, late_ms + WAITS_MS - timeout_ms - 1);
+        assert!(!log.waited_long_enough());
+        tick_until(&mut log, late_ms + WAITS_MS - timeout_ms);
+        assert!(log.waited_long_enough());
+    }
+
+    #[test]
+    fn who_grants_stands_back_for_as_long_as_the_candidate_may_wait() {
+        let mut log = candidate();
+        let granted_ms = START_MS + 2 * WAITS_MS;
+        tick_until(&mut log, granted_ms);
+        log.promise(Ballot::new(9, 2, 0));
+        let stands = (1..=2 * WAITS_MS).find(|after_ms| {
+            log.tick(granted_ms + after_ms);
+            log.saw_pulse(2, Pulse::Beat);
+            log.wants_to_lead().is_some()
+        });
+        assert!(stands.is_some_and(|after_ms| after_ms > WAITS_MS), "{stands:?}");
     }
 
     #[test]
@@ -167,7 +230,7 @@ mod tests {
             log.wants_to_lead()
         };
         assert_eq!(stands(&mut log, START_MS + LEADS_WITHIN_MS - 5), None);
-        assert_eq!(stands(&mut log, START_MS + WAITS_MS - 1_000), Some(Cause::Silence));
+        assert_eq!(stands(&mut log, START_MS + LEADS_WITHIN_MS + 500), Some(Cause::Silence));
     }
 
     #[test]

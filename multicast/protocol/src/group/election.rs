@@ -188,8 +188,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.heard = self.election.heard.max(ballot.counter());
         self.election.failed_ballots += 1;
         self.election.retry_ms = self.stands_back();
-        if let Some(until_ms) = self.election.cold_start.awaits_until_ms() {
-            // So long the candidate may wait for others.
+        if let Some(until_ms) = self.election.cold_start.stands_back_until_ms(self.now_ms) {
             self.election.retry_ms = self.election.retry_ms.max(until_ms + self.config.timeout_ms);
         }
         self.transfer.sender.pause();
@@ -258,10 +257,12 @@ impl<R: LogRecord> GroupLog<R> {
         self.forget_put_off();
     }
 
-    /// An incarnation of a slot asks for a state. If an earlier incarnation of that slot leads us, or was granted, it
+    /// An incarnation of a slot asks for a state, having none if `stateless`, or to be admitted. If an earlier incarnation of that slot leads us, or was granted, it
     /// is dead, whatever the slot's heartbeats show.
-    pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32) {
-        self.election.cold_start.saw_blank(slot);
+    pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32, stateless: bool) {
+        if stateless {
+            self.election.cold_start.saw_blank(slot);
+        }
         let leads = slot == self.election.promised.slot() && slot != self.config.me.slot;
         if leads
             && incarnation > self.election.promised.incarnation()
@@ -363,6 +364,7 @@ impl<R: LogRecord> GroupLog<R> {
             if let Some(campaign) = &mut self.election.campaign {
                 campaign.until_ms += late;
             }
+            self.election.cold_start.postpone(late);
         }
     }
 
@@ -425,10 +427,11 @@ impl<R: LogRecord> GroupLog<R> {
             return None;
         }
         let granted = grants().fold(0, |slots, (i, _)| slots | 1 << i);
-        if self.election.cold_start.awaits_others(self.config.replicas, granted) {
+        let adopts_other = grant.last != own;
+        if self.election.cold_start.awaits_others(self.now_ms, self.config.replicas, granted) {
             return None;
         }
-        self.paths.adopted_other += u64::from(grant.last != own);
+        self.paths.adopted_other += u64::from(adopts_other);
         Some(best as u8)
     }
 

@@ -25,7 +25,9 @@ impl<R: LogRecord> GroupLog<R> {
     /// Begins to lead: the campaign is won, and our log is the adopted one. From now on this replica logs in its own
     /// ballot, and entry times do not fall.
     pub(crate) fn begin_to_lead(&mut self) {
-        let campaign = self.election.campaign.as_ref().expect("won");
+        let campaign = self.election.campaign.as_mut().expect("won");
+        // It may have waited for others since it set out.
+        campaign.until_ms = self.now_ms + self.config.timeout_ms;
         let ballot = campaign.ballot;
         assert!(
             self.payloads.stalled.is_none() && ballot == self.election.promised,

@@ -173,7 +173,7 @@ impl<R: LogRecord> GroupLog<R> {
         let Request { slot, incarnation, needs, applied, .. } = *request;
         let stateless = needs == Some(Ballot::ZERO);
         self.transfer.learners.asks(slot, incarnation, self.now_ms, stateless);
-        self.saw_learner(slot, incarnation);
+        self.saw_learner(slot, incarnation, stateless);
         let takes = needs.is_some_and(|by| by == Ballot::ZERO || by == self.ballot());
         let sends = self.seeds(slot, incarnation)
             || self.leads() && self.may_send_state(applied, next, ordering);
