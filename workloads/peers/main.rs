@@ -30,6 +30,7 @@
 
 mod etcd;
 mod leaders;
+mod led_anew;
 mod probe;
 mod redis;
 mod sockets;
@@ -48,7 +49,7 @@ use serde::{Deserialize, Serialize};
 use skein_client::ReadMode;
 use skein_workloads::neighbours::Neighbours;
 
-use self::leaders::LedAnew;
+use self::led_anew::LedAnew;
 use self::store::Put;
 
 /// Keys of the load, uniformly distributed.

@@ -11,7 +11,8 @@ use skein_cluster::directory::Directory;
 use skein_kvstore::slots::{SLOTS, SlotMap, slot_of};
 use skein_workloads::generator::{self, Fault, Settings, Step, Workload};
 
-use crate::leaders::{Leaders, LedAnew, WINDOWS};
+use crate::leaders::{Leaders, WINDOWS};
+use crate::led_anew::LedAnew;
 use crate::windows::{Met, Windows};
 use crate::{Asked, Came, Keys, Load, Outcome, VALUE, histogram, key};
 

@@ -8,7 +8,7 @@ use skein_workloads::multicast::report::Spread;
 use skein_workloads::neighbours::Neighbours;
 use skein_workloads::report::{Machine, date};
 
-use crate::leaders::{LedAnew, Took};
+use crate::led_anew::{LedAnew, Took};
 use crate::{Line, Outcome};
 
 /// The spread of a value over several runs.
