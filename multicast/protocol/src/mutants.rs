@@ -67,7 +67,7 @@ macro_rules! mutants {
             ];
 
             /// Those of them whose loss simulated clusters are not known to show, or show too rarely to wait for it. Tests of
-            /// the protocol notice the rules broken.
+            /// the protocol have the rules.
             pub const UNSIMULATED_OF_TRAM: &'static [Self] = &[
                 Self::PassageExempt,
                 Self::AckOfFormerSelf,
