@@ -1,8 +1,6 @@
 //! Why groups did not answer, as the nodes report it: added by `skein get` and similar commands to
 //! the client's error.
 
-use std::fmt::Write;
-
 use skein_client::{Error, GroupId, GroupSet, Unavailability};
 use skein_cluster::config::Durability;
 use skein_cluster::directory::Directory;

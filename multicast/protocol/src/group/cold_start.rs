@@ -21,6 +21,10 @@ use crate::mutants::{Mutant, planted};
 
 /// Time for which the others may be awaited, from the first time that f+1 have granted us.
 const WAITS_MS: u64 = 3_000;
+/// Time for which a candidate's question may be under way: so much is left of the wait when it stands again.
+const HEARD_WITHIN_MS: u64 = 500;
+/// Heartbeats for which an engine without work may sleep, and more. Only longer times did not run.
+const SLEEPS_HEARTBEATS: u64 = 20;
 /// Time from our own start within which a leader that has not started itself would have written to us.
 const LEADS_WITHIN_MS: u64 = 1_500;
 
@@ -69,9 +73,9 @@ impl ColdStart {
         self.left_alone_ms.is_some_and(|from_ms| now_ms >= from_ms)
     }
 
-    /// Until when a candidate that we grant now may wait for others, if we may take part in a cold start.
-    pub(super) fn stands_back_until_ms(&self, now_ms: u64) -> Option<u64> {
-        (self.is_leaderless() && !self.over).then_some(now_ms + WAITS_MS)
+    /// Time for which a candidate that we grant now may wait for others, if this may be a cold start.
+    pub(super) const fn stands_back_ms(&self) -> u64 {
+        if self.is_leaderless() && !self.over { WAITS_MS } else { 0 }
     }
 
     /// Whether a candidate waits for others. It has the grants of these slots, of so many: f+1 at least, and its time begins if
@@ -93,8 +97,21 @@ impl ColdStart {
         over
     }
 
-    /// We have not run for so long: nobody was awaited meanwhile.
-    pub(super) fn postpone(&mut self, late_ms: u64) {
+    /// We stand, perhaps once more: those that have just come have not been asked in this ballot.
+    pub(super) fn stands(&mut self, now_ms: u64) {
+        if let Some(until_ms) = self.until_ms.as_mut().filter(|_| !self.over) {
+            *until_ms = (*until_ms).max(now_ms + HEARD_WITHIN_MS);
+        }
+    }
+
+    /// A candidate that has waited asks us to lead instead.
+    pub(super) const fn waited_for_us(&mut self) {
+        self.over = true;
+    }
+
+    /// This tick comes so long after the last one. A process that did not run has awaited nobody.
+    pub(super) fn postpone(&mut self, passed_ms: u64, beat_ms: u64) {
+        let late_ms = passed_ms.saturating_sub(SLEEPS_HEARTBEATS * beat_ms);
         for time_ms in [&mut self.left_alone_ms, &mut self.until_ms].into_iter().flatten() {
             *time_ms += late_ms;
         }
@@ -103,6 +120,9 @@ impl ColdStart {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::control::GroupEffect;
     use super::super::election::GrantDecision;
     use super::super::testing::{Record, config};
     use super::super::{Cause, GroupLog};
@@ -177,14 +197,50 @@ mod tests {
     fn time_in_which_the_candidate_did_not_run_does_not_count() {
         let mut log = candidate();
         assert_eq!(granted(&mut log, 2), None);
-        let (late_ms, timeout_ms) =
-            (START_MS + 3 * WAITS_MS, config(ReplicaId::new(GroupId(0), 1), 0, 3).timeout_ms);
+        let sleeps_ms = SLEEPS_HEARTBEATS * config(ReplicaId::new(GroupId(0), 1), 0, 3).beat_ms;
+        let late_ms = START_MS + 3 * WAITS_MS;
         log.tick(late_ms);
         assert!(!log.waited_long_enough(), "it may have to read what has arrived");
-        tick_until(&mut log, late_ms + WAITS_MS - timeout_ms - 1);
+        tick_until(&mut log, late_ms + WAITS_MS - sleeps_ms - 1);
         assert!(!log.waited_long_enough());
-        tick_until(&mut log, late_ms + WAITS_MS - timeout_ms);
+        tick_until(&mut log, late_ms + WAITS_MS - sleeps_ms);
         assert!(log.waited_long_enough());
+    }
+
+    #[test]
+    fn an_engine_that_sleeps_for_lack_of_work_waits_no_longer() {
+        let mut log = candidate();
+        assert_eq!(granted(&mut log, 2), None);
+        let sleeps_ms = SLEEPS_HEARTBEATS / 2 * config(ReplicaId::new(GroupId(0), 1), 0, 3).beat_ms;
+        let mut ticks = (START_MS..).step_by(sleeps_ms as usize);
+        let waited = ticks.find(|now_ms| {
+            log.tick(*now_ms);
+            log.waited_long_enough()
+        });
+        assert!(waited.is_some_and(|at_ms| at_ms < START_MS + WAITS_MS + sleeps_ms), "{waited:?}");
+    }
+
+    #[test]
+    fn who_stands_again_at_the_end_of_its_time_waits_for_answers() {
+        let mut log = candidate();
+        assert_eq!(granted(&mut log, 2), None);
+        tick_until(&mut log, START_MS + WAITS_MS - 1);
+        log.campaign(Cause::Preempted);
+        tick_until(&mut log, START_MS + WAITS_MS);
+        assert!(!log.waited_long_enough());
+        assert_eq!(granted(&mut log, 2), None);
+        assert_eq!(granted(&mut log, 0), Some(1));
+    }
+
+    #[test]
+    fn who_is_asked_to_lead_by_one_that_has_waited_does_not_wait_again() {
+        let mut log = candidate();
+        let asks = Ballot::new(9, 2, 0);
+        log.promise(asks);
+        let mut effects: Vec<GroupEffect> = Vec::new();
+        log.succeed(asks, &mut effects);
+        log.campaign(Cause::Transfer);
+        assert_eq!(granted(&mut log, 2), Some(1));
     }
 
     #[test]

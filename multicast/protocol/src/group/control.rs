@@ -505,6 +505,7 @@ impl<R: LogRecord> GroupLog<R> {
     pub(crate) fn succeed<E: From<GroupEffect>>(&mut self, ballot: Ballot, effects: &mut Vec<E>) {
         let asked = ballot == self.election.promised;
         if asked && self.role == Role::Follower && !self.is_silent() {
+            self.election.cold_start.waited_for_us();
             self.set_out(Cause::Transfer, effects);
         }
     }

@@ -168,6 +168,7 @@ impl<R: LogRecord> GroupLog<R> {
         let until_ms = self.now_ms + self.config.timeout_ms;
         let commit = self.entries.commit;
         self.election.campaign = Some(Campaign { ballot, cause, until_ms, grants, forced, commit });
+        self.election.cold_start.stands(self.now_ms);
         self.spread.set_out(cause);
         self.role = Role::Candidate;
         self.paths.campaigns += 1;
@@ -187,10 +188,7 @@ impl<R: LogRecord> GroupLog<R> {
         self.election.promised = ballot;
         self.election.heard = self.election.heard.max(ballot.counter());
         self.election.failed_ballots += 1;
-        self.election.retry_ms = self.stands_back();
-        if let Some(until_ms) = self.election.cold_start.stands_back_until_ms(self.now_ms) {
-            self.election.retry_ms = self.election.retry_ms.max(until_ms + self.config.timeout_ms);
-        }
+        self.election.retry_ms = self.stands_back() + self.election.cold_start.stands_back_ms();
         self.transfer.sender.pause();
         self.paths.promised += 1;
     }
@@ -364,7 +362,10 @@ impl<R: LogRecord> GroupLog<R> {
             if let Some(campaign) = &mut self.election.campaign {
                 campaign.until_ms += late;
             }
-            self.election.cold_start.postpone(late);
+        }
+        if self.now_ms > 0 {
+            let passed = now_ms.saturating_sub(self.now_ms);
+            self.election.cold_start.postpone(passed, self.config.beat_ms);
         }
     }
 
