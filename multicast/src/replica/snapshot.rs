@@ -5,8 +5,10 @@
 //! replica that begins with what is in front of the head skips the snapshot: it may not be whole. One that finds nothing
 //! in front skips what is between the parts: the state contains it, or it follows again.
 //!
-//! A part is made when the one before it is on disk, so that messages wait for one part at most. The machine makes one
-//! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
+//! A part is made when the one before it is on disk, so that messages wait for one part at most, and at the pace of the
+//! log: when half as many bytes have been logged since, or with the next tick if nothing comes. A snapshot that takes all
+//! that the disk can do leaves the log a fifth of its throughput; one that is slower than the log never ends. The machine
+//! makes one copy at a time: a learner's comes first, and the snapshot begins again when that is over.
 //!
 //! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
 //! The log in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
@@ -25,7 +27,9 @@ use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
 /// Bytes of a part.
-const PART_BYTES: usize = 256 << 10;
+const PART_BYTES: usize = 64 << 10;
+/// Bytes of log after which the next part is due. While a snapshot is written, the log grows by half of the state at most.
+const PART_AFTER: u64 = PART_BYTES as u64 / 2;
 
 /// The snapshot that is being written, and the one that is on its way to the disk.
 #[derive(Default)]
@@ -62,9 +66,19 @@ struct UnderWay {
     head: u64,
     /// Position of its last part.
     part: u64,
+    /// The engine's log when that was made, in bytes, and the time; `None` before the first part.
+    made: Option<(u64, u64)>,
     /// So little is left that it can be finished.
     ripe: bool,
     bytes: u64,
+}
+
+impl UnderWay {
+    /// Whether the next part is due by the pace of the log.
+    fn is_due(&self, logged: u64, now_ms: u64) -> bool {
+        let waits = |(before, at_ms)| logged < before + PART_AFTER && now_ms == at_ms;
+        !self.made.is_some_and(waits)
+    }
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -97,9 +111,12 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.finish_snapshot(links)?;
             return Ok(self.snapshot.under_way.is_none());
         }
-        if under_way.part > durable || !self.application.can_copy() {
+        let (logged, now_ms) = (links.logged, self.core.log().now_ms());
+        let due = under_way.part <= durable && under_way.is_due(logged, now_ms);
+        if !due || !self.application.can_copy() {
             return Ok(false);
         }
+        under_way.made = Some((logged, now_ms));
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
         under_way.ripe = self.application.copy(PART_BYTES, &mut bytes)?;
         let content = Content::Machine;
@@ -126,7 +143,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
         self.disk.bytes = 0;
         let head = self.last_on_disk();
-        self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, bytes: 0 });
+        self.snapshot.under_way =
+            Some(UnderWay { head, part: head, made: None, ripe: false, bytes: 0 });
     }
 
     /// Whether a snapshot is being written.
@@ -204,5 +222,20 @@ impl<A: Application, O: Links> Replica<A, O> {
             };
             self.record(record, links);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_follows_the_one_before_it_at_the_pace_of_the_log_or_with_a_tick() {
+        let first = UnderWay { head: 0, part: 0, made: None, ripe: false, bytes: 0 };
+        assert!(first.is_due(0, 0), "nothing is in front of the first");
+        let next = UnderWay { made: Some((1_000, 50)), ..first };
+        assert!(!next.is_due(1_000, 50) && !next.is_due(1_000 + PART_AFTER - 1, 50));
+        assert!(next.is_due(1_000 + PART_AFTER, 50), "the log has grown");
+        assert!(next.is_due(1_000, 55), "a tick has come");
     }
 }
