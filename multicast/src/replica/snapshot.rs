@@ -7,8 +7,10 @@
 //!
 //! A part is made when the one before it is on disk, so that messages wait for one part at most, and at the pace of the
 //! log: when its engine has logged as many bytes since, or when a while has passed. A snapshot that takes all that the disk
-//! can do leaves the log a fifth of its throughput. The machine makes one copy at a time: a learner's comes first, and the
-//! snapshot begins again when that is over.
+//! can do leaves the log a fifth of its throughput. What changes meanwhile is copied again, and may be more than what is
+//! logged: so the pace doubles each time that as many bytes are written as were expected in all.
+//!
+//! The machine makes one copy at a time: a learner's comes first, and the snapshot begins again when that is over.
 //!
 //! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
 //! The log in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
@@ -28,10 +30,7 @@ use crate::replica_links::ReplicaLinks;
 
 /// Bytes of a part.
 const PART_BYTES: usize = 64 << 10;
-/// Bytes of the engine's log after which the next part is due. While a snapshot is written, that log grows by as much as
-/// the snapshot has.
-const PART_AFTER: u64 = PART_BYTES as u64;
-/// Time after which it is due, whatever is logged.
+/// Time after which a part follows one of [`PART_BYTES`], whatever is logged.
 const PART_AFTER_MS: u64 = 20;
 
 /// The snapshot that is being written, and the one that is on its way to the disk.
@@ -69,19 +68,38 @@ struct UnderWay {
     head: u64,
     /// Position of its last part.
     part: u64,
-    /// The engine's log when that was made, in bytes, and the time; `None` before the first part.
-    made: Option<(u64, u64)>,
+    /// That part; `None` before the first.
+    made: Option<Part>,
     /// So little is left that it can be finished.
     ripe: bool,
     bytes: u64,
+    /// Bytes that it is expected to have.
+    expected: u64,
 }
 
 impl UnderWay {
     /// Whether the next part is due by the pace of the log.
     fn is_due(&self, logged: u64, now_ms: u64) -> bool {
-        let waits =
-            |(before, at_ms)| logged < before + PART_AFTER && now_ms < at_ms + PART_AFTER_MS;
-        !self.made.is_some_and(waits)
+        let doublings = self.bytes / self.expected.max(PART_BYTES as u64);
+        self.made.is_none_or(|part| part.is_over(logged, now_ms, doublings))
+    }
+}
+
+/// A part of a snapshot that was made.
+#[derive(Clone, Copy)]
+struct Part {
+    bytes: u64,
+    /// Bytes that its engine had logged then.
+    logged: u64,
+    at_ms: u64,
+}
+
+impl Part {
+    /// Whether the next part is due, when the pace has doubled so often.
+    fn is_over(&self, logged: u64, now_ms: u64, doublings: u64) -> bool {
+        let Self { bytes, logged: before, at_ms } = *self;
+        let bytes = bytes >> doublings.min(63);
+        logged >= before + bytes || now_ms >= at_ms + PART_AFTER_MS * bytes / PART_BYTES as u64
     }
 }
 
@@ -116,17 +134,20 @@ impl<A: Application, O: Links> Replica<A, O> {
             return Ok(self.snapshot.under_way.is_none());
         }
         let (logged, now_ms) = (links.logged, self.core.log().now_ms());
-        let due = under_way.part <= durable && under_way.is_due(logged, now_ms);
-        if !due || !self.application.can_copy() {
+        if !under_way.is_due(logged, now_ms)
+            || under_way.part > durable
+            || !self.application.can_copy()
+        {
             return Ok(false);
         }
-        under_way.made = Some((logged, now_ms));
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
         under_way.ripe = self.application.copy(PART_BYTES, &mut bytes)?;
         let content = Content::Machine;
         self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
         under_way.part = self.last_on_disk();
-        under_way.bytes += bytes.len() as u64;
+        let bytes = bytes.len() as u64;
+        under_way.made = Some(Part { bytes, logged, at_ms: now_ms });
+        under_way.bytes += bytes;
         self.snapshot.under_way = Some(under_way);
         self.finish_snapshot(links)?;
         Ok(true)
@@ -145,10 +166,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.application.begin_snapshot();
         let (incarnation, promised) = (self.incarnation, self.core.log().promised());
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
+        let logged = if self.disk.bytes < SNAPSHOT_DUE { self.disk.bytes } else { 0 };
+        let expected = self.snapshot.bytes.max(logged);
         self.disk.bytes = 0;
         let head = self.last_on_disk();
         self.snapshot.under_way =
-            Some(UnderWay { head, part: head, made: None, ripe: false, bytes: 0 });
+            Some(UnderWay { head, part: head, made: None, ripe: false, bytes: 0, expected });
     }
 
     /// Whether a snapshot is being written.
@@ -235,13 +258,35 @@ mod tests {
 
     #[test]
     fn a_part_follows_the_one_before_it_at_the_pace_of_the_log_or_after_a_while() {
-        let first = UnderWay { head: 0, part: 0, made: None, ripe: false, bytes: 0 };
-        assert!(first.is_due(0, 0), "nothing is in front of the first");
-        let next = UnderWay { made: Some((1_000, 50)), ..first };
-        assert!(!next.is_due(1_000, 50) && !next.is_due(1_000 + PART_AFTER - 1, 50));
-        assert!(next.is_due(1_000 + PART_AFTER, 50), "the log has grown");
-        assert!(
-            !next.is_due(1_000, 50 + PART_AFTER_MS - 1) && next.is_due(1_000, 50 + PART_AFTER_MS)
-        );
+        let part = Part { bytes: PART_BYTES as u64, logged: 1_000, at_ms: 50 };
+        let made = |part| UnderWay {
+            head: 0,
+            part: 0,
+            made: Some(part),
+            ripe: false,
+            bytes: 0,
+            expected: 1 << 20,
+        };
+        let whole = made(part);
+        assert!(!whole.is_due(1_000, 50) && !whole.is_due(999 + part.bytes, 49 + PART_AFTER_MS));
+        assert!(whole.is_due(1_000 + part.bytes, 50), "the log has grown");
+        assert!(whole.is_due(1_000, 50 + PART_AFTER_MS), "little is logged");
+        assert!(UnderWay { made: None, ..whole }.is_due(0, 0), "nothing is in front of the first");
+        let small = made(Part { bytes: 100, ..part });
+        assert!(small.is_due(1_100, 50) && small.is_due(1_000, 50), "it has cost nothing");
+    }
+
+    #[test]
+    fn the_pace_doubles_when_a_snapshot_has_more_than_was_expected() {
+        let part = Part { bytes: PART_BYTES as u64, logged: 0, at_ms: 50 };
+        let (made, expected) = (Some(part), 1 << 20);
+        let due_after = |bytes| {
+            let under_way = UnderWay { head: 0, part: 0, made, ripe: false, bytes, expected };
+            (0..=part.bytes).find(|logged| under_way.is_due(*logged, 50))
+        };
+        assert_eq!(due_after(expected - 1), Some(part.bytes));
+        assert_eq!(due_after(expected), Some(part.bytes / 2));
+        assert_eq!(due_after(3 * expected), Some(part.bytes / 8));
+        assert_eq!(due_after(1_000 * expected), Some(0), "it ends, whatever changes meanwhile");
     }
 }
