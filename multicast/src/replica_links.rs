@@ -155,8 +155,6 @@ pub(crate) struct ReplicaLinks<F, O: Links> {
     pub disk: Option<Box<dyn Disk>>,
     /// The position up to which what is on disk was handled.
     pub durable: u64,
-    /// Bytes that this engine has logged for the disk since it began; states do not count.
-    pub logged: u64,
     /// How soon what was appended to it is to be written.
     pub unwritten: Unwritten,
     /// Locations of all replicas of the cluster, by [`member`].
@@ -263,7 +261,6 @@ impl<F: Fabric, O: Links> ReplicaLinks<F, O> {
             local,
             disk: None,
             durable: 0,
-            logged: 0,
             unwritten: Unwritten::Nothing,
             gathered: 0,
             told_here: false,

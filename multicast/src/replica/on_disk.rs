@@ -282,7 +282,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         if let Some(disk) = &mut links.disk {
             self.disk.last = record.append(self.id, disk.as_mut());
             self.disk.bytes += record.bytes();
-            links.logged += record.bytes();
             links.unwritten = links.unwritten.max(soon);
         }
     }

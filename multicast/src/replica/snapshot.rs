@@ -5,12 +5,8 @@
 //! replica that begins with what is in front of the head skips the snapshot: it may not be whole. One that finds nothing
 //! in front skips what is between the parts: the state contains it, or it follows again.
 //!
-//! A part is made when the one before it is on disk, so that messages wait for one part at most, and at the pace of the
-//! log: when its engine has logged as many bytes since, or when a while has passed. A snapshot that takes all that the disk
-//! can do leaves the log a fifth of its throughput. What changes meanwhile is copied again, and may be more than what is
-//! logged: so the pace doubles each time that as many bytes are written as were expected in all.
-//!
-//! The machine makes one copy at a time: a learner's comes first, and the snapshot begins again when that is over.
+//! A part is made when the one before it is on disk, so that messages wait for one part at most. The machine makes one
+//! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
 //!
 //! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
 //! The log in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
@@ -29,9 +25,7 @@ use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
 
 /// Bytes of a part.
-const PART_BYTES: usize = 64 << 10;
-/// Time after which a part follows one of [`PART_BYTES`], whatever is logged.
-const PART_AFTER_MS: u64 = 20;
+const PART_BYTES: usize = 256 << 10;
 
 /// The snapshot that is being written, and the one that is on its way to the disk.
 #[derive(Default)]
@@ -68,39 +62,9 @@ struct UnderWay {
     head: u64,
     /// Position of its last part.
     part: u64,
-    /// That part; `None` before the first.
-    made: Option<Part>,
     /// So little is left that it can be finished.
     ripe: bool,
     bytes: u64,
-    /// Bytes that it is expected to have.
-    expected: u64,
-}
-
-impl UnderWay {
-    /// Whether the next part is due by the pace of the log.
-    fn is_due(&self, logged: u64, now_ms: u64) -> bool {
-        let doublings = self.bytes / self.expected.max(PART_BYTES as u64);
-        self.made.is_none_or(|part| part.is_over(logged, now_ms, doublings))
-    }
-}
-
-/// A part of a snapshot that was made.
-#[derive(Clone, Copy)]
-struct Part {
-    bytes: u64,
-    /// Bytes that its engine had logged then.
-    logged: u64,
-    at_ms: u64,
-}
-
-impl Part {
-    /// Whether the next part is due, when the pace has doubled so often.
-    fn is_over(&self, logged: u64, now_ms: u64, doublings: u64) -> bool {
-        let Self { bytes, logged: before, at_ms } = *self;
-        let bytes = bytes >> doublings.min(63);
-        logged >= before + bytes || now_ms >= at_ms + PART_AFTER_MS * bytes / PART_BYTES as u64
-    }
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -133,11 +97,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.finish_snapshot(links)?;
             return Ok(self.snapshot.under_way.is_none());
         }
-        let (logged, now_ms) = (links.logged, self.core.log().now_ms());
-        if !under_way.is_due(logged, now_ms)
-            || under_way.part > durable
-            || !self.application.can_copy()
-        {
+        if under_way.part > durable || !self.application.can_copy() {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
@@ -145,9 +105,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let content = Content::Machine;
         self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
         under_way.part = self.last_on_disk();
-        let bytes = bytes.len() as u64;
-        under_way.made = Some(Part { bytes, logged, at_ms: now_ms });
-        under_way.bytes += bytes;
+        under_way.bytes += bytes.len() as u64;
         self.snapshot.under_way = Some(under_way);
         self.finish_snapshot(links)?;
         Ok(true)
@@ -166,12 +124,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.application.begin_snapshot();
         let (incarnation, promised) = (self.incarnation, self.core.log().promised());
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
-        let logged = if self.disk.bytes < SNAPSHOT_DUE { self.disk.bytes } else { 0 };
-        let expected = self.snapshot.bytes.max(logged);
         self.disk.bytes = 0;
         let head = self.last_on_disk();
-        self.snapshot.under_way =
-            Some(UnderWay { head, part: head, made: None, ripe: false, bytes: 0, expected });
+        self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, bytes: 0 });
     }
 
     /// Whether a snapshot is being written.
@@ -249,44 +204,5 @@ impl<A: Application, O: Links> Replica<A, O> {
             };
             self.record(record, links);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_follows_the_one_before_it_at_the_pace_of_the_log_or_after_a_while() {
-        let part = Part { bytes: PART_BYTES as u64, logged: 1_000, at_ms: 50 };
-        let made = |part| UnderWay {
-            head: 0,
-            part: 0,
-            made: Some(part),
-            ripe: false,
-            bytes: 0,
-            expected: 1 << 20,
-        };
-        let whole = made(part);
-        assert!(!whole.is_due(1_000, 50) && !whole.is_due(999 + part.bytes, 49 + PART_AFTER_MS));
-        assert!(whole.is_due(1_000 + part.bytes, 50), "the log has grown");
-        assert!(whole.is_due(1_000, 50 + PART_AFTER_MS), "little is logged");
-        assert!(UnderWay { made: None, ..whole }.is_due(0, 0), "nothing is in front of the first");
-        let small = made(Part { bytes: 100, ..part });
-        assert!(small.is_due(1_100, 50) && small.is_due(1_000, 50), "it has cost nothing");
-    }
-
-    #[test]
-    fn the_pace_doubles_when_a_snapshot_has_more_than_was_expected() {
-        let part = Part { bytes: PART_BYTES as u64, logged: 0, at_ms: 50 };
-        let (made, expected) = (Some(part), 1 << 20);
-        let due_after = |bytes| {
-            let under_way = UnderWay { head: 0, part: 0, made, ripe: false, bytes, expected };
-            (0..=part.bytes).find(|logged| under_way.is_due(*logged, 50))
-        };
-        assert_eq!(due_after(expected - 1), Some(part.bytes));
-        assert_eq!(due_after(expected), Some(part.bytes / 2));
-        assert_eq!(due_after(3 * expected), Some(part.bytes / 8));
-        assert_eq!(due_after(1_000 * expected), Some(0), "it ends, whatever changes meanwhile");
     }
 }
