@@ -127,7 +127,7 @@ impl Seen {
         }
     }
 
-    /// Which of the group's nodes do not answer, and why: after a semicolon each.
+    /// Names the nodes of a group that do not answer, and says why. A semicolon stands before each.
     fn mute_in(&self, group: GroupId) -> String {
         let mute =
             self.mute.iter().filter(|(node, _)| self.layout.replica_on(*node, group).is_some());

@@ -28,8 +28,8 @@ pub(crate) const VERSION_BYTES: usize = size_of::<Version>();
 const BLOCK_BYTES: usize = 4 << 10;
 /// One absent key in a hundred costs a read of a block.
 const FILTER_BITS_PER_KEY: f64 = 10.0;
-/// Compactions and flushes at a time. With RocksDB's default, one compaction at a time, random puts of 8 MB/s on two cores
-/// left so much behind that RocksDB slowed them down for good.
+/// Compactions and flushes at a time. With RocksDB's default, one compaction at a time, compactions fell behind random puts
+/// of 8 MB/s on two cores, until a flush waited for seconds.
 const JOBS: i32 = 4;
 /// Threads of one compaction of the level to which memtables are flushed, which no other runs beside.
 const THREADS_OF_FIRST_LEVEL: u32 = 2;

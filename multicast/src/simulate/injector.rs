@@ -600,7 +600,7 @@ impl Injector {
         }
     }
 
-    /// Of the nodes that have lost their power, the first one starts at once, and the others so much later than they would.
+    /// The node `first` starts at once, and all others that are to start do so later by `alone`.
     fn starts_ahead<O: Driven>(&mut self, first: u16, alone: Duration, stage: &Stage<O>) {
         self.counts.ahead_of_old_copies += 1;
         for (at, undo) in &mut self.ends {

@@ -255,8 +255,8 @@ impl<R: LogRecord> GroupLog<R> {
         self.forget_put_off();
     }
 
-    /// An incarnation of a slot asks for a state, having none if `stateless`, or to be admitted. If an earlier incarnation of that slot leads us, or was granted, it
-    /// is dead, whatever the slot's heartbeats show.
+    /// An incarnation of a slot asks for a state, and has none if `stateless`, or asks to be admitted. If an earlier
+    /// incarnation of that slot leads us, or was granted, it is dead, whatever the slot's heartbeats show.
     pub(super) fn saw_learner(&mut self, slot: u8, incarnation: u32, stateless: bool) {
         if stateless {
             self.election.cold_start.saw_blank(slot);
