@@ -152,6 +152,12 @@ pub trait Application {
     /// [`finish_copy`](Self::finish_copy) takes no longer than this call did.
     fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> Result<bool, Self::Failure>;
 
+    /// Whether all that the copy began with was copied once, so that its next parts are of what has changed since. A copy
+    /// by which nobody can tell is taken for one that has.
+    fn has_walked(&self) -> bool {
+        true
+    }
+
     /// Appends the last part: all that is missing to make the parts together the state at this moment, and
     /// the messages that are [under way](Self::under_way): other groups may need the learner's results about
     /// them before their own results arrive.

@@ -43,6 +43,13 @@ pub trait Disk: Send {
         log >= self.snapshot_after().max(state)
     }
 
+    /// Whether a snapshot of a group, whose last one had `state` bytes, is to be written as fast as the disk takes it: what it is
+    /// to free is needed soon.
+    fn hurries(&self, group: GroupId, state: u64) -> bool {
+        let _ = (group, state);
+        false
+    }
+
     /// Reads the records of a group that were on disk when this process began, in their order: a kind and a record
     /// each. Some in front of the position that was given last to [`keep_from`](Self::keep_from) may be among them.
     ///

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use skein_cluster::config::{
-    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, StoreKind, held_back_max, log_bytes_max,
-    show_bytes,
+    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, StoreKind, log_bytes_max, show_bytes,
 };
 use skein_cluster::directory::{Directory, Manifest};
 use skein_cluster::regions::free_bytes;
@@ -23,6 +22,7 @@ use skein_wal::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::snapshots_due::SnapshotsDue;
 use crate::status::{DamagedLog, DiskStatus};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
@@ -177,11 +177,15 @@ impl NodeLog {
             let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
             (*group, found.map_or(Lsn::NONE, |found| found.keep))
         };
+        let bytes_max = config.disk_bytes_max;
         let log = |(handle, groups): (_, Vec<Group>)| EngineLog {
             handle,
-            groups: count,
-            kept_from: groups.iter().map(kept_from).collect(),
-            overdue: if crowded { groups.clone() } else { Vec::new() },
+            due: SnapshotsDue::new(
+                count,
+                bytes_max,
+                groups.iter().map(kept_from).collect(),
+                crowded,
+            ),
             hosted: groups,
             recovered: Some(Arc::clone(&recovered)),
             given_up: Arc::clone(&given_up),
@@ -189,7 +193,6 @@ impl NodeLog {
             waiting_bytes: 0,
             behind: 0,
         };
-        let bytes_max = config.disk_bytes_max;
         let engines = handles.into_iter().zip(hosted).map(log).collect();
         let store = config.store;
         Ok((Self { disk, path, bytes_max, orders, store, missing, damaged, given_up }, engines))
@@ -297,13 +300,8 @@ pub(crate) struct EngineLog {
     waiting: Vec<Request>,
     waiting_bytes: usize,
     behind: u64,
-    /// Groups whose state is to be written, so that segments of earlier starts can go.
-    overdue: Vec<Group>,
-    /// Groups of the node, of all engines together.
-    groups: u64,
-    /// The groups of this engine, each with the end of the log at about the time when its state was last written: it
-    /// holds back what was written since, by whichever group.
-    kept_from: Vec<(Group, Lsn)>,
+    /// What the groups hold back of the log.
+    due: SnapshotsDue,
 }
 
 impl EngineLog {
@@ -336,15 +334,7 @@ impl EngineLog {
 
     /// Notes that a group needs little of what is in the log by now.
     fn holds_back_nothing(&mut self, group: Group) {
-        self.overdue.retain(|overdue| *overdue != group);
-        let end = self.handle.log_end();
-        self.kept_from.iter_mut().filter(|(of, _)| *of == group).for_each(|(_, from)| *from = end);
-    }
-
-    /// Bytes of the log, of all groups together, that a group holds back.
-    fn held_back(&self, group: Group) -> u64 {
-        let from = self.kept_from.iter().find(|(of, _)| *of == group);
-        from.map_or(0, |(_, from)| self.handle.log_end().0.saturating_sub(from.0))
+        self.due.holds_back_nothing(group, self.handle.log_end());
     }
 
     /// Lets groups whose log is damaged begin anew, and forgets what the log held when this process began.
@@ -444,9 +434,12 @@ impl Interface for EngineLog {
     }
 
     fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
-        log >= self.snapshot_after().max(state)
-            || self.overdue.contains(&Group(group.0))
-            || self.held_back(Group(group.0)) >= held_back_max(self.groups, state)
+        self.due.is_due(Group(group.0), (log, state), self.handle.log_end())
+    }
+
+    fn hurries(&self, group: GroupId, state: u64) -> bool {
+        let (end, needed) = (self.handle.log_end(), self.handle.log_bytes());
+        self.due.hurries(Group(group.0), state, end, needed)
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {

@@ -11,6 +11,7 @@ pub mod missing;
 pub mod nodes;
 pub mod points;
 pub mod process;
+mod snapshots_due;
 mod socket;
 pub mod status;
 pub mod supervise;

@@ -241,6 +241,10 @@ impl<S: Store> Application for Machine<S> {
         self.copy_part(bytes, part)
     }
 
+    fn has_walked(&self) -> bool {
+        self.progress.walked
+    }
+
     fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), S::Error> {
         self.finish(part)
     }

@@ -34,6 +34,8 @@ pub(super) struct Progress {
     pub(super) copied: u32,
     /// The pairs are not copied: the store keeps them.
     keeps: bool,
+    /// All pairs and sessions were copied once.
+    pub(super) walked: bool,
     /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
     /// Number of the kept pairs that the store has taken; 0 for none.
@@ -59,7 +61,8 @@ impl<S: Store> Machine<S> {
     pub(super) fn give_up(&mut self) {
         self.store.give_up_copy(CopyFor::Replica);
         self.sessions.give_up_copy();
-        (self.progress.copied, self.progress.keeps) = (0, false);
+        let Progress { copied, keeps, walked, .. } = &mut self.progress;
+        (*copied, *keeps, *walked) = (0, false, false);
     }
 
     /// Makes the next part. Returns whether only the last part is left.
@@ -118,7 +121,8 @@ impl<S: Store> Machine<S> {
 
     fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> Result<bool, S::Error> {
         if self.progress.keeps {
-            return Ok(self.sessions.copy(part));
+            self.progress.walked = self.sessions.copy(part);
+            return Ok(self.progress.walked);
         }
         let changed = self.store.changed(CopyFor::Replica);
         let walked = self.store.copy(CopyFor::Replica, |key, found| {
@@ -128,6 +132,7 @@ impl<S: Store> Machine<S> {
         if !walked || !self.sessions.copy(part) {
             return Ok(false);
         }
+        self.progress.walked = true;
         part.next_kind(changed);
         self.store.copy_again(CopyFor::Replica, |key, found| {
             let key = Bytes(key);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use skein_protocol::mutants::{Mutant, planted};
 
 use crate::config::Tuning;
+use crate::replica::PART_EVERY;
 
 /// Time without work after which an engine is idle, and number of ticks that an idle engine sleeps through. If
 /// half of the tolerated missed heartbeats are fewer, it sleeps through as many: one beat makes up for them at
@@ -74,10 +75,17 @@ impl Pace {
     }
 
     /// The longest time that an engine may sleep after a turn that found nothing: several ticks if it is idle
-    /// and no peer is to be woken at the next tick.
-    pub(super) fn longest_wait(&self, now: Duration, none_to_wake: bool) -> Duration {
+    /// and no peer is to be woken at the next tick. Less if a snapshot is being written, whose next part may become due
+    /// without an event.
+    pub(super) fn longest_wait(
+        &self,
+        now: Duration,
+        none_to_wake: bool,
+        writes_snapshot: bool,
+    ) -> Duration {
         let ticks = if none_to_wake && self.is_idle(now) { self.idle_ticks } else { 1 };
-        ticks * self.tick
+        let longest = ticks * self.tick;
+        if writes_snapshot { longest.min(PART_EVERY) } else { longest }
     }
 
     /// Number of liveness probes that are due now: at most one, however late it is. A peer that may return is
@@ -110,5 +118,19 @@ impl Pace {
     /// Records a hand-over.
     pub(super) const fn has_handed_over(&mut self, now: Duration) {
         self.last_hand_over = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_writes_a_snapshot_does_not_sleep_through_the_time_of_a_part() {
+        let tuning = Tuning { heartbeat_ms: 1000, ..Tuning::default() };
+        let pace = Pace::new(Duration::ZERO, &tuning);
+        let waits = |writes_snapshot| pace.longest_wait(IDLE_AFTER * 2, true, writes_snapshot);
+        assert!(waits(false) >= Duration::from_secs(1));
+        assert_eq!(waits(true), PART_EVERY);
     }
 }

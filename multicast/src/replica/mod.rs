@@ -19,6 +19,7 @@ mod replay;
 mod reply_buffer;
 mod results;
 mod snapshot;
+mod snapshot_pace;
 mod status_words;
 mod takeover;
 #[cfg(test)]
@@ -57,6 +58,7 @@ pub use self::replay::NotReplayed;
 use self::reply_buffer::Deliveries;
 use self::results::{Exchanged, ResultExchange};
 use self::snapshot::Snapshot;
+pub(crate) use self::snapshot_pace::PART_EVERY;
 use self::transfer::StateTransfer;
 use crate::application::{Application, Delivery};
 use crate::batches::Batches;

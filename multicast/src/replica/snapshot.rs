@@ -5,8 +5,9 @@
 //! replica that begins with what is in front of the head skips the snapshot: it may not be whole. One that finds nothing
 //! in front skips what is between the parts: the state contains it, or it follows again.
 //!
-//! A part is made when the one before it is on disk, so that messages wait for one part at most. The machine makes one
-//! copy at a time: a learner's comes first, and the snapshot begins again when that is over.
+//! A part is made when the one before it is on disk, so that messages wait for one part at most, and when it is
+//! [due](super::snapshot_pace). The machine makes one copy at a time: a learner's comes first, and the snapshot begins
+//! again when that is over.
 //!
 //! A machine may [keep](Application::begin_snapshot) a part of its state in files of its own, which the snapshot names.
 //! The log in front of the snapshot goes when both its end and these files are on disk. A replica that begins skips a
@@ -19,13 +20,12 @@ use skein_protocol::mutants::Mutant;
 
 use super::Replica;
 use super::on_disk::{DiskRecord, SNAPSHOT_DUE};
+use super::snapshot_pace::{PART_BYTES, Pace};
 use crate::application::Application;
+use crate::disk::Disk;
 use crate::election::{Content, Piece};
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
-
-/// Bytes of a part.
-const PART_BYTES: usize = 256 << 10;
 
 /// The snapshot that is being written, and the one that is on its way to the disk.
 #[derive(Default)]
@@ -64,7 +64,7 @@ struct UnderWay {
     part: u64,
     /// So little is left that it can be finished.
     ripe: bool,
-    bytes: u64,
+    pace: Pace,
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
@@ -97,7 +97,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.finish_snapshot(links)?;
             return Ok(self.snapshot.under_way.is_none());
         }
-        if under_way.part > durable || !self.application.can_copy() {
+        let (logged, now) = (self.disk.bytes, links.began);
+        let is_due = under_way.pace.is_due(logged, now) || self.disk_hurries(links);
+        if !is_due || under_way.part > durable || !self.application.can_copy() {
             return Ok(false);
         }
         let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
@@ -105,10 +107,17 @@ impl<A: Application, O: Links> Replica<A, O> {
         let content = Content::Machine;
         self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
         under_way.part = self.last_on_disk();
-        under_way.bytes += bytes.len() as u64;
+        let has_walked = self.application.has_walked();
+        under_way.pace.made(bytes.len(), logged, now, has_walked);
         self.snapshot.under_way = Some(under_way);
         self.finish_snapshot(links)?;
         Ok(true)
+    }
+
+    /// Whether the disk is in a hurry to have our snapshot.
+    fn disk_hurries<F: Fabric>(&self, links: &ReplicaLinks<F, O>) -> bool {
+        let hurries = |disk: &Box<dyn Disk>| disk.hurries(self.id.group, self.snapshot.bytes);
+        links.disk.as_ref().is_some_and(hurries)
     }
 
     /// Whether our state is one that counts, and nobody else is to have a copy of it.
@@ -124,9 +133,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.application.begin_snapshot();
         let (incarnation, promised) = (self.incarnation, self.core.log().promised());
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
+        let pace = Pace::new(self.disk.bytes >= SNAPSHOT_DUE);
         self.disk.bytes = 0;
         let head = self.last_on_disk();
-        self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, bytes: 0 });
+        self.snapshot.under_way = Some(UnderWay { head, part: head, ripe: false, pace });
     }
 
     /// Whether a snapshot is being written.
@@ -161,7 +171,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         links: &mut ReplicaLinks<F, O>,
     ) -> Result<(), A::Failure> {
-        let Some(UnderWay { head, bytes, ripe: true, .. }) = self.snapshot.under_way else {
+        let Some(UnderWay { head, pace, ripe: true, .. }) = self.snapshot.under_way else {
             return Ok(());
         };
         let log = self.core.log();
@@ -188,7 +198,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.write_rest(&rest, links);
         self.record(DiskRecord::SnapshotEnd, links);
         self.snapshot.written = Some((head, self.last_on_disk()));
-        self.snapshot.bytes = bytes + (part.len() + order.len()) as u64;
+        self.snapshot.bytes = pace.bytes() + (part.len() + order.len()) as u64;
         Ok(())
     }
 

@@ -1,23 +1,33 @@
 //! Records on disk besides the log: the log in front of a state, snapshots, and which results of other groups the machine
 //! has.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::disk::{Disk, Reader};
 use crate::replica::on_disk::{DiskRecord, SNAPSHOT_DUE};
+use crate::replica::snapshot_pace::{PART_BYTES, PART_EVERY};
 
 /// A record: its kind and its bytes.
 type Record = (u8, Vec<u8>);
 
 /// A disk that keeps what is appended. Clones are of the same disk.
 #[derive(Clone, Default)]
-struct Records(Arc<Mutex<Vec<Record>>>);
+struct Records {
+    records: Arc<Mutex<Vec<Record>>>,
+    hurries: Arc<AtomicBool>,
+}
 
 impl Records {
+    /// A disk with these records.
+    fn of(records: Vec<Record>) -> Self {
+        Self { records: Arc::new(Mutex::new(records)), ..Self::default() }
+    }
+
     /// Everything that was appended.
     fn all(&self) -> Vec<Record> {
-        self.0.lock().expect("nobody panics with it in hand").clone()
+        self.records.lock().expect("nobody panics with it in hand").clone()
     }
 
     /// The position of the last record.
@@ -28,7 +38,7 @@ impl Records {
 
 impl Disk for Records {
     fn append(&mut self, _: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
-        self.0.lock().expect("nobody panics with it in hand").push((kind, record.concat()));
+        self.records.lock().expect("nobody panics with it in hand").push((kind, record.concat()));
         self.last()
     }
     fn flush(&mut self) {}
@@ -38,10 +48,13 @@ impl Disk for Records {
     fn sync(&mut self) {}
     fn keep_from(&mut self, _: GroupId, _: u64) {}
     fn begin(&mut self, _: GroupId) {
-        self.0.lock().expect("nobody panics with it in hand").clear();
+        self.records.lock().expect("nobody panics with it in hand").clear();
     }
     fn snapshot_after(&self) -> u64 {
-        SNAPSHOT_DUE
+        SNAPSHOT_DUE - 1
+    }
+    fn hurries(&self, _: GroupId, _: u64) -> bool {
+        self.hurries.load(Ordering::Relaxed)
     }
     fn replay(&mut self, _: GroupId, read: &mut Reader<'_>) -> Result<(), String> {
         self.all().into_iter().try_for_each(|(kind, record)| read(kind, &record))
@@ -191,6 +204,62 @@ fn a_snapshot_ends_when_the_log_is_written_in_the_ballot_that_was_granted_last()
     assert!(writes_snapshot(&mut scene, &records), "whether or not there is anything to deliver");
 }
 
+/// A leader whose log has become so long that it writes a snapshot, of so many whole parts.
+fn with_a_snapshot_of(parts: u32) -> (Scene, Records) {
+    let (mut scene, records) = with_a_snapshot_due();
+    scene.replica.disk.bytes = SNAPSHOT_DUE - 1;
+    scene.replica.application.parts = parts;
+    // Its head is on disk before its first part is made.
+    (0..2).for_each(|_| assert!(!writes_snapshot(&mut scene, &records)));
+    assert_eq!(scene.replica.application.parts, parts - 1, "the first part waits for nothing");
+    (scene, records)
+}
+
+/// Whether another part of a snapshot is written now.
+fn writes_a_part(scene: &mut Scene, records: &Records) -> bool {
+    let before = scene.replica.application.parts;
+    writes_snapshot(scene, records);
+    scene.replica.application.parts < before
+}
+
+#[test]
+fn parts_of_a_snapshot_follow_each_other_at_the_pace_of_the_log_or_after_a_while() {
+    let (mut scene, records) = with_a_snapshot_of(4);
+    assert!(!writes_a_part(&mut scene, &records), "messages come first");
+    scene.replica.disk.bytes += PART_BYTES as u64 / 2;
+    assert!(writes_a_part(&mut scene, &records), "enough of them came");
+    assert!(!writes_a_part(&mut scene, &records));
+    scene.links.began += PART_EVERY;
+    assert!(writes_a_part(&mut scene, &records), "few came");
+    assert!(!writes_a_part(&mut scene, &records));
+    scene.links.began += PART_EVERY;
+    assert!(
+        writes_snapshot(&mut scene, &records),
+        "that was the last, and the end waits for nothing"
+    );
+}
+
+#[test]
+fn parts_of_a_snapshot_do_not_wait_if_the_disk_is_in_a_hurry() {
+    let (mut scene, records) = with_a_snapshot_of(3);
+    records.hurries.store(true, Ordering::Relaxed);
+    assert!(writes_a_part(&mut scene, &records));
+    records.hurries.store(false, Ordering::Relaxed);
+    assert!(!writes_a_part(&mut scene, &records));
+}
+
+#[test]
+fn parts_of_a_snapshot_do_not_wait_if_it_replaces_one_that_was_given_up() {
+    let (mut scene, records) = with_a_snapshot_of(3);
+    scene.replica.give_up_snapshot();
+    scene.replica.application.parts = 3;
+    writes_snapshot(&mut scene, &records);
+    while scene.replica.application.parts > 0 {
+        assert!(writes_a_part(&mut scene, &records));
+    }
+    assert!(is_whole(&records));
+}
+
 /// A leader that has written a snapshot, and whose machine has not kept what the snapshot names.
 fn with_an_unkept_snapshot() -> (Scene, Records) {
     let (mut scene, records) = with_a_snapshot_due();
@@ -245,14 +314,14 @@ fn snapshot(lost: bool) -> Vec<Record> {
 #[test]
 fn a_snapshot_whose_files_are_gone_is_skipped() {
     let records = [snapshot(true), snapshot(false)].concat();
-    let scene = begun_with(&Records(Arc::new(Mutex::new(records))));
+    let scene = begun_with(&Records::of(records));
     assert_eq!(scene.replica.core.log().last_index(), 1);
     assert_eq!(scene.replica.core.log().role(), Role::Follower);
 }
 
 #[test]
 fn a_log_of_which_no_snapshot_has_its_files_is_given_up() {
-    let records = Records(Arc::new(Mutex::new([snapshot(true), snapshot(true)].concat())));
+    let records = Records::of([snapshot(true), snapshot(true)].concat());
     let scene = begun_with(&records);
     assert_eq!(scene.replica.core.log().last_index(), 0);
     let began = DiskRecord::Began { incarnation: scene.replica.incarnation };
@@ -278,7 +347,7 @@ fn torn_snapshot() -> Vec<Record> {
 #[test]
 fn a_whole_snapshot_is_taken_though_a_torn_one_has_a_longer_log() {
     let records = [torn_snapshot(), snapshot(false)].concat();
-    let scene = begun_with(&Records(Arc::new(Mutex::new(records))));
+    let scene = begun_with(&Records::of(records));
     assert_eq!(scene.replica.core.log().last_index(), 1);
     assert_eq!(scene.replica.core.log().role(), Role::Follower);
 }
@@ -305,7 +374,7 @@ fn results_that_a_machine_has_are_on_disk_before_their_entries_are_cut_off() {
     scene.exchange(&told(1..2, 1));
     scene.replica.exchange.had_given_to(kept + 1);
     scene.replica.deliver(&mut scene.links).expect("it goes on");
-    let again = begun_with(&Records(Arc::new(Mutex::new(records.all()))));
+    let again = begun_with(&Records::of(records.all()));
     assert_eq!(again.replica.exchange.save().heard, [], "nothing says that it had it");
     let ballot = scene.let_lead(1);
     let Scene { replica, links, .. } = &mut scene;

@@ -14,6 +14,8 @@ pub(super) struct Told {
     pub(super) durable: AtomicU64,
     /// The durable end of the log, of all engines together. Never falls.
     pub(super) log_end: AtomicU64,
+    /// Bytes of the segments that are needed, of all engines together, when the last one was made.
+    pub(super) log_bytes: AtomicU64,
     /// Nothing will be durable any more.
     pub(super) failed: AtomicBool,
 }
@@ -80,6 +82,11 @@ impl Handle {
     /// The durable end of the log, of all engines together.
     pub fn log_end(&self) -> Lsn {
         Lsn(self.told.log_end.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of the segments that are needed, of all engines together. Brought up to date when a segment is made.
+    pub fn log_bytes(&self) -> u64 {
+        self.told.log_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether a write failed. Nothing becomes durable then, and the process ought to end.

@@ -131,7 +131,10 @@ pub(super) fn preparer<F: Files>(shared: &Shared<F>) {
             core.short = short;
             // What the writer refused may go on now.
             core.blocked = false;
-            core.writer.performed(task, result)
+            let performed = core.writer.performed(task, result);
+            let bytes = core.writer.sizes().bytes;
+            shared.told.iter().for_each(|told| told.log_bytes.store(bytes, Ordering::Relaxed));
+            performed
         };
         if let Err(error) = performed {
             shared.fail(error.into());
