@@ -3,6 +3,7 @@
 #
 # Each transaction writes two counters and a key of its own, of two groups. Lines for the host begin with `power:`.
 writers=$1
+store=$2
 export SKEIN_DIR=/disk/cluster
 mkdir /disk
 mount -t ext4 /dev/vda /disk || { echo 'power: failed: no disk'; exit 1; }
@@ -13,7 +14,7 @@ fail() {
     ls -l $SKEIN_DIR $SKEIN_DIR/*.data
     exit 1
 }
-cat >small.toml <<'END_OF_FILE'
+cat >small.toml <<END_OF_FILE
 [topology]
 groups = 2
 [tuning]
@@ -21,6 +22,8 @@ heartbeat_ms = 100
 log_bytes = "1MiB"
 [limits]
 memory_bytes_max = "64MiB"
+[node]
+store = "$store"
 END_OF_FILE
 if [ -e $SKEIN_DIR ]; then
     ./skein up --detach 2>up.err || { cat up.err; fail 'it does not come back'; }

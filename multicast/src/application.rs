@@ -152,8 +152,8 @@ pub trait Application {
     /// [`finish_copy`](Self::finish_copy) takes no longer than this call did.
     fn copy(&mut self, bytes: usize, part: &mut Vec<u8>) -> Result<bool, Self::Failure>;
 
-    /// Whether all that the copy began with was copied once, so that its next parts are of what has changed since. A copy
-    /// by which nobody can tell is taken for one that has.
+    /// Whether the copy has come to all of the state once, but for what is small: its next parts are of what has changed since.
+    /// True for a machine that cannot tell.
     fn has_walked(&self) -> bool {
         true
     }

@@ -27,7 +27,12 @@ pub trait Disk: Send {
     /// Waits until everything that was appended is on disk.
     fn sync(&mut self);
 
-    /// A group needs no record in front of this position any more.
+    /// A snapshot of a group begins here. When it is whole, the group needs [nothing in front of it](Self::keep_from).
+    fn begins_snapshot(&mut self, group: GroupId) {
+        let _ = group;
+    }
+
+    /// A group needs no record in front of this position any more: of its last whole snapshot.
     fn keep_from(&mut self, group: GroupId, position: u64);
 
     /// A group begins anew: its next record is the first that counts.
@@ -43,8 +48,8 @@ pub trait Disk: Send {
         log >= self.snapshot_after().max(state)
     }
 
-    /// Whether a snapshot of a group, whose last one had `state` bytes, is to be written as fast as the disk takes it: what it is
-    /// to free is needed soon.
+    /// Whether a snapshot of a group, whose state had `state` bytes the last time, is to be written as fast as the disk takes
+    /// it: what it is to free is needed soon.
     fn hurries(&self, group: GroupId, state: u64) -> bool {
         let _ = (group, state);
         false

@@ -344,8 +344,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
     pub fn wait(&mut self, waiter: &mut Waiter, undisturbed: &dyn Fn() -> bool) {
         let none_to_wake = self.links.endpoint.wakes.by_tick().is_empty();
         let now = self.links.endpoint.fabric.now();
-        let writes_snapshot = self.replicas.iter().any(Replica::writes_snapshot);
-        let mut longest = self.pace.longest_wait(now, none_to_wake, writes_snapshot);
+        let awaits_part = self.replicas.iter().any(Replica::awaits_part);
+        let mut longest = self.pace.longest_wait(now, none_to_wake, awaits_part);
         if self.links.unwritten != Unwritten::Nothing {
             if self.pace.idle_for(now) >= WRITE_AFTER {
                 self.links.write_to_disk(Unwritten::Later);

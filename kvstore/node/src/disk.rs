@@ -22,7 +22,7 @@ use skein_wal::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::snapshots_due::SnapshotsDue;
+use crate::snapshots_due::{LogSize, SnapshotsDue};
 use crate::status::{DamagedLog, DiskStatus};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
@@ -180,12 +180,7 @@ impl NodeLog {
         let bytes_max = config.disk_bytes_max;
         let log = |(handle, groups): (_, Vec<Group>)| EngineLog {
             handle,
-            due: SnapshotsDue::new(
-                count,
-                bytes_max,
-                groups.iter().map(kept_from).collect(),
-                crowded,
-            ),
+            due: SnapshotsDue::new(count, bytes_max, groups.iter().map(kept_from), crowded),
             hosted: groups,
             recovered: Some(Arc::clone(&recovered)),
             given_up: Arc::clone(&given_up),
@@ -332,9 +327,8 @@ impl EngineLog {
         self.waiting.drain(..done);
     }
 
-    /// Notes that a group needs little of what is in the log by now.
-    fn holds_back_nothing(&mut self, group: Group) {
-        self.due.holds_back_nothing(group, self.handle.log_end());
+    fn size(&self) -> LogSize {
+        LogSize { end: self.handle.log_end(), needed: self.handle.log_bytes() }
     }
 
     /// Lets groups whose log is damaged begin anew, and forgets what the log held when this process began.
@@ -352,7 +346,7 @@ impl EngineLog {
 
     /// The next record of a group is the first that counts.
     fn begin_anew(&mut self, group: Group) {
-        self.holds_back_nothing(group);
+        self.due.holds_back_nothing(group, self.handle.log_end());
         self.waiting.push(Request::Begin { group });
         self.catch_up();
     }
@@ -417,9 +411,13 @@ impl Interface for EngineLog {
         }
     }
 
+    fn begins_snapshot(&mut self, group: GroupId) {
+        self.due.begins(Group(group.0), self.handle.log_end());
+    }
+
     fn keep_from(&mut self, group: GroupId, position: u64) {
         let group = Group(group.0);
-        self.holds_back_nothing(group);
+        self.due.is_whole(group);
         self.waiting.push(Request::KeepFrom { group, number: position });
         self.catch_up();
     }
@@ -434,12 +432,11 @@ impl Interface for EngineLog {
     }
 
     fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
-        self.due.is_due(Group(group.0), (log, state), self.handle.log_end())
+        self.due.is_due(Group(group.0), log, state, self.size())
     }
 
     fn hurries(&self, group: GroupId, state: u64) -> bool {
-        let (end, needed) = (self.handle.log_end(), self.handle.log_bytes());
-        self.due.hurries(Group(group.0), state, end, needed)
+        self.due.hurries(Group(group.0), state, self.size())
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {

@@ -1,7 +1,12 @@
 //! Which groups' states are to be written to a node's log, so that what is in front of them can go, and how soon.
 
-use skein_cluster::config::{SNAPSHOT_AFTER, held_back_max};
+use skein_cluster::config::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max};
 use skein_wal::{Group, Lsn};
+
+/// Bytes that a bounded log may take besides those that are needed: segments that are made ahead, and one that starts keep.
+const BESIDE_NEEDED: u64 = 4 * SEGMENT_BYTES;
+/// A log near its bound has states written after so much less of a group's log.
+const SOONER_NEAR_BOUND: u64 = 4;
 
 /// What the groups of an engine hold back of the log.
 #[derive(Debug)]
@@ -10,11 +15,27 @@ pub(crate) struct SnapshotsDue {
     groups: u64,
     /// Bytes that the log may take on disk, if that is bounded.
     bytes_max: Option<u64>,
-    /// The groups of this engine, each with the end of the log at about the time when its state was last written: it
-    /// holds back what was written since, by whichever group.
-    kept_from: Vec<(Group, Lsn)>,
-    /// Groups whose state is to be written, so that segments of earlier starts can go.
-    overdue: Vec<Group>,
+    /// The groups of this engine.
+    hosted: Vec<HeldBack>,
+}
+
+/// What a group holds back.
+#[derive(Debug)]
+struct HeldBack {
+    group: Group,
+    /// It needs what was written since, by whichever group: about where its last whole snapshot begins.
+    from: Lsn,
+    /// The end of the log when the snapshot that is being written began.
+    begun: Lsn,
+    /// Its state is to be written, so that segments of earlier starts can go.
+    overdue: bool,
+}
+
+/// Where the log ends, and how many bytes of it are needed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogSize {
+    pub(crate) end: Lsn,
+    pub(crate) needed: u64,
 }
 
 impl SnapshotsDue {
@@ -23,41 +44,56 @@ impl SnapshotsDue {
     pub(crate) fn new(
         groups: u64,
         bytes_max: Option<u64>,
-        kept_from: Vec<(Group, Lsn)>,
+        kept_from: impl Iterator<Item = (Group, Lsn)>,
         crowded: bool,
     ) -> Self {
-        let all = || kept_from.iter().map(|(group, _)| *group).collect();
-        let overdue = if crowded { all() } else { Vec::new() };
-        Self { groups, bytes_max, kept_from, overdue }
+        let hosted = |(group, from)| HeldBack { group, from, begun: from, overdue: crowded };
+        Self { groups, bytes_max, hosted: kept_from.map(hosted).collect() }
     }
 
-    /// Notes that a group needs little of the log, which ends here.
+    /// Notes that a snapshot of a group begins at the log's end.
+    pub(crate) fn begins(&mut self, group: Group, end: Lsn) {
+        self.of_mut(group).for_each(|of| of.begun = end);
+    }
+
+    /// Notes that the snapshot of a group that was begun last is whole.
+    pub(crate) fn is_whole(&mut self, group: Group) {
+        self.of_mut(group).for_each(|of| (of.from, of.overdue) = (of.begun, false));
+    }
+
+    /// Notes that a group needs nothing of the log, which ends here.
     pub(crate) fn holds_back_nothing(&mut self, group: Group, end: Lsn) {
-        self.overdue.retain(|overdue| *overdue != group);
-        self.kept_from.iter_mut().filter(|(of, _)| *of == group).for_each(|(_, from)| *from = end);
+        self.begins(group, end);
+        self.is_whole(group);
     }
 
-    /// Bytes of the log, of all groups together, that a group holds back.
-    fn held_back(&self, group: Group, end: Lsn) -> u64 {
-        let from = self.kept_from.iter().find(|(of, _)| *of == group);
-        from.map_or(0, |(_, from)| end.0.saturating_sub(from.0))
+    fn of_mut(&mut self, group: Group) -> impl Iterator<Item = &mut HeldBack> {
+        self.hosted.iter_mut().filter(move |of| of.group == group)
     }
 
-    /// Whether the state of a group is to be written, when the log ends here. The group has written `log` bytes of it since
+    /// Whether the state of a group is to be written. The group has written `logged` bytes of the log since
     /// the last time, when its state had `state` bytes.
-    pub(crate) fn is_due(&self, group: Group, (log, state): (u64, u64), end: Lsn) -> bool {
-        log >= SNAPSHOT_AFTER.max(state)
-            || self.overdue.contains(&group)
-            || self.held_back(group, end) >= held_back_max(self.groups, state)
+    pub(crate) fn is_due(&self, group: Group, logged: u64, state: u64, log: LogSize) -> bool {
+        let after = SNAPSHOT_AFTER.max(state);
+        let after = if self.is_near_bound(log) { after / SOONER_NEAR_BOUND } else { after };
+        logged >= after || self.holds_back(group, held_back_max(self.groups, state), log)
     }
 
     /// Whether it is to be written as fast as the disk takes it: to make room for further starts, since the group holds
-    /// back twice what it may, or since the log, of which `needed` bytes are needed, is near its bound.
-    pub(crate) fn hurries(&self, group: Group, state: u64, end: Lsn, needed: u64) -> bool {
-        let is_near = |most| needed >= most - most / 4;
-        self.overdue.contains(&group)
-            || self.held_back(group, end) >= 2 * held_back_max(self.groups, state)
-            || self.bytes_max.is_some_and(is_near)
+    /// back a quarter more than it may, or since the log is near its bound.
+    pub(crate) fn hurries(&self, group: Group, state: u64, log: LogSize) -> bool {
+        let most = held_back_max(self.groups, state);
+        self.is_near_bound(log) || self.holds_back(group, most + most / 4, log)
+    }
+
+    /// Whether a group holds back so much of the log, or is overdue.
+    fn holds_back(&self, group: Group, most: u64, log: LogSize) -> bool {
+        let holds = |of: &HeldBack| of.overdue || log.end.0.saturating_sub(of.from.0) >= most;
+        self.hosted.iter().any(|of| of.group == group && holds(of))
+    }
+
+    fn is_near_bound(&self, log: LogSize) -> bool {
+        self.bytes_max.is_some_and(|most| log.needed + BESIDE_NEEDED >= most - most / 4)
     }
 }
 
@@ -70,42 +106,71 @@ mod tests {
     const STATE: u64 = 1 << 30;
 
     fn two_groups(bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
-        SnapshotsDue::new(2, bytes_max, vec![(BUSY, Lsn(0)), (QUIET, Lsn(0))], crowded)
+        let from = [(BUSY, Lsn(0)), (QUIET, Lsn(0))];
+        SnapshotsDue::new(2, bytes_max, from.into_iter(), crowded)
+    }
+
+    fn log(end: u64) -> LogSize {
+        LogSize { end: Lsn(end), needed: end }
     }
 
     #[test]
     fn a_state_is_due_after_as_much_log_as_it_has_itself_and_not_before_there_is_much() {
         let due = two_groups(None, false);
-        let is_due = |log, state| due.is_due(BUSY, (log, state), Lsn(log));
+        let is_due = |logged, state| due.is_due(BUSY, logged, state, log(logged));
         assert!(!is_due(SNAPSHOT_AFTER - 1, 0) && is_due(SNAPSHOT_AFTER, 0));
         assert!(!is_due(STATE - 1, STATE) && is_due(STATE, STATE));
+    }
+
+    #[test]
+    fn groups_that_log_as_much_as_each_other_hold_each_other_back_from_nothing() {
+        let due = two_groups(None, false);
+        // Since its last snapshot began, that of the other, too, with a half of it copied again, and as much log.
+        let written = 2 * (STATE + STATE / 2 + STATE);
+        assert!(!due.is_due(BUSY, STATE - 1, STATE, log(written)));
+        assert!(!due.hurries(BUSY, STATE, log(written + 2 * STATE / 4)), "as it ends");
     }
 
     #[test]
     fn a_group_that_writes_nothing_holds_back_what_others_write_up_to_a_bound() {
         let mut due = two_groups(None, false);
         let most = held_back_max(2, STATE);
-        let is_due = |due: &SnapshotsDue, end| due.is_due(QUIET, (0, STATE), Lsn(end));
-        let hurries = |due: &SnapshotsDue, end| due.hurries(QUIET, STATE, Lsn(end), 0);
+        let is_due = |due: &SnapshotsDue, end| due.is_due(QUIET, 0, STATE, log(end));
+        let hurries = |due: &SnapshotsDue, end| due.hurries(QUIET, STATE, log(end));
         assert!(!is_due(&due, most - 1) && is_due(&due, most));
-        assert!(!hurries(&due, 2 * most - 1) && hurries(&due, 2 * most));
-        due.holds_back_nothing(QUIET, Lsn(2 * most));
-        assert!(!is_due(&due, 3 * most - 1) && is_due(&due, 3 * most));
-        assert!(!hurries(&due, 3 * most) && hurries(&due, 4 * most));
+        let late = most + most / 4;
+        assert!(!hurries(&due, late - 1) && hurries(&due, late));
+        due.begins(QUIET, Lsn(most));
+        assert!(hurries(&due, late), "it is not whole");
+        due.is_whole(QUIET);
+        assert!(
+            !is_due(&due, 2 * most - 1) && is_due(&due, 2 * most),
+            "it counts from where it began"
+        );
+        assert!(!hurries(&due, most + late - 1) && hurries(&due, most + late));
     }
 
     #[test]
     fn after_many_starts_each_group_writes_its_state_once_and_at_once() {
         let mut due = two_groups(None, true);
-        due.holds_back_nothing(BUSY, Lsn(1));
-        let wanted = |group| (due.is_due(group, (0, 0), Lsn(1)), due.hurries(group, 0, Lsn(1), 0));
+        due.begins(BUSY, Lsn(0));
+        due.is_whole(BUSY);
+        let wanted = |group| (due.is_due(group, 0, 0, log(1)), due.hurries(group, 0, log(1)));
         assert_eq!([wanted(BUSY), wanted(QUIET)], [(false, false), (true, true)]);
     }
 
     #[test]
     fn a_log_near_its_bound_is_in_a_hurry() {
-        let hurries = |most, needed| two_groups(most, false).hurries(BUSY, STATE, Lsn(0), needed);
-        assert!(!hurries(Some(400), 299) && hurries(Some(400), 300));
-        assert!(!hurries(None, u64::MAX));
+        let most = 100 * SEGMENT_BYTES;
+        let due = two_groups(Some(most), false);
+        let near = 71 * SEGMENT_BYTES;
+        let hurries = |needed| due.hurries(BUSY, STATE, LogSize { end: Lsn(0), needed });
+        assert!(!hurries(near - 1) && hurries(near));
+        let is_due =
+            |logged, needed| due.is_due(BUSY, logged, STATE, LogSize { end: Lsn(0), needed });
+        assert!(!is_due(STATE / 4, near - 1) && is_due(STATE / 4, near));
+        assert!(!is_due(STATE / 4 - 1, near), "what was written just now frees nothing");
+        let unbounded = two_groups(None, false);
+        assert!(!unbounded.hurries(BUSY, STATE, LogSize { end: Lsn(0), needed: u64::MAX }));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Progress {
     pub(super) copied: u32,
     /// The pairs are not copied: the store keeps them.
     keeps: bool,
-    /// All pairs and sessions were copied once.
+    /// All pairs were copied once.
     pub(super) walked: bool,
     /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
@@ -121,18 +121,18 @@ impl<S: Store> Machine<S> {
 
     fn copy_changes(&mut self, part: &mut PartMaker<'_>) -> Result<bool, S::Error> {
         if self.progress.keeps {
-            self.progress.walked = self.sessions.copy(part);
-            return Ok(self.progress.walked);
+            self.progress.walked = true;
+            return Ok(self.sessions.copy(part));
         }
         let changed = self.store.changed(CopyFor::Replica);
         let walked = self.store.copy(CopyFor::Replica, |key, found| {
             let (value, version) = (Bytes(found.value), found.version);
             part.add(&Record::Pair { key: Bytes(key), value, version })
         })?;
+        self.progress.walked = walked;
         if !walked || !self.sessions.copy(part) {
             return Ok(false);
         }
-        self.progress.walked = true;
         part.next_kind(changed);
         self.store.copy_again(CopyFor::Replica, |key, found| {
             let key = Bytes(key);

@@ -75,17 +75,16 @@ impl Pace {
     }
 
     /// The longest time that an engine may sleep after a turn that found nothing: several ticks if it is idle
-    /// and no peer is to be woken at the next tick. Less if a snapshot is being written, whose next part may become due
-    /// without an event.
+    /// and no peer is to be woken at the next tick. Less if it awaits the time of a snapshot's next part.
     pub(super) fn longest_wait(
         &self,
         now: Duration,
         none_to_wake: bool,
-        writes_snapshot: bool,
+        awaits_part: bool,
     ) -> Duration {
         let ticks = if none_to_wake && self.is_idle(now) { self.idle_ticks } else { 1 };
         let longest = ticks * self.tick;
-        if writes_snapshot { longest.min(PART_EVERY) } else { longest }
+        if awaits_part { longest.min(PART_EVERY) } else { longest }
     }
 
     /// Number of liveness probes that are due now: at most one, however late it is. A peer that may return is
@@ -126,10 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_that_writes_a_snapshot_does_not_sleep_through_the_time_of_a_part() {
+    fn an_engine_does_not_sleep_through_the_time_of_a_snapshots_part() {
         let tuning = Tuning { heartbeat_ms: 1000, ..Tuning::default() };
         let pace = Pace::new(Duration::ZERO, &tuning);
-        let waits = |writes_snapshot| pace.longest_wait(IDLE_AFTER * 2, true, writes_snapshot);
+        let waits = |awaits_part| pace.longest_wait(IDLE_AFTER * 2, true, awaits_part);
         assert!(waits(false) >= Duration::from_secs(1));
         assert_eq!(waits(true), PART_EVERY);
     }

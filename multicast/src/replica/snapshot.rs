@@ -20,9 +20,8 @@ use skein_protocol::mutants::Mutant;
 
 use super::Replica;
 use super::on_disk::{DiskRecord, SNAPSHOT_DUE};
-use super::snapshot_pace::{PART_BYTES, Pace};
+use super::snapshot_pace::Pace;
 use crate::application::Application;
-use crate::disk::Disk;
 use crate::election::{Content, Piece};
 use crate::ordering::Links;
 use crate::replica_links::ReplicaLinks;
@@ -35,12 +34,14 @@ pub(super) struct Snapshot {
     written: Option<(u64, u64)>,
     /// Bytes of the last one that was written.
     bytes: u64,
+    /// Those of them that the state had: how long the log in front of the next one is.
+    state_bytes: u64,
 }
 
 impl Snapshot {
     /// The last one, with which this replica began, had so many bytes.
     pub(super) const fn had_bytes(&mut self, bytes: u64) {
-        self.bytes = bytes;
+        (self.bytes, self.state_bytes) = (bytes, bytes);
     }
 
     /// Whether one is being written of which so little is left that it can be finished.
@@ -85,39 +86,44 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.paths.snapshots += 1;
         }
         if self.snapshot.under_way.is_none() {
-            let (log, state) = (self.disk.bytes, self.snapshot.bytes);
+            let (log, state) = (self.disk.bytes, self.snapshot.state_bytes);
             if !disk.wants_snapshot(self.id.group, log, state) || !self.can_copy() {
                 return Ok(false);
             }
             self.begin_snapshot(links);
         }
-        let Some(mut under_way) = self.snapshot.under_way else { return Ok(false) };
-        if under_way.ripe {
+        if self.snapshot.is_ripe() {
             // A group may deliver nothing for long, and would keep the whole log of its node meanwhile.
             self.finish_snapshot(links)?;
             return Ok(self.snapshot.under_way.is_none());
         }
-        let (logged, now) = (self.disk.bytes, links.began);
-        let is_due = under_way.pace.is_due(logged, now) || self.disk_hurries(links);
-        if !is_due || under_way.part > durable || !self.application.can_copy() {
-            return Ok(false);
-        }
-        let mut bytes = Vec::with_capacity(PART_BYTES + 1024);
-        under_way.ripe = self.application.copy(PART_BYTES, &mut bytes)?;
-        let content = Content::Machine;
-        self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
-        under_way.part = self.last_on_disk();
-        let has_walked = self.application.has_walked();
-        under_way.pace.made(bytes.len(), logged, now, has_walked);
-        self.snapshot.under_way = Some(under_way);
-        self.finish_snapshot(links)?;
-        Ok(true)
+        self.write_part(links)
     }
 
-    /// Whether the disk is in a hurry to have our snapshot.
-    fn disk_hurries<F: Fabric>(&self, links: &ReplicaLinks<F, O>) -> bool {
-        let hurries = |disk: &Box<dyn Disk>| disk.hurries(self.id.group, self.snapshot.bytes);
-        links.disk.as_ref().is_some_and(hurries)
+    /// Writes the next part of the snapshot that is being written, if it is due. Returns whether it was.
+    fn write_part<F: Fabric>(
+        &mut self,
+        links: &mut ReplicaLinks<F, O>,
+    ) -> Result<bool, A::Failure> {
+        let (Some(under_way), Some(disk)) = (&mut self.snapshot.under_way, &links.disk) else {
+            return Ok(false);
+        };
+        if under_way.part > links.durable || !self.application.can_copy() {
+            return Ok(false);
+        }
+        let (logged, now) = (self.disk.bytes, links.began);
+        let hurries = disk.hurries(self.id.group, self.snapshot.state_bytes);
+        let Some(length) = under_way.pace.next(logged, now, hurries) else { return Ok(false) };
+        let mut bytes = Vec::with_capacity(length + 1024);
+        under_way.ripe = self.application.copy(length, &mut bytes)?;
+        let has_walked = self.application.has_walked();
+        under_way.pace.made(bytes.len(), logged, now, has_walked);
+        let content = Content::Machine;
+        self.record(DiskRecord::SnapshotPart { content, bytes: &bytes }, links);
+        let part = self.last_on_disk();
+        self.snapshot.under_way.iter_mut().for_each(|under_way| under_way.part = part);
+        self.finish_snapshot(links)?;
+        Ok(true)
     }
 
     /// Whether our state is one that counts, and nobody else is to have a copy of it.
@@ -132,6 +138,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.give_up_copy();
         self.application.begin_snapshot();
         let (incarnation, promised) = (self.incarnation, self.core.log().promised());
+        if let Some(disk) = &mut links.disk {
+            disk.begins_snapshot(self.id.group);
+        }
         self.record(DiskRecord::Snapshot { incarnation, promised }, links);
         let pace = Pace::new(self.disk.bytes >= SNAPSHOT_DUE);
         self.disk.bytes = 0;
@@ -142,6 +151,11 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// Whether a snapshot is being written.
     pub(crate) const fn writes_snapshot(&self) -> bool {
         self.snapshot.under_way.is_some()
+    }
+
+    /// Whether a part of a snapshot becomes due though nothing happens.
+    pub(crate) const fn awaits_part(&self) -> bool {
+        matches!(self.snapshot.under_way, Some(UnderWay { ripe: false, .. }))
     }
 
     /// Whether a snapshot is written of which the disk, or the machine, lacks something.
@@ -199,6 +213,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.record(DiskRecord::SnapshotEnd, links);
         self.snapshot.written = Some((head, self.last_on_disk()));
         self.snapshot.bytes = pace.bytes() + (part.len() + order.len()) as u64;
+        self.snapshot.state_bytes = pace.state_bytes();
         Ok(())
     }
 

@@ -1,18 +1,20 @@
-//! When the next part of a snapshot is due.
+//! When the next part of a snapshot is due, and how large it is.
 //!
 //! A snapshot that takes all that the disk can do leaves the log a fifth of its throughput. So a part follows the one
 //! before it when its group has logged half as many bytes, or after a while if the group logs little. While the machine
-//! walks through its state, the log thus grows by half of the state at most.
+//! walks through its state, the log thus grows by about half of the state.
 //!
 //! What changes meanwhile is copied again. If it changes faster than it is logged, as where a message changes a few bytes of
-//! a long value, a copy at the pace of the log has no end. So the pace holds until as many bytes were copied again
+//! a long value, a copy at the pace of the log has no end. So the pace holds until half as many bytes were copied again
 //! as the walk had. It does not hold if the disk [hurries](crate::disk::Disk::hurries), or if this snapshot replaces one
 //! that was given up: its group's log has become long meanwhile.
 
 use std::time::Duration;
 
-/// Bytes of a part.
+/// Bytes of a part at the pace of the log, if the disk keeps up with it.
 pub(super) const PART_BYTES: usize = 64 << 10;
+/// Bytes of a part at most, but for what the machine adds so that its copy has an end.
+pub(super) const PART_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a snapshot for each byte that its group logs.
 const PER_LOGGED: u64 = 2;
 /// Time after which a part of [`PART_BYTES`] is followed by the next, however little is logged.
@@ -20,7 +22,7 @@ pub(crate) const PART_EVERY: Duration = Duration::from_millis(20);
 
 /// The progress of a snapshot, as far as its pace depends on that.
 ///
-/// **Invariant.** The walk through the state had no more bytes than all parts together.
+/// **Invariant.** `walked <= bytes`, if the walk has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     /// Parts follow each other as fast as the disk takes them.
@@ -29,14 +31,14 @@ pub(super) struct Pace {
     last: Option<Part>,
     /// Bytes of all parts.
     bytes: u64,
-    /// Bytes of all parts when the walk had ended; `None` until then.
+    /// Bytes of all parts when the walk through the state had ended; `None` until then.
     walked: Option<u64>,
 }
 
 /// A part that was made.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    /// Its bytes; at most [`PART_BYTES`] count.
+    /// Bytes that count.
     bytes: u64,
     /// Bytes that its group had logged.
     logged: u64,
@@ -54,28 +56,42 @@ impl Pace {
         self.bytes
     }
 
+    /// Those of the state: what was copied again does not count.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.walked.unwrap_or(self.bytes)
+    }
+
     /// Counts a part of so many bytes, made when the group had logged so many. `has_walked` tells whether all of the state was
     /// copied once.
     pub(super) fn made(&mut self, bytes: usize, logged: u64, at: Duration, has_walked: bool) {
         self.bytes += bytes as u64;
+        // A part of what was copied again becomes longer the more has changed: waiting for it would only add to that.
+        let counts = if self.walked.is_some() { bytes.min(PART_BYTES) } else { bytes };
         if has_walked {
             self.walked.get_or_insert(self.bytes);
         }
-        self.last = Some(Part { bytes: bytes.min(PART_BYTES) as u64, logged, at });
+        self.last = Some(Part { bytes: counts as u64, logged, at });
     }
 
-    /// Whether the next part is due when the group has logged so many bytes.
-    pub(super) fn is_due(&self, logged: u64, now: Duration) -> bool {
-        let repeats_too_much = self.walked.is_some_and(|walked| self.bytes - walked >= walked);
-        self.at_once || repeats_too_much || self.last.is_none_or(|part| part.is_over(logged, now))
+    /// Bytes of the next part, if it is due when the group has logged so many bytes.
+    pub(super) fn next(&self, logged: u64, now: Duration, hurries: bool) -> Option<usize> {
+        let repeats_too_much = self.walked.is_some_and(|walked| self.bytes - walked > walked / 2);
+        if self.at_once || hurries || repeats_too_much {
+            return Some(PART_BYTES_MAX);
+        }
+        let Some(last) = &self.last else { return Some(PART_BYTES) };
+        // The disk may have taken longer than the pace allows.
+        let earned = PER_LOGGED.saturating_mul(logged.saturating_sub(last.logged));
+        let is_due = earned >= last.bytes || now >= last.over_at();
+        is_due.then(|| earned.min(PART_BYTES_MAX as u64).max(PART_BYTES as u64) as usize)
     }
 }
 
 impl Part {
-    fn is_over(&self, logged: u64, now: Duration) -> bool {
-        let Self { bytes, logged: before, at } = *self;
-        let lasts = PART_EVERY * bytes as u32 / PART_BYTES as u32;
-        logged >= before + bytes / PER_LOGGED || now >= at + lasts
+    /// When the next one is due though nothing is logged.
+    fn over_at(&self) -> Duration {
+        let whole = PART_EVERY.as_nanos() as u64;
+        self.at + Duration::from_nanos(self.bytes * whole / PART_BYTES as u64)
     }
 }
 
@@ -85,6 +101,7 @@ mod tests {
 
     const PART: u64 = PART_BYTES as u64;
     const AT: Duration = Duration::from_secs(5);
+    const MOMENT: Duration = Duration::from_nanos(1);
 
     /// A snapshot whose last part, of so many bytes, was made when 1,000 bytes were logged.
     fn after(bytes: usize) -> Pace {
@@ -95,41 +112,61 @@ mod tests {
 
     #[test]
     fn a_part_follows_the_one_before_it_at_the_pace_of_the_log_or_after_a_while() {
-        assert!(Pace::new(false).is_due(0, Duration::ZERO), "nothing is in front of the first");
-        let whole = after(PART_BYTES);
-        let later = AT + PART_EVERY;
-        assert!(!whole.is_due(1_000, AT));
-        assert!(!whole.is_due(999 + PART / 2, later - Duration::from_nanos(1)));
-        assert!(whole.is_due(1_000 + PART / 2, AT), "as much is logged as pays for it");
-        assert!(whole.is_due(1_000, later), "little is logged");
+        let first = Pace::new(false).next(0, Duration::ZERO, false);
+        assert_eq!(first, Some(PART_BYTES), "nothing is in front of it");
+        let next = |logged, now| after(PART_BYTES).next(logged, now, false);
+        assert_eq!(next(1_000, AT), None);
+        assert_eq!(next(999 + PART / 2, AT + PART_EVERY - MOMENT), None);
+        assert_eq!(next(1_000 + PART / 2, AT), Some(PART_BYTES), "half as much is logged");
+        assert_eq!(next(1_000, AT + PART_EVERY), Some(PART_BYTES), "little is logged");
     }
 
     #[test]
-    fn a_small_part_has_cost_less_and_a_large_one_no_more() {
-        let small = after(PART_BYTES / 4);
-        assert!(small.is_due(1_000 + PART / 8, AT) && small.is_due(1_000, AT + PART_EVERY / 4));
-        assert!(!small.is_due(999 + PART / 8, AT));
-        let large = after(16 * PART_BYTES);
-        assert!(large.is_due(1_000 + PART / 2, AT) && large.is_due(1_000, AT + PART_EVERY));
+    fn a_part_is_larger_if_the_log_is_ahead_up_to_a_bound() {
+        let next = |logged| after(PART_BYTES).next(1_000 + logged, AT, false);
+        assert_eq!(next(PART), Some(2 * PART_BYTES));
+        assert_eq!(next(100 * PART), Some(PART_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_part_is_followed_later_the_longer_it_is() {
+        for bytes in [PART_BYTES / 4, 16 * PART_BYTES] {
+            let (next, half) =
+                (|logged, now| after(bytes).next(logged, now, false), bytes as u64 / 2);
+            let takes = PART_EVERY * bytes as u32 / PART_BYTES as u32;
+            assert_eq!(next(999 + half, AT + takes - MOMENT), None, "{bytes} bytes");
+            assert!(next(1_000 + half, AT).is_some(), "{bytes} bytes");
+            assert!(next(1_000, AT + takes).is_some(), "{bytes} bytes");
+        }
     }
 
     #[test]
     fn a_snapshot_that_is_wanted_at_once_does_not_wait() {
         let mut pace = Pace::new(true);
         pace.made(PART_BYTES, 0, AT, false);
-        assert!(pace.is_due(0, AT));
+        assert_eq!(pace.next(0, AT, false), Some(PART_BYTES_MAX));
+        assert_eq!(after(PART_BYTES).next(1_000, AT, true), Some(PART_BYTES_MAX));
     }
 
     #[test]
     fn a_copy_whose_state_changes_faster_than_it_is_logged_has_an_end() {
         let mut pace = Pace::new(false);
-        let mut parts = |more: usize, has_walked| {
-            (0..more).for_each(|_| pace.made(PART_BYTES, 0, AT, has_walked));
-            (pace.bytes(), pace.is_due(0, AT))
+        let mut parts = |more: usize, bytes, has_walked| {
+            (0..more).for_each(|_| pace.made(bytes, 0, AT, has_walked));
+            (pace.state_bytes() / PART, pace.next(0, AT, false).is_some())
         };
-        assert_eq!(parts(9, false), (9 * PART, false), "however large the state is");
-        assert_eq!(parts(1, true), (10 * PART, false));
-        assert_eq!(parts(9, true), (19 * PART, false), "it is copied again at the same pace");
-        assert_eq!(parts(1, true), (20 * PART, true), "all of it");
+        assert_eq!(parts(9, PART_BYTES, false), (9, false), "however large the state is");
+        assert_eq!(parts(1, PART_BYTES, true), (10, false));
+        assert_eq!(parts(5, PART_BYTES, true), (10, false), "it is copied again at the same pace");
+        assert_eq!(parts(1, PART_BYTES, true), (10, true), "half of it");
+    }
+
+    #[test]
+    fn much_that_is_copied_again_at_once_is_followed_as_soon_as_little() {
+        let mut pace = after(100 * PART_BYTES);
+        pace.made(PART_BYTES, 1_000, AT, true);
+        pace.made(16 * PART_BYTES, 1_000, AT, true);
+        assert!(pace.next(1_000 + PART / 2, AT, false).is_some());
+        assert!(pace.next(1_000, AT + PART_EVERY, false).is_some());
     }
 }

@@ -361,6 +361,10 @@ impl Application for Machine {
         Ok(copying.left.is_empty() && copying.changed.len() <= PART_MAX)
     }
 
+    fn has_walked(&self) -> bool {
+        self.copying.as_ref().is_none_or(|copying| copying.left.is_empty())
+    }
+
     fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), Infallible> {
         let entries = self.next_places(usize::MAX);
         let rest = Some(self.rest.clone());

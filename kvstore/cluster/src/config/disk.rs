@@ -21,10 +21,10 @@ pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     each.sum::<u64>() + SEGMENTS_BESIDE * SEGMENT_BYTES
 }
 
-/// Bytes of log, of all groups of a node together, that a group may hold back before its state is written: twice what is
-/// written if all of them write as much.
-pub fn held_back_max(groups: u64, snapshot: u64) -> u64 {
-    2 * groups * snapshot.max(SNAPSHOT_AFTER)
+/// Bytes of log, of all groups of a node together, that a group whose state has `state` bytes may hold back before its
+/// state is written: twice what all of them log if they log as much, and their states.
+pub fn held_back_max(groups: u64, state: u64) -> u64 {
+    groups * (2 * state.max(SNAPSHOT_AFTER) + state)
 }
 
 impl ClusterConfig {
