@@ -61,10 +61,44 @@ pub(super) struct Open {
     pub(super) length: u64,
 }
 
+/// How many segments were kept at once lately. Spare files for as many again save making new ones, which costs as much of
+/// the disk as the log that is written to them.
+///
+/// **Invariant.** `most` is at least the number kept when the last segment was entered.
+#[derive(Clone, Copy, Debug)]
+struct Peak {
+    most: usize,
+    /// Segments entered since there were as many.
+    since: usize,
+}
+
+impl Peak {
+    const fn new(most: usize) -> Self {
+        Self { most, since: 0 }
+    }
+
+    /// Notes that a segment was entered, and so many are kept. When there were fewer for long, it falls by a quarter.
+    fn entered(&mut self, kept: usize) {
+        self.since += 1;
+        if kept < self.most && self.since > 2 * self.most {
+            self.most -= self.most.div_ceil(4);
+            self.since = 0;
+        }
+        if kept >= self.most {
+            *self = Self::new(kept);
+        }
+    }
+
+    /// How many more there were than these.
+    const fn above(&self, kept: usize) -> usize {
+        self.most.saturating_sub(kept)
+    }
+}
+
 /// The files of the log. Segments go in the order in which they were written.
 ///
-/// `kept` ends rise; `kept[..].end <= base of current`; `spares.len() <= spare_max` once tasks are
-/// done.
+/// `kept` ends rise; `kept[..].end <= base of current`; once tasks are done, `spares.len()` is at most `spare_max`, or
+/// what [`Peak`] leaves room for.
 #[derive(Debug)]
 pub(super) struct Segments {
     start: u64,
@@ -85,6 +119,7 @@ pub(super) struct Segments {
     spares: VecDeque<Leftover>,
     /// There was no space for the first segment.
     no_space_to_begin: bool,
+    peak: Peak,
     headers: VecDeque<HeaderOnItsWay>,
     /// What lies below this is not needed, and a durable header says so.
     recyclable: Lsn,
@@ -106,6 +141,7 @@ impl Segments {
             kept: origin.kept.clone(),
             spares: origin.leftovers.iter().copied().collect(),
             no_space_to_begin: false,
+            peak: Peak::new(0),
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,
@@ -135,6 +171,10 @@ impl Segments {
         let entered = self.successor().expect("asked before");
         if let Some(Open { name, length }) = self.current.replace(entered) {
             self.kept.push_back(KeptSegment { name, length, end: base });
+        }
+        if self.header_durable_once {
+            // Before that, what no group needs any more counts as kept.
+            self.peak.entered(self.kept.len());
         }
         self.successor = Successor::Wanted;
         self.headers.push_back(HeaderOnItsWay { end: base, needed });
@@ -178,7 +218,8 @@ impl Segments {
 
     /// Whether the oldest spare file is to be removed: there are too many, or it does not fit.
     fn crowded(&self) -> bool {
-        self.misfit() || self.header_durable_once && self.spares.len() > self.spare_max
+        let most = self.spare_max.max(self.peak.above(self.kept.len()));
+        self.misfit() || self.header_durable_once && self.spares.len() > most
     }
 
     /// Whether the oldest spare file is to be removed because it does not fit. It goes before anything else: it stands in
@@ -267,5 +308,25 @@ impl Segments {
     fn name(&self, sequence: u64) -> SegmentName {
         let salt = xxh3_64_with_seed(&sequence.to_le_bytes(), self.entropy);
         SegmentName { sequence, start: self.start, salt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_segments_are_kept_for_later_as_were_needed_lately() {
+        let mut peak = Peak::new(0);
+        (1..=20).for_each(|kept| peak.entered(kept));
+        assert_eq!((peak.above(20), peak.above(8)), (0, 12), "twelve were recycled");
+        for _ in 0..5 {
+            (9..=20).for_each(|kept| peak.entered(kept));
+        }
+        assert_eq!(peak.above(8), 12, "they are needed each time");
+        (0..=40).for_each(|_| peak.entered(8));
+        assert_eq!(peak.above(8), 7, "they were not, for as long as two times");
+        (0..1000).for_each(|_| peak.entered(8));
+        assert_eq!(peak.above(8), 0, "the disk has its space back");
     }
 }

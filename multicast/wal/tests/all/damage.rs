@@ -574,6 +574,28 @@ fn old_blocks_in_a_recycled_file_are_not_read() {
 }
 
 #[test]
+fn a_log_that_grows_and_is_cut_again_and_again_makes_no_more_files() {
+    let mut log = Log::new(1, SMALL);
+    let mut files = Vec::new();
+    for _ in 0..6 {
+        for _ in 0..200 {
+            log.append(G[0], VALUE, &[1; 5000]).unwrap();
+            log.turn();
+        }
+        log.keep_from(G[0], log.durable);
+        while log.writer.sizes().segments > 4 {
+            log.append(G[0], VALUE, &[1; 5000]).unwrap();
+            log.turn();
+        }
+        files.push(log.segments());
+    }
+    let counts: Vec<_> = files.iter().map(Vec::len).collect();
+    assert!(counts[0] > 10, "{counts:?}: what was written to is kept");
+    assert!(counts[1..].windows(2).all(|pair| pair[0] == pair[1]), "{counts:?}");
+    assert_eq!(log.restart().unwrap().damaged, []);
+}
+
+#[test]
 fn a_full_disk_is_waited_for_and_a_failed_one_is_not() {
     let mut log = Log::new(1, SMALL);
     let used = log.medium.list().unwrap().iter().map(|(_, length)| length).sum();
