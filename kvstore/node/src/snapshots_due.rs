@@ -80,10 +80,10 @@ impl SnapshotsDue {
     }
 
     /// Whether it is to be written as fast as the disk takes it: to make room for further starts, since the group holds
-    /// back a quarter more than it may, or since the log is near its bound.
+    /// back twice what it may, or since the log is near its bound.
     pub(crate) fn hurries(&self, group: Group, state: u64, log: LogSize) -> bool {
         let most = held_back_max(self.groups, state);
-        self.is_near_bound(log) || self.holds_back(group, most + most / 4, log)
+        self.is_near_bound(log) || self.holds_back(group, 2 * most, log)
     }
 
     /// Whether a group holds back so much of the log, or is overdue.
@@ -123,12 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_log_as_much_as_each_other_hold_each_other_back_from_nothing() {
+    fn groups_that_log_as_much_as_each_other_are_in_no_hurry() {
         let due = two_groups(None, false);
-        // Since its last snapshot began, that of the other, too, with a half of it copied again, and as much log.
-        let written = 2 * (STATE + STATE / 2 + STATE);
+        // Since its last snapshot began: that of the other, too, with a quarter of it copied again, and as much log.
+        let written = 2 * (STATE + STATE / 4 + STATE);
         assert!(!due.is_due(BUSY, STATE - 1, STATE, log(written)));
-        assert!(!due.hurries(BUSY, STATE, log(written + 2 * STATE / 4)), "as it ends");
+        // And as its next one ends, of a log whose blocks are half empty.
+        assert!(!due.hurries(BUSY, STATE, log(written + 2 * (STATE + STATE / 4 + STATE))));
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
         let is_due = |due: &SnapshotsDue, end| due.is_due(QUIET, 0, STATE, log(end));
         let hurries = |due: &SnapshotsDue, end| due.hurries(QUIET, STATE, log(end));
         assert!(!is_due(&due, most - 1) && is_due(&due, most));
-        let late = most + most / 4;
+        let late = 2 * most;
         assert!(!hurries(&due, late - 1) && hurries(&due, late));
         due.begins(QUIET, Lsn(most));
         assert!(hurries(&due, late), "it is not whole");

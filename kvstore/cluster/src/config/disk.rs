@@ -14,17 +14,18 @@ pub const SEGMENT_BYTES: u64 = 64 << 20;
 const SEGMENTS_BESIDE: u64 = 4;
 
 /// Bytes to which a log may grow before all that is in front of the next snapshots is recycled, given the bytes in the states
-/// of a node's replicas. The state of a group is written when as much log as this has been written since the last time
-/// ([`held_back_max`]), whatever the group has to do with it; the old state and the new one are there at once.
+/// of a node's replicas. The old state of a group and the new one are there at once, each with the log behind it: that of
+/// the new one is written meanwhile. A group that logs nothing is held to as much by [`held_back_max`].
 pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     let each = states.map(|state| 2 * (state + state.max(SNAPSHOT_AFTER)));
     each.sum::<u64>() + SEGMENTS_BESIDE * SEGMENT_BYTES
 }
 
 /// Bytes of log, of all groups of a node together, that a group whose state has `state` bytes may hold back before its
-/// state is written: twice what all of them log if they log as much, and their states.
+/// state is written: half more than what all of them log if they log as much, since blocks of the log may be half empty,
+/// and their states.
 pub fn held_back_max(groups: u64, state: u64) -> u64 {
-    groups * (2 * state.max(SNAPSHOT_AFTER) + state)
+    groups * (3 * state.max(SNAPSHOT_AFTER) / 2 + state)
 }
 
 impl ClusterConfig {
