@@ -101,7 +101,10 @@ mod tests {
 
     const PART: u64 = PART_BYTES as u64;
     const AT: Duration = Duration::from_secs(5);
-    const MOMENT: Duration = Duration::from_nanos(1);
+
+    fn before(time: Duration) -> Duration {
+        time.saturating_sub(Duration::from_nanos(1))
+    }
 
     /// A snapshot whose last part, of so many bytes, was made when 1,000 bytes were logged.
     fn after(bytes: usize) -> Pace {
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(first, Some(PART_BYTES), "nothing is in front of it");
         let next = |logged, now| after(PART_BYTES).next(logged, now, false);
         assert_eq!(next(1_000, AT), None);
-        assert_eq!(next(999 + PART / 2, AT + PART_EVERY - MOMENT), None);
+        assert_eq!(next(999 + PART / 2, before(AT + PART_EVERY)), None);
         assert_eq!(next(1_000 + PART / 2, AT), Some(PART_BYTES), "half as much is logged");
         assert_eq!(next(1_000, AT + PART_EVERY), Some(PART_BYTES), "little is logged");
     }
@@ -134,7 +137,7 @@ mod tests {
             let (next, half) =
                 (|logged, now| after(bytes).next(logged, now, false), bytes as u64 / 2);
             let takes = PART_EVERY * bytes as u32 / PART_BYTES as u32;
-            assert_eq!(next(999 + half, AT + takes - MOMENT), None, "{bytes} bytes");
+            assert_eq!(next(999 + half, before(AT + takes)), None, "{bytes} bytes");
             assert!(next(1_000 + half, AT).is_some(), "{bytes} bytes");
             assert!(next(1_000, AT + takes).is_some(), "{bytes} bytes");
         }
