@@ -466,9 +466,9 @@ fn late(node: u16, points: &PointsStatus, uptime_ms: u64) -> Option<String> {
 
 /// A warning if the log of a node may not find enough space.
 fn space(node: u16, disk: &DiskStatus) -> Option<String> {
-    let DiskStatus { log_bytes, free_bytes, log_bytes_expected, .. } = *disk;
+    let DiskStatus { files_bytes, free_bytes, log_bytes_expected, .. } = *disk;
     let free = free_bytes?;
-    let (path, grows) = ("the disk of its log", log_bytes_expected.saturating_sub(log_bytes));
+    let (path, grows) = ("the disk of its log", log_bytes_expected.saturating_sub(files_bytes));
     (free < grows).then(|| {
         format!(
             "n{node}: {path} has {} free, and the log may grow by {} before it is recycled: make room. When the \
@@ -479,9 +479,9 @@ fn space(node: u16, disk: &DiskStatus) -> Option<String> {
     })
 }
 
-/// A warning if the log of a node takes nearly what it may.
+/// A warning if the log of a node takes nearly what it may. Files that it keeps for later are no part of that.
 fn bound(node: u16, disk: &DiskStatus) -> Option<String> {
-    let (takes, most) = (disk.files_bytes, disk.bytes_max?);
+    let (takes, most) = (disk.log_bytes, disk.bytes_max?);
     (takes > most / 100 * BOUND_WARNED_PERCENT).then(|| {
         format!(
             "n{node}: its log takes {} of the {} that node.disk_bytes_max allows. When it takes all, the node \
@@ -617,13 +617,13 @@ mod tests {
             damaged: Vec::new(),
             checkpoints_lost: Vec::new(),
         };
-        assert_eq!(space(0, &disk(128 << 20, Some(512 << 20))), None, "just enough");
-        let note = space(2, &disk(128 << 20, Some(511 << 20))).expect("too little");
-        assert!(note.starts_with("n2: ") && note.contains("may grow by 512.0 MiB"), "{note}");
+        assert_eq!(space(0, &disk(128 << 20, Some(448 << 20))), None, "just enough");
+        let note = space(2, &disk(128 << 20, Some(447 << 20))).expect("too little");
+        assert!(note.starts_with("n2: ") && note.contains("may grow by 448.0 MiB"), "{note}");
         assert_eq!(space(0, &disk(700 << 20, Some(0))), None, "it has what it may need");
         assert_eq!(space(0, &disk(0, None)), None, "it is not known");
-        assert_eq!(bound(0, &disk(736 << 20, None)), None, "it may take a fifth more");
-        let note = bound(1, &disk(737 << 20, None)).expect("it takes more than that");
+        assert_eq!(bound(0, &disk(800 << 20, None)), None, "it may take a fifth more");
+        let note = bound(1, &disk(801 << 20, None)).expect("it takes more than that");
         assert!(note.starts_with("n1: its log takes 801.0 MiB of the 1000.0 MiB"), "{note}");
         let free = DiskStatus { bytes_max: None, ..disk(1 << 40, None) };
         assert_eq!(bound(0, &free), None, "it is not bounded");

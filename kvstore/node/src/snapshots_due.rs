@@ -72,11 +72,14 @@ impl SnapshotsDue {
     }
 
     /// Whether the state of a group is to be written. The group has written `logged` bytes of the log since
-    /// the last time, when its state had `state` bytes.
+    /// the last time, when its state had `state` bytes. Near the bound, one that holds back most of the log does not wait
+    /// until it is long.
     pub(crate) fn is_due(&self, group: Group, logged: u64, state: u64, log: LogSize) -> bool {
         let after = SNAPSHOT_AFTER.max(state);
-        let after = if self.is_near_bound(log) { after / SOONER_NEAR_BOUND } else { after };
-        logged >= after || self.holds_back(group, held_back_max(self.groups, state), log)
+        let frees_most = self.is_near_bound(log) && self.holds_back(group, log.needed / 2, log);
+        logged >= after
+            || frees_most && logged >= after / SOONER_NEAR_BOUND
+            || self.holds_back(group, held_back_max(self.groups, state), log)
     }
 
     /// Whether it is to be written as fast as the disk takes it: to make room for further starts, since the group holds
@@ -92,8 +95,10 @@ impl SnapshotsDue {
         self.hosted.iter().any(|of| of.group == group && holds(of))
     }
 
+    /// Whether no more may be free than a snapshot of each group takes with the log that is written meanwhile: a bound is at
+    /// least twice the states, and as much log.
     fn is_near_bound(&self, log: LogSize) -> bool {
-        self.bytes_max.is_some_and(|most| log.needed + BESIDE_NEEDED >= most - most / 4)
+        self.bytes_max.is_some_and(|most| log.needed + BESIDE_NEEDED >= most / 2)
     }
 }
 
@@ -128,7 +133,7 @@ mod tests {
         // Since its last snapshot began: that of the other, too, with a quarter of it copied again, and as much log.
         let written = 2 * (STATE + STATE / 4 + STATE);
         assert!(!due.is_due(BUSY, STATE - 1, STATE, log(written)));
-        // And as its next one ends, of a log whose blocks are half empty.
+        // And as its next one ends.
         assert!(!due.hurries(BUSY, STATE, log(written + 2 * (STATE + STATE / 4 + STATE))));
     }
 
@@ -162,16 +167,16 @@ mod tests {
 
     #[test]
     fn a_log_near_its_bound_is_in_a_hurry() {
-        let most = 100 * SEGMENT_BYTES;
-        let due = two_groups(Some(most), false);
-        let near = 71 * SEGMENT_BYTES;
-        let hurries = |needed| due.hurries(BUSY, STATE, LogSize { end: Lsn(0), needed });
+        let due = two_groups(Some(100 * SEGMENT_BYTES), false);
+        let near = 46 * SEGMENT_BYTES;
+        let size = |end, needed| LogSize { end: Lsn(end), needed };
+        let hurries = |needed| due.hurries(BUSY, STATE, size(0, needed));
         assert!(!hurries(near - 1) && hurries(near));
-        let is_due =
-            |logged, needed| due.is_due(BUSY, logged, STATE, LogSize { end: Lsn(0), needed });
-        assert!(!is_due(STATE / 4, near - 1) && is_due(STATE / 4, near));
-        assert!(!is_due(STATE / 4 - 1, near), "what was written just now frees nothing");
+        let is_due = |logged, end, needed| due.is_due(BUSY, logged, STATE, size(end, needed));
+        assert!(!is_due(STATE / 4, near / 2, near - 1) && is_due(STATE / 4, near / 2, near));
+        assert!(!is_due(STATE / 4 - 1, near / 2, near), "what was written just now frees nothing");
+        assert!(!is_due(STATE / 4, near / 2 - 1, near), "another group holds it back");
         let unbounded = two_groups(None, false);
-        assert!(!unbounded.hurries(BUSY, STATE, LogSize { end: Lsn(0), needed: u64::MAX }));
+        assert!(!unbounded.hurries(BUSY, STATE, size(0, u64::MAX)));
     }
 }

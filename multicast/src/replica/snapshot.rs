@@ -212,8 +212,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.write_rest(&rest, links);
         self.record(DiskRecord::SnapshotEnd, links);
         self.snapshot.written = Some((head, self.last_on_disk()));
-        self.snapshot.bytes = pace.bytes() + (part.len() + order.len()) as u64;
-        self.snapshot.state_bytes = pace.state_bytes();
+        let rest = (part.len() + order.len()) as u64;
+        self.snapshot.bytes = pace.bytes() + rest;
+        self.snapshot.state_bytes = pace.state_bytes() + rest;
         Ok(())
     }
 

@@ -325,7 +325,7 @@ mod tests {
         }
         assert_eq!(peak.above(8), 12, "they are needed each time");
         (0..=40).for_each(|_| peak.entered(8));
-        assert_eq!(peak.above(8), 7, "they were not, for as long as two times");
+        assert_eq!(peak.above(8), 7, "they were not, while twice as many were written");
         (0..1000).for_each(|_| peak.entered(8));
         assert_eq!(peak.above(8), 0, "the disk has its space back");
     }
