@@ -295,7 +295,7 @@ pub(crate) struct EngineLog {
     waiting: Vec<Request>,
     waiting_bytes: usize,
     behind: u64,
-    /// What the groups hold back of the log.
+    /// When the states of the groups are due.
     due: SnapshotsDue,
 }
 

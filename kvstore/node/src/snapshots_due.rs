@@ -1,4 +1,4 @@
-//! Which groups' states are to be written to a node's log, so that what is in front of them can go, and how soon.
+//! When the state of a group is due: it is written to its node's log so that the log in front of it can go.
 
 use skein_cluster::config::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max};
 use skein_wal::{Group, Lsn};
@@ -8,7 +8,7 @@ const BESIDE_NEEDED: u64 = 4 * SEGMENT_BYTES;
 /// A log near its bound has states written after so much less of a group's log.
 const SOONER_NEAR_BOUND: u64 = 4;
 
-/// What the groups of an engine hold back of the log.
+/// The part of a node's log that the groups of an engine hold back.
 #[derive(Debug)]
 pub(crate) struct SnapshotsDue {
     /// Groups of the node, of all engines together.
@@ -19,7 +19,7 @@ pub(crate) struct SnapshotsDue {
     hosted: Vec<HeldBack>,
 }
 
-/// What a group holds back.
+/// The part of the log that a group holds back.
 #[derive(Debug)]
 struct HeldBack {
     group: Group,

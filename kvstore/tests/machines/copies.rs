@@ -348,7 +348,7 @@ fn copied_under_load() -> Machine {
     source
 }
 
-/// What is copied again does not count: it may be more than the state.
+/// Pairs that are copied again do not count: they may be more than the state.
 #[test]
 fn a_copy_tells_when_it_has_come_to_every_key_once() {
     let mut source = copied_under_load();

@@ -4,10 +4,10 @@
 //! before it when its group has logged half as many bytes, or after a while if the group logs little. While the machine
 //! walks through its state, the log thus grows by about half of the state.
 //!
-//! What changes meanwhile is copied again. If it changes faster than it is logged, as where a message changes a few bytes of
-//! a long value, a copy at the pace of the log has no end. So the pace holds until half as many bytes were copied again
-//! as the walk had. It does not hold if the disk [hurries](crate::disk::Disk::hurries), or if this snapshot replaces one
-//! that was given up: its group's log has become long meanwhile.
+//! Pairs that change meanwhile are copied again. If the state changes faster than it is logged, as where a message
+//! changes a few bytes of a long value, a copy at the pace of the log has no end. So the pace holds until half as many
+//! bytes were copied again as the walk had. It does not hold if the disk [hurries](crate::disk::Disk::hurries), or if
+//! this snapshot replaces one that was given up: its group's log has become long meanwhile.
 
 use std::time::Duration;
 

@@ -15,7 +15,8 @@ const SEGMENTS_BESIDE: u64 = 4;
 
 /// Bytes to which a log may grow before all that is in front of the next snapshots is recycled, given the bytes in the states
 /// of a node's replicas. The old state of a group and the new one are there at once, each with the log behind it: that of
-/// the new one is written meanwhile. A group that logs nothing is held to as much by [`held_back_max`].
+/// the new one is written meanwhile. A group that logs little may [hold back](held_back_max) more
+/// than that.
 pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     let each = states.map(|state| 2 * (state + state.max(SNAPSHOT_AFTER)));
     each.sum::<u64>() + SEGMENTS_BESIDE * SEGMENT_BYTES
