@@ -9,6 +9,10 @@ use crate::writer::Task;
 pub fn perform(files: &impl Files, task: &Task) -> Result<(), FileError> {
     match *task {
         Task::Prepare { name, reuse, bytes } => prepare(files, name, reuse, bytes),
+        Task::Retire { segment } => {
+            files.rename(FileName::Segment(segment), FileName::Spare(segment.sequence))?;
+            files.sync_directory()
+        }
         Task::Remove { file } => {
             files.remove(file)?;
             files.sync_directory()
@@ -19,7 +23,7 @@ pub fn perform(files: &impl Files, task: &Task) -> Result<(), FileError> {
 /// Makes a segment's file without a header, from an old file if there is one.
 ///
 /// An old segment first loses its name, then its header, and then gets the new name, each durable
-/// before the next. In any other order a crash leaves a segment without its header, which is damage, or
+/// before the next; it may have lost its name [before](Task::Retire). In any other order a crash leaves a segment without its header, which is damage, or
 /// an old header under a new name, which is a swapped file. Old blocks behind the header stay: the new
 /// salt refuses them.
 fn prepare(

@@ -72,6 +72,8 @@ impl Flush {
 pub enum Task {
     /// Make the file of a segment, `bytes` long and without a header, from `reuse` if given.
     Prepare { name: SegmentName, reuse: Option<FileName>, bytes: u64 },
+    /// Take the name of a segment from the file of one that nobody needs: the next recovery does not read it.
+    Retire { segment: SegmentName },
     /// Remove a file that nobody needs.
     Remove { file: FileName },
 }

@@ -141,7 +141,8 @@ impl Segments {
             kept: origin.kept.clone(),
             spares: origin.leftovers.iter().copied().collect(),
             no_space_to_begin: false,
-            peak: Peak::new(0),
+            // The start before needed as many.
+            peak: Peak::new(origin.kept.len() + fitting(&origin.leftovers, options)),
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,
@@ -213,7 +214,16 @@ impl Segments {
     }
 
     pub(super) fn has_task(&self) -> bool {
-        matches!(self.successor, Successor::Wanted) || self.crowded()
+        matches!(self.successor, Successor::Wanted) || self.crowded() || self.retiring().is_some()
+    }
+
+    /// The oldest segment that nobody needs and that has its name still.
+    fn retiring(&self) -> Option<SegmentName> {
+        let mut spares = self.spares.iter().filter(|_| self.header_durable_once);
+        spares.find_map(|spare| match spare.file {
+            FileName::Segment(segment) => Some(segment),
+            FileName::Spare(_) => None,
+        })
     }
 
     /// Whether the oldest spare file is to be removed: there are too many, or it does not fit.
@@ -245,7 +255,7 @@ impl Segments {
             let Leftover { file, .. } = self.spares.pop_front().expect("a crowd");
             return Some(Task::Remove { file });
         }
-        None
+        self.retiring().map(|segment| Task::Retire { segment })
     }
 
     /// The file that becomes the next segment, if there is one for it.
@@ -267,9 +277,18 @@ impl Segments {
     }
 
     pub(super) fn performed(&mut self, task: Task) {
-        if let Task::Prepare { name, bytes: length, .. } = task {
-            self.next_sequence += 1;
-            self.successor = Successor::Ready(Open { name, length });
+        match task {
+            Task::Prepare { name, bytes: length, .. } => {
+                self.next_sequence += 1;
+                self.successor = Successor::Ready(Open { name, length });
+            }
+            Task::Retire { segment } => {
+                let named = FileName::Segment(segment);
+                for spare in self.spares.iter_mut().filter(|spare| spare.file == named) {
+                    spare.file = FileName::Spare(segment.sequence);
+                }
+            }
+            Task::Remove { .. } => {}
         }
     }
 
@@ -280,6 +299,7 @@ impl Segments {
                 self.successor = Successor::Wanted;
                 self.no_space_to_begin |= self.current.is_none();
             }
+            Task::Retire { .. } => {}
             Task::Remove { file } => {
                 self.spares.push_front(Leftover { file, length: 0, unnamed: true });
             }
@@ -309,6 +329,11 @@ impl Segments {
         let salt = xxh3_64_with_seed(&sequence.to_le_bytes(), self.entropy);
         SegmentName { sequence, start: self.start, salt }
     }
+}
+
+/// How many files can be segments.
+fn fitting(leftovers: &[Leftover], options: &Options) -> usize {
+    leftovers.iter().filter(|leftover| leftover.length == options.segment_bytes).count()
 }
 
 #[cfg(test)]
