@@ -2,7 +2,7 @@
 
 use skein_protocol::ids::GroupId;
 
-pub use crate::replica::{Described, describe};
+pub use crate::replica::{Described, describe, is_of_a_state};
 
 /// Takes a record that is read back: a kind and a record. The error says what is wrong with it.
 pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
@@ -46,6 +46,13 @@ pub trait Disk: Send {
     fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
         let _ = group;
         log >= self.snapshot_after().max(state)
+    }
+
+    /// Bytes by which the log has grown on disk because of a group, beside states, since its snapshot
+    /// [began](Self::begins_snapshot): for the pace of that. The group has written `own` bytes of records since.
+    fn logged(&self, group: GroupId, own: u64) -> u64 {
+        let _ = group;
+        own
     }
 
     /// Whether a snapshot of a group, whose state had `state` bytes the last time, is to be written as fast as the disk takes

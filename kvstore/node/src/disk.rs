@@ -1,19 +1,14 @@
 //! The node's log on disk, which its engines share.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use skein_cluster::config::{
-    ClusterConfig, SEGMENT_BYTES, SNAPSHOT_AFTER, StoreKind, log_bytes_max, show_bytes,
-};
+use skein_cluster::config::{ClusterConfig, SEGMENT_BYTES, StoreKind, log_bytes_max, show_bytes};
 use skein_cluster::directory::{Directory, Manifest};
 use skein_cluster::regions::free_bytes;
-use skein_multicast::disk::{Disk as Interface, Reader};
-use skein_protocol::ids::GroupId;
-use skein_wal::disk::{DiskError, DiskOptions, Handle, StageError, Status, Wake};
+use skein_wal::disk::{DiskError, DiskOptions, Status, Wake};
 use skein_wal::files::{
     self, Bounded, FileError, Files, OpenError, Orders, OrdersError, Shortage, Volatile,
 };
@@ -22,26 +17,16 @@ use skein_wal::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::snapshots_due::{LogSize, SnapshotsDue};
+use crate::engine_log::{EngineLog, PIECE_BYTES, Recovered, Shared};
+use crate::snapshots_due::SnapshotsDue;
 use crate::status::{DamagedLog, DiskStatus};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
 /// that is started again and again fills no disk.
 const STARTS_MAX: usize = 8;
-/// The kind of a record that the next one of its group continues.
-pub(crate) const CONTINUED: u8 = u8::MAX;
-/// The longest piece of a record.
-const PIECE_BYTES: usize = 1 << 20;
-
 /// Cores from which on two writes of the log may be under way at a time. The second one lets a record go to the disk before the
 /// write before it has ended; with fewer cores the work of so many small writes keeps engines and clients from running.
 const CORES_FOR_TWO_WRITES: usize = 4;
-
-/// Bytes that may wait for a disk that is slow, full or stands still. An engine with more stands still itself, as if its
-/// process were stopped: others go on without it, and its memory does not grow.
-const WAITING_MAX: usize = 64 << 20;
-/// How often an engine that stands still looks whether its disk goes on.
-const WAITING_POLL: Duration = Duration::from_millis(1);
 
 /// Why a node has no log on disk.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +75,7 @@ pub fn owner(manifest: &Manifest, node: u16) -> Owner {
 }
 
 /// The files of a log: a directory, or one behind a layer that tests put there.
-type LogFiles = Box<dyn Files>;
+pub(crate) type LogFiles = Box<dyn Files>;
 
 /// The running log. Dropping it writes what was appended, and ends it.
 #[derive(Debug)]
@@ -171,25 +156,20 @@ impl NodeLog {
         let (disk, handles) = Disk::start(files, writer, threads, wakes, Box::new(on_failure))
             .map_err(|why| not_started(path.clone(), options.first_bytes, why))?;
         let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
-        let given_up = Arc::default();
+        let shared = Shared::default();
         let count = hosted.iter().map(Vec::len).sum::<usize>() as u64;
         let kept_from = |group: &Group| {
             let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
             (*group, found.map_or(Lsn::NONE, |found| found.keep))
         };
         let bytes_max = config.disk_bytes_max;
-        let log = |(handle, groups): (_, Vec<Group>)| EngineLog {
-            handle,
-            due: SnapshotsDue::new(count, bytes_max, groups.iter().map(kept_from), crowded),
-            hosted: groups,
-            recovered: Some(Arc::clone(&recovered)),
-            given_up: Arc::clone(&given_up),
-            waiting: Vec::new(),
-            waiting_bytes: 0,
-            behind: 0,
+        let log = |(handle, groups): (_, Vec<Group>)| {
+            let kept_from = groups.iter().map(kept_from);
+            let due = SnapshotsDue::new(count, bytes_max, kept_from, crowded);
+            EngineLog::new(handle, groups, due, Arc::clone(&recovered), shared.clone())
         };
         let engines = handles.into_iter().zip(hosted).map(log).collect();
-        let store = config.store;
+        let (store, given_up) = (config.store, shared.given_up);
         Ok((Self { disk, path, bytes_max, orders, store, missing, damaged, given_up }, engines))
     }
 
@@ -223,7 +203,7 @@ impl NodeLog {
     }
 }
 
-fn lock(groups: &Mutex<Vec<u16>>) -> MutexGuard<'_, Vec<u16>> {
+pub(crate) fn lock(groups: &Mutex<Vec<u16>>) -> MutexGuard<'_, Vec<u16>> {
     groups.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -259,223 +239,13 @@ fn open_files(path: &Path, orders: PathBuf) -> Result<(LogFiles, Option<PathBuf>
     Ok((Box::new(files), Some(orders)))
 }
 
-/// Contents of the log when this process began.
-struct Recovered {
-    files: Arc<LogFiles>,
-    recovery: Recovery,
-}
-
-impl fmt::Debug for Recovered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recovered").field("recovery", &self.recovery).finish_non_exhaustive()
-    }
-}
-
-/// A request that waits for room in the ring to the disk threads.
-#[derive(Debug)]
-enum Request {
-    Record { group: Group, kind: u8, bytes: Vec<u8> },
-    KeepFrom { group: Group, number: u64 },
-    Begin { group: Group },
-}
-
-/// One engine's access to the node's log.
-///
-/// **Invariant.** `behind` records stand in `waiting`, with `waiting_bytes` in all, and their numbers follow those of
-/// the handle.
-#[derive(Debug)]
-pub(crate) struct EngineLog {
-    handle: Handle,
-    recovered: Option<Arc<Recovered>>,
-    /// Groups of the node that have given up a sound log.
-    given_up: Arc<Mutex<Vec<u16>>>,
-    /// The groups of the engine's replicas.
-    hosted: Vec<Group>,
-    /// Requests that found no room in the ring: the disk is slower than the engine for a while.
-    waiting: Vec<Request>,
-    waiting_bytes: usize,
-    behind: u64,
-    /// When the states of the groups are due.
-    due: SnapshotsDue,
-}
-
-impl EngineLog {
-    /// Passes on what waits, as far as there is room.
-    fn catch_up(&mut self) {
-        let mut done = 0;
-        for request in &self.waiting {
-            let passed = match request {
-                Request::Record { group, kind, bytes } => {
-                    let passed = self.handle.append(*group, *kind, &[bytes]).map(drop);
-                    if passed.is_ok() {
-                        self.behind -= 1;
-                        self.waiting_bytes -= bytes.len();
-                    }
-                    passed
-                }
-                Request::KeepFrom { group, number } => {
-                    self.handle.keep_from_record(*group, *number)
-                }
-                Request::Begin { group } => self.handle.begin(*group),
-            };
-            if passed == Err(StageError::Full) {
-                break;
-            }
-            // After any other error the process is about to end.
-            done += 1;
-        }
-        self.waiting.drain(..done);
-    }
-
-    fn size(&self) -> LogSize {
-        LogSize { end: self.handle.log_end(), needed: self.handle.log_bytes() }
-    }
-
-    /// Lets groups whose log is damaged begin anew, and forgets what the log held when this process began.
-    pub(crate) fn begin_damaged(&mut self) {
-        let Some(recovered) = self.recovered.take() else { return };
-        for found in recovered.recovery.groups() {
-            if let Verdict::Damaged(_) = found.verdict
-                && self.hosted.contains(&found.group)
-            {
-                self.waiting.push(Request::Begin { group: found.group });
-            }
-        }
-        self.catch_up();
-    }
-
-    /// The next record of a group is the first that counts.
-    fn begin_anew(&mut self, group: Group) {
-        self.due.holds_back_nothing(group, self.handle.log_end());
-        self.waiting.push(Request::Begin { group });
-        self.catch_up();
-    }
-
-    /// Appends a piece of a record. Returns its number.
-    fn push(&mut self, group: Group, kind: u8, parts: &[&[u8]]) -> u64 {
-        if self.waiting.is_empty()
-            && let Ok(number) = self.handle.append(group, kind, parts)
-        {
-            return number;
-        }
-        while self.waiting_bytes > WAITING_MAX && !self.handle.failed() {
-            std::thread::sleep(WAITING_POLL);
-            self.catch_up();
-        }
-        let bytes = parts.concat();
-        self.waiting_bytes += bytes.len();
-        self.waiting.push(Request::Record { group, kind, bytes });
-        self.behind += 1;
-        self.handle.appended() + self.behind
-    }
-}
-
-impl Interface for EngineLog {
-    fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
-        if !self.waiting.is_empty() {
-            self.catch_up();
-        }
-        let group = Group(group.0);
-        if record.iter().map(|part| part.len()).sum::<usize>() <= PIECE_BYTES {
-            return self.push(group, kind, record);
-        }
-        let whole = record.concat();
-        let mut pieces = whole.chunks(PIECE_BYTES);
-        let last = pieces.next_back().expect("it is longer than a piece");
-        for piece in pieces {
-            self.push(group, CONTINUED, &[piece]);
-        }
-        self.push(group, kind, &[last])
-    }
-
-    fn flush(&mut self) {
-        self.handle.flush();
-    }
-
-    fn durable(&self) -> u64 {
-        self.handle.durable()
-    }
-
-    fn go_on(&mut self) {
-        if !self.waiting.is_empty() {
-            self.catch_up();
-        }
-    }
-
-    fn sync(&mut self) {
-        let until = self.handle.appended() + self.behind;
-        while self.handle.durable() < until && !self.handle.failed() {
-            self.catch_up();
-            self.handle.flush();
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    fn begins_snapshot(&mut self, group: GroupId) {
-        self.due.begins(Group(group.0), self.handle.log_end());
-    }
-
-    fn keep_from(&mut self, group: GroupId, position: u64) {
-        let group = Group(group.0);
-        self.due.is_whole(group);
-        self.waiting.push(Request::KeepFrom { group, number: position });
-        self.catch_up();
-    }
-
-    fn begin(&mut self, group: GroupId) {
-        lock(&self.given_up).push(group.0);
-        self.begin_anew(Group(group.0));
-    }
-
-    fn snapshot_after(&self) -> u64 {
-        SNAPSHOT_AFTER
-    }
-
-    fn wants_snapshot(&self, group: GroupId, log: u64, state: u64) -> bool {
-        self.due.is_due(Group(group.0), log, state, self.size())
-    }
-
-    fn hurries(&self, group: GroupId, state: u64) -> bool {
-        self.due.hurries(Group(group.0), state, self.size())
-    }
-
-    fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
-        let Some(recovered) = self.recovered.clone() else { return Ok(()) };
-        let Recovered { files, recovery } = &*recovered;
-        let group = Group(group.0);
-        let found = recovery.groups().iter().find(|found| found.group == group);
-        if let Some(Verdict::Damaged(damage)) = found.map(|found| found.verdict) {
-            tracing::error!(%group, sequence = damage.sequence, offset = damage.offset,
-                "the log of a group is damaged: its replica begins anew, and takes the state of another");
-            self.begin_anew(group);
-            return Ok(());
-        }
-        let (mut result, mut begun) = (Ok(()), Vec::new());
-        let read = recovery.replay_group(group, &**files, |record| {
-            if result.is_err() {
-                return;
-            }
-            if record.kind == CONTINUED {
-                begun.extend_from_slice(record.bytes);
-            } else if begun.is_empty() {
-                result = each(record.kind, record.bytes);
-            } else {
-                begun.extend_from_slice(record.bytes);
-                result = each(record.kind, &begun);
-                begun.clear();
-            }
-        });
-        read.map_err(|why| with_causes(&why)).and(result)
-    }
-}
-
 /// The error of a log that has failed, as the node reports it.
 pub(crate) fn as_io(error: &DiskError) -> io::Error {
     io::Error::other(with_causes(error))
 }
 
 /// An error and its causes, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

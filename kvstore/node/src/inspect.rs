@@ -7,8 +7,8 @@ use skein_multicast::disk::{Described, describe};
 use skein_wal::format::Record;
 use skein_wal::{Group, Lsn};
 
-use crate::disk::CONTINUED;
 pub use crate::disk::owner;
+use crate::engine_log::CONTINUED;
 
 /// Describes the records of a node's log, which are given in the order of the log. They may begin anywhere.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@ pub mod closing;
 mod digests;
 mod disk;
 pub mod engine;
+mod engine_log;
 pub mod inspect;
 pub mod missing;
 pub mod nodes;

@@ -25,17 +25,26 @@ struct HeldBack {
     group: Group,
     /// It needs what was written since, by whichever group: about where its last whole snapshot begins.
     from: Lsn,
-    /// The end of the log when the snapshot that is being written began.
-    begun: Lsn,
+    /// The log when the snapshot that is being written began.
+    begun: LogSize,
     /// Its state is to be written, so that segments of earlier starts can go.
     overdue: bool,
 }
 
-/// Where the log ends, and how many bytes of it are needed.
+/// Where the log ends, how many bytes of it are needed, and how many of those that this process wrote are of states.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSize {
     pub(crate) end: Lsn,
     pub(crate) needed: u64,
+    pub(crate) states: u64,
+}
+
+impl LogSize {
+    /// Bytes by which the log has grown since, beside states.
+    const fn grown_since(&self, before: &Self) -> u64 {
+        let grown = self.end.0.saturating_sub(before.end.0);
+        grown.saturating_sub(self.states.saturating_sub(before.states))
+    }
 }
 
 impl SnapshotsDue {
@@ -47,23 +56,31 @@ impl SnapshotsDue {
         kept_from: impl Iterator<Item = (Group, Lsn)>,
         crowded: bool,
     ) -> Self {
-        let hosted = |(group, from)| HeldBack { group, from, begun: from, overdue: crowded };
+        let begun = |end| LogSize { end, needed: 0, states: 0 };
+        let hosted = |(group, from)| HeldBack { group, from, begun: begun(from), overdue: crowded };
         Self { groups, bytes_max, hosted: kept_from.map(hosted).collect() }
     }
 
     /// Notes that a snapshot of a group begins at the log's end.
-    pub(crate) fn begins(&mut self, group: Group, end: Lsn) {
-        self.of_mut(group).for_each(|of| of.begun = end);
+    pub(crate) fn begins(&mut self, group: Group, log: LogSize) {
+        self.of_mut(group).for_each(|of| of.begun = log);
+    }
+
+    /// Bytes by which the log has grown because of a group since its snapshot began, beside states: its own records, and
+    /// no less than its share of all groups' if they log as much as each other. Blocks of the log may be half empty.
+    pub(crate) fn logged(&self, group: Group, own: u64, log: LogSize) -> u64 {
+        let of = self.hosted.iter().find(|of| of.group == group);
+        of.map_or(own, |of| own.max(log.grown_since(&of.begun) / self.groups))
     }
 
     /// Notes that the snapshot of a group that was begun last is whole.
     pub(crate) fn is_whole(&mut self, group: Group) {
-        self.of_mut(group).for_each(|of| (of.from, of.overdue) = (of.begun, false));
+        self.of_mut(group).for_each(|of| (of.from, of.overdue) = (of.begun.end, false));
     }
 
     /// Notes that a group needs nothing of the log, which ends here.
-    pub(crate) fn holds_back_nothing(&mut self, group: Group, end: Lsn) {
-        self.begins(group, end);
+    pub(crate) fn holds_back_nothing(&mut self, group: Group, log: LogSize) {
+        self.begins(group, log);
         self.is_whole(group);
     }
 
@@ -116,7 +133,7 @@ mod tests {
     }
 
     fn log(end: u64) -> LogSize {
-        LogSize { end: Lsn(end), needed: end }
+        LogSize { end: Lsn(end), needed: end, states: 0 }
     }
 
     #[test]
@@ -146,7 +163,7 @@ mod tests {
         assert!(!is_due(&due, most - 1) && is_due(&due, most));
         let late = 2 * most;
         assert!(!hurries(&due, late - 1) && hurries(&due, late));
-        due.begins(QUIET, Lsn(most));
+        due.begins(QUIET, log(most));
         assert!(hurries(&due, late), "it is not whole");
         due.is_whole(QUIET);
         assert!(
@@ -157,9 +174,22 @@ mod tests {
     }
 
     #[test]
+    fn a_group_has_logged_its_share_of_what_the_log_has_grown_by_beside_states() {
+        let mut due = two_groups(None, false);
+        let size = |end, states| LogSize { end: Lsn(end), needed: end, states };
+        due.begins(BUSY, size(1_000, 600));
+        let logged = |own, end, states| due.logged(BUSY, own, size(end, states));
+        assert_eq!(logged(100, 1_000, 600), 100, "its records are on their way");
+        assert_eq!(logged(100, 1_800, 600), 400, "half of it: blocks are half empty");
+        assert_eq!(logged(100, 2_800, 1_600), 400, "with parts of states");
+        assert_eq!(logged(900, 1_800, 600), 900, "the other group is quiet");
+        assert_eq!(logged(100, 1_000, 5_000), 100, "a state is on its way");
+    }
+
+    #[test]
     fn after_many_starts_each_group_writes_its_state_once_and_at_once() {
         let mut due = two_groups(None, true);
-        due.begins(BUSY, Lsn(0));
+        due.begins(BUSY, log(0));
         due.is_whole(BUSY);
         let wanted = |group| (due.is_due(group, 0, 0, log(1)), due.hurries(group, 0, log(1)));
         assert_eq!([wanted(BUSY), wanted(QUIET)], [(false, false), (true, true)]);
@@ -169,7 +199,7 @@ mod tests {
     fn a_log_near_its_bound_is_in_a_hurry() {
         let due = two_groups(Some(100 * SEGMENT_BYTES), false);
         let near = 46 * SEGMENT_BYTES;
-        let size = |end, needed| LogSize { end: Lsn(end), needed };
+        let size = |end, needed| LogSize { end: Lsn(end), needed, states: 0 };
         let hurries = |needed| due.hurries(BUSY, STATE, size(0, needed));
         assert!(!hurries(near - 1) && hurries(near));
         let is_due = |logged, end, needed| due.is_due(BUSY, logged, STATE, size(end, needed));

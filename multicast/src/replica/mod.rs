@@ -51,7 +51,7 @@ pub(crate) use self::log::untag;
 use self::log::{LogMemory, LogReader, LogWriter};
 use self::on_disk::DiskProgress;
 pub(crate) use self::on_disk::LogEnd;
-pub use self::on_disk::{Described, describe};
+pub use self::on_disk::{Described, describe, is_of_a_state};
 use self::reads::Reads;
 use self::recreation::Recreations;
 pub use self::replay::NotReplayed;

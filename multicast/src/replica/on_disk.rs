@@ -66,6 +66,11 @@ pub(crate) enum DiskRecord<'a> {
     Part { first: bool, content: Content, bytes: &'a [u8] },
 }
 
+/// Whether a record of this kind is a part of a state: of a snapshot, or of what another replica sent.
+pub const fn is_of_a_state(kind: u8) -> bool {
+    matches!(kind, kind::PART | kind::SNAPSHOT_PART | kind::EARLIER)
+}
+
 /// Kinds of records.
 mod kind {
     pub(super) const BEGAN: u8 = 1;

@@ -44,6 +44,11 @@ impl Snapshot {
         (self.bytes, self.state_bytes) = (bytes, bytes);
     }
 
+    /// The state that was received from another replica has so many bytes.
+    pub(super) const fn received(&mut self, bytes: u64) {
+        self.state_bytes = bytes;
+    }
+
     /// Whether one is being written of which so little is left that it can be finished.
     #[inline]
     pub(super) const fn is_ripe(&self) -> bool {
@@ -111,8 +116,10 @@ impl<A: Application, O: Links> Replica<A, O> {
         if under_way.part > links.durable || !self.application.can_copy() {
             return Ok(false);
         }
-        let (logged, now) = (self.disk.bytes, links.began);
-        let hurries = disk.hurries(self.id.group, self.snapshot.state_bytes);
+        let (logged, now) = (disk.logged(self.id.group, self.disk.bytes), links.began);
+        // The state may be larger than the last time.
+        let state = self.snapshot.state_bytes.max(under_way.pace.state_bytes());
+        let hurries = disk.hurries(self.id.group, state);
         let Some(length) = under_way.pace.next(logged, now, hurries) else { return Ok(false) };
         let mut bytes = Vec::with_capacity(length + 1024);
         under_way.ripe = self.application.copy(length, &mut bytes)?;

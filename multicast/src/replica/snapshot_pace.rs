@@ -1,8 +1,8 @@
 //! When the next part of a snapshot is due, and how large it is.
 //!
 //! A snapshot that takes all that the disk can do leaves the log a fifth of its throughput. So a part follows the one
-//! before it when its group has logged half as many bytes, or after a while if the group logs little. While the machine
-//! walks through its state, the log thus grows by about half of the state.
+//! before it when the log has [grown](crate::disk::Disk::logged) by half as many bytes because of its group, or after a while
+//! if it grows little. While the machine walks through its state, the log thus grows by about half of the state.
 //!
 //! Pairs that change meanwhile are copied again. If the state changes faster than it is logged, as where a message
 //! changes a few bytes of a long value, a copy at the pace of the log has no end. So the pace holds until half as many
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const PART_BYTES: usize = 64 << 10;
 /// Bytes of a part at most, but for what the machine adds so that its copy has an end.
 pub(super) const PART_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a snapshot for each byte that its group logs.
+/// Bytes of a snapshot for each byte by which the log grows because of its group.
 const PER_LOGGED: u64 = 2;
 /// Time after which a part of [`PART_BYTES`] is followed by the next, however little is logged.
 pub(crate) const PART_EVERY: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ pub(super) struct Pace {
 struct Part {
     /// Bytes that count.
     bytes: u64,
-    /// Bytes that its group had logged.
+    /// Bytes that its group had logged then.
     logged: u64,
     at: Duration,
 }

@@ -20,7 +20,8 @@ use skein_wal::files::{self, FileError, Files, OpenError, View};
 use skein_wal::{Group, RecoverError, Recovery};
 
 use super::marker::now_us;
-use crate::disk::{CONTINUED, owner};
+use crate::disk::owner;
+use crate::engine_log::CONTINUED;
 use crate::missing::{has_log, needed};
 
 /// Versions for each millisecond of `lag_ms_max` between the newest one at a point and those that are assigned after a return:

@@ -10,7 +10,7 @@ use skein_multicast::disk::Disk as _;
 use skein_protocol::ids::{GroupId, ReplicaId};
 
 use super::lag::{self, Lag};
-use crate::disk::EngineLog;
+use crate::engine_log::EngineLog;
 
 /// Bytes of a copy of the whole state that are written at one point.
 const COPY_BYTES: usize = 16 << 20;

@@ -1,7 +1,7 @@
 //! Records on disk besides the log: the log in front of a state, snapshots, and which results of other groups the machine
 //! has.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -16,7 +16,10 @@ type Record = (u8, Vec<u8>);
 #[derive(Clone, Default)]
 struct Records {
     records: Arc<Mutex<Vec<Record>>>,
-    hurries: Arc<AtomicBool>,
+    /// It hurries with states of so many bytes, or more; with none if 0.
+    hurries_from: Arc<AtomicU64>,
+    /// Bytes by which its log has grown.
+    grown: Arc<AtomicU64>,
 }
 
 impl Records {
@@ -53,8 +56,12 @@ impl Disk for Records {
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_DUE - 1
     }
-    fn hurries(&self, _: GroupId, _: u64) -> bool {
-        self.hurries.load(Ordering::Relaxed)
+    fn logged(&self, _: GroupId, own: u64) -> u64 {
+        own.max(self.grown.load(Ordering::Relaxed))
+    }
+    fn hurries(&self, _: GroupId, state: u64) -> bool {
+        let from = self.hurries_from.load(Ordering::Relaxed);
+        from > 0 && state >= from
     }
     fn replay(&mut self, _: GroupId, read: &mut Reader<'_>) -> Result<(), String> {
         self.all().into_iter().try_for_each(|(kind, record)| read(kind, &record))
@@ -241,11 +248,22 @@ fn parts_of_a_snapshot_follow_each_other_at_the_pace_of_the_log_or_after_a_while
 
 #[test]
 fn parts_of_a_snapshot_do_not_wait_if_the_disk_is_in_a_hurry() {
-    let (mut scene, records) = with_a_snapshot_of(3);
-    records.hurries.store(true, Ordering::Relaxed);
+    let (mut scene, records) = with_a_snapshot_of(4);
+    records.hurries_from.store(1 + PART_BYTES as u64, Ordering::Relaxed);
+    assert!(!writes_a_part(&mut scene, &records), "one part is the whole state so far");
+    records.hurries_from.store(PART_BYTES as u64, Ordering::Relaxed);
     assert!(writes_a_part(&mut scene, &records));
-    records.hurries.store(false, Ordering::Relaxed);
+    records.hurries_from.store(0, Ordering::Relaxed);
     assert!(!writes_a_part(&mut scene, &records));
+}
+
+#[test]
+fn parts_of_a_snapshot_keep_the_pace_of_a_log_that_is_longer_than_its_records() {
+    let (mut scene, records) = with_a_snapshot_of(3);
+    records.grown.store(PART_BYTES as u64 / 2 - 1, Ordering::Relaxed);
+    assert!(!writes_a_part(&mut scene, &records));
+    records.grown.store(PART_BYTES as u64 / 2, Ordering::Relaxed);
+    assert!(writes_a_part(&mut scene, &records));
 }
 
 #[test]

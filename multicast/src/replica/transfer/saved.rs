@@ -163,6 +163,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             took = ?received.began.elapsed(), "has received the state");
         self.record(DiskRecord::Part { first: false, content: Content::Order, bytes }, links);
         self.begin_at(core, received.application, runs, links);
+        self.snapshot.received(received.bytes);
         for (message, low_water, destinations, bytes) in payloads {
             self.payloads.replace(message, low_water, destinations, &bytes);
         }

@@ -177,6 +177,11 @@ fn what_no_group_keeps_is_recycled() {
     }
     let sizes = disk.status().sizes;
     assert!(sizes.recycled > 10 && sizes.segments < 8, "{sizes:?}");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while handles[0].log_bytes() != disk.status().sizes.bytes {
+        assert!(Instant::now() < deadline, "engines are told what is needed");
+        thread::sleep(Duration::from_millis(1));
+    }
     disk.stop();
     let files = files.list().unwrap().len();
     assert!(files < 10, "{files} files");
