@@ -18,7 +18,7 @@ use skein_wal::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine_log::{EngineLog, PIECE_BYTES, Recovered, Shared};
-use crate::snapshots_due::SnapshotsDue;
+use crate::snapshots_due::{HeldBackMax, SnapshotsDue};
 use crate::status::{DamagedLog, DiskStatus};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
@@ -162,10 +162,10 @@ impl NodeLog {
             let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
             (*group, found.map_or(Lsn::NONE, |found| found.keep))
         };
-        let bytes_max = config.disk_bytes_max;
+        let (bytes_max, most) = (config.disk_bytes_max, Arc::new(HeldBackMax::of(count)));
         let log = |(handle, groups): (_, Vec<Group>)| {
             let kept_from = groups.iter().map(kept_from);
-            let due = SnapshotsDue::new(count, bytes_max, kept_from, crowded);
+            let due = SnapshotsDue::new(Arc::clone(&most), bytes_max, kept_from, crowded);
             EngineLog::new(handle, groups, due, Arc::clone(&recovered), shared.clone())
         };
         let engines = handles.into_iter().zip(hosted).map(log).collect();

@@ -272,6 +272,7 @@ mod tests {
     use skein_wal::{Disk as Threads, Options, Owner};
 
     use super::*;
+    use crate::snapshots_due::HeldBackMax;
 
     const GROUP: GroupId = GroupId(0);
     const OWNER: Owner = Owner { cluster: *b"a cluster's name", node: 0 };
@@ -302,7 +303,12 @@ mod tests {
                 .expect("there is room");
         let hosted = vec![Group(GROUP.0)];
         let kept_from = [(hosted[0], recovery.cut().map_or(skein_wal::Lsn::NONE, |cut| cut.lsn))];
-        let due = SnapshotsDue::new(1, bytes_max, kept_from.into_iter(), false);
+        let due = SnapshotsDue::new(
+            Arc::new(HeldBackMax::of(1)),
+            bytes_max,
+            kept_from.into_iter(),
+            false,
+        );
         let recovered = Arc::new(Recovered { files, recovery });
         let handle = handles.into_iter().next().expect("one engine");
         (disk, EngineLog::new(handle, hosted, due, recovered, Shared::default()))
@@ -352,7 +358,12 @@ mod tests {
     #[test]
     fn a_group_that_needs_nothing_of_a_log_is_in_no_hurry() {
         let (_disk, mut log) = engine_log(None);
-        log.due = SnapshotsDue::new(1, None, [(Group(GROUP.0), log.size().end)].into_iter(), true);
+        log.due = SnapshotsDue::new(
+            Arc::new(HeldBackMax::of(1)),
+            None,
+            [(Group(GROUP.0), log.size().end)].into_iter(),
+            true,
+        );
         assert!(log.hurries(GROUP, 0), "there were many starts");
         log.begins_snapshot(GROUP);
         log.keep_from(GROUP, 1);

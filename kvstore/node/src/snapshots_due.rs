@@ -1,6 +1,10 @@
 //! When the state of a group is due: it is written to its node's log so that the log in front of it can go.
 
-use skein_cluster::config::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use skein_cluster::config::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_for};
 use skein_wal::{Group, Lsn};
 
 /// Bytes that a bounded log may take besides those that are needed: segments that are made ahead, and one that starts keep.
@@ -8,11 +12,36 @@ const BESIDE_NEEDED: u64 = 4 * SEGMENT_BYTES;
 /// A log near its bound has states written after so much less of a group's log.
 const SOONER_NEAR_BOUND: u64 = 4;
 
+/// Groups of a node, of all engines together, and how much log each of them may hold back.
+#[derive(Debug)]
+pub(crate) struct HeldBackMax {
+    groups: u64,
+    /// The sum of what all groups' states [are worth](held_back_for).
+    bytes: AtomicU64,
+}
+
+impl HeldBackMax {
+    /// Before anything is known of the groups' states.
+    pub(crate) const fn of(groups: u64) -> Self {
+        Self { groups, bytes: AtomicU64::new(groups * held_back_for(0)) }
+    }
+
+    /// A group's state has another size.
+    fn changed(&self, before: u64, now: u64) {
+        let more = held_back_for(now).wrapping_sub(held_back_for(before));
+        self.bytes.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
 /// The part of a node's log that the groups of an engine hold back.
 #[derive(Debug)]
 pub(crate) struct SnapshotsDue {
-    /// Groups of the node, of all engines together.
-    groups: u64,
+    /// The engines of a node have it in common.
+    most: Arc<HeldBackMax>,
     /// Bytes that the log may take on disk, if that is bounded.
     bytes_max: Option<u64>,
     /// The groups of this engine.
@@ -29,6 +58,8 @@ struct HeldBack {
     begun: LogSize,
     /// Its state is to be written, so that segments of earlier starts can go.
     overdue: bool,
+    /// Bytes of its state.
+    state: Cell<u64>,
 }
 
 /// Where the log ends, how many bytes of it are needed, and how many of those that this process wrote are of states.
@@ -51,14 +82,17 @@ impl SnapshotsDue {
     /// Each of the engine's groups needs the log from its place in `kept_from` on. `crowded` tells whether there are
     /// too many segments of earlier starts.
     pub(crate) fn new(
-        groups: u64,
+        most: Arc<HeldBackMax>,
         bytes_max: Option<u64>,
         kept_from: impl Iterator<Item = (Group, Lsn)>,
         crowded: bool,
     ) -> Self {
         let begun = |end| LogSize { end, needed: 0, states: 0 };
-        let hosted = |(group, from)| HeldBack { group, from, begun: begun(from), overdue: crowded };
-        Self { groups, bytes_max, hosted: kept_from.map(hosted).collect() }
+        let hosted = |(group, from)| {
+            let state = Cell::new(0);
+            HeldBack { group, from, begun: begun(from), overdue: crowded, state }
+        };
+        Self { most, bytes_max, hosted: kept_from.map(hosted).collect() }
     }
 
     /// Notes that a snapshot of a group begins at the log's end.
@@ -70,7 +104,7 @@ impl SnapshotsDue {
     /// no less than its share of all groups' if they log as much as each other. Blocks of the log may be half empty.
     pub(crate) fn logged(&self, group: Group, own: u64, log: LogSize) -> u64 {
         let of = self.hosted.iter().find(|of| of.group == group);
-        of.map_or(own, |of| own.max(log.grown_since(&of.begun) / self.groups))
+        of.map_or(own, |of| own.max(log.grown_since(&of.begun) / self.most.groups))
     }
 
     /// Notes that the snapshot of a group that was begun last is whole.
@@ -92,18 +126,29 @@ impl SnapshotsDue {
     /// the last time, when its state had `state` bytes. Near the bound, one that holds back most of the log does not wait
     /// until it is long.
     pub(crate) fn is_due(&self, group: Group, logged: u64, state: u64, log: LogSize) -> bool {
+        self.note(group, state);
         let after = SNAPSHOT_AFTER.max(state);
         let frees_most = self.is_near_bound(log) && self.holds_back(group, log.needed / 2, log);
         logged >= after
             || frees_most && logged >= after / SOONER_NEAR_BOUND
-            || self.holds_back(group, held_back_max(self.groups, state), log)
+            || self.holds_back(group, self.most.bytes(), log)
     }
 
     /// Whether it is to be written as fast as the disk takes it: to make room for further starts, since the group holds
     /// back twice what it may, or since the log is near its bound.
     pub(crate) fn hurries(&self, group: Group, state: u64, log: LogSize) -> bool {
-        let most = held_back_max(self.groups, state);
-        self.is_near_bound(log) || self.holds_back(group, 2 * most, log)
+        self.note(group, state);
+        self.is_near_bound(log) || self.holds_back(group, 2 * self.most.bytes(), log)
+    }
+
+    /// Notes how large the state of a group is.
+    fn note(&self, group: Group, state: u64) {
+        for of in self.hosted.iter().filter(|of| of.group == group) {
+            let before = of.state.replace(state);
+            if before != state {
+                self.most.changed(before, state);
+            }
+        }
     }
 
     /// Whether a group holds back so much of the log, or is overdue.
@@ -127,9 +172,14 @@ mod tests {
     const QUIET: Group = Group(1);
     const STATE: u64 = 1 << 30;
 
-    fn two_groups(bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
+    /// Two groups with states of so many bytes, as both have told.
+    fn two_groups(states: [u64; 2], bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
         let from = [(BUSY, Lsn(0)), (QUIET, Lsn(0))];
-        SnapshotsDue::new(2, bytes_max, from.into_iter(), crowded)
+        let most = Arc::new(HeldBackMax::of(2));
+        let due = SnapshotsDue::new(most, bytes_max, from.into_iter(), crowded);
+        due.is_due(BUSY, 0, states[0], log(0));
+        due.is_due(QUIET, 0, states[1], log(0));
+        due
     }
 
     fn log(end: u64) -> LogSize {
@@ -138,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_state_is_due_after_as_much_log_as_it_has_itself_and_not_before_there_is_much() {
-        let due = two_groups(None, false);
+        let due = two_groups([STATE; 2], None, false);
         let is_due = |logged, state| due.is_due(BUSY, logged, state, log(logged));
         assert!(!is_due(SNAPSHOT_AFTER - 1, 0) && is_due(SNAPSHOT_AFTER, 0));
         assert!(!is_due(STATE - 1, STATE) && is_due(STATE, STATE));
@@ -146,7 +196,7 @@ mod tests {
 
     #[test]
     fn groups_that_log_as_much_as_each_other_are_in_no_hurry() {
-        let due = two_groups(None, false);
+        let due = two_groups([STATE; 2], None, false);
         // Since its last snapshot began: that of the other, too, with a quarter of it copied again, and as much log.
         let written = 2 * (STATE + STATE / 4 + STATE);
         assert!(!due.is_due(BUSY, STATE - 1, STATE, log(written)));
@@ -156,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_group_that_writes_nothing_holds_back_what_others_write_up_to_a_bound() {
-        let mut due = two_groups(None, false);
-        let most = held_back_max(2, STATE);
+        let mut due = two_groups([STATE; 2], None, false);
+        let most = 2 * held_back_for(STATE);
         let is_due = |due: &SnapshotsDue, end| due.is_due(QUIET, 0, STATE, log(end));
         let hurries = |due: &SnapshotsDue, end| due.hurries(QUIET, STATE, log(end));
         assert!(!is_due(&due, most - 1) && is_due(&due, most));
@@ -174,8 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn a_group_holds_back_as_much_as_the_states_of_all_are_worth() {
+        let most = held_back_for(0) + held_back_for(STATE);
+        for states in [[0, STATE], [STATE, 0]] {
+            let due = two_groups([STATE; 2], None, false);
+            // One that has become small.
+            assert!(!due.hurries(BUSY, states[0], log(0)));
+            let is_due = |end| due.is_due(QUIET, 0, states[1], log(end));
+            assert!(!is_due(most - 1) && is_due(most), "{states:?}");
+        }
+    }
+
+    #[test]
     fn a_group_has_logged_its_share_of_what_the_log_has_grown_by_beside_states() {
-        let mut due = two_groups(None, false);
+        let mut due = two_groups([STATE; 2], None, false);
         let size = |end, states| LogSize { end: Lsn(end), needed: end, states };
         due.begins(BUSY, size(1_000, 600));
         let logged = |own, end, states| due.logged(BUSY, own, size(end, states));
@@ -188,7 +250,7 @@ mod tests {
 
     #[test]
     fn after_many_starts_each_group_writes_its_state_once_and_at_once() {
-        let mut due = two_groups(None, true);
+        let mut due = two_groups([0; 2], None, true);
         due.begins(BUSY, log(0));
         due.is_whole(BUSY);
         let wanted = |group| (due.is_due(group, 0, 0, log(1)), due.hurries(group, 0, log(1)));
@@ -197,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_log_near_its_bound_is_in_a_hurry() {
-        let due = two_groups(Some(100 * SEGMENT_BYTES), false);
+        let due = two_groups([STATE; 2], Some(100 * SEGMENT_BYTES), false);
         let near = 46 * SEGMENT_BYTES;
         let size = |end, needed| LogSize { end: Lsn(end), needed, states: 0 };
         let hurries = |needed| due.hurries(BUSY, STATE, size(0, needed));
@@ -206,7 +268,7 @@ mod tests {
         assert!(!is_due(STATE / 4, near / 2, near - 1) && is_due(STATE / 4, near / 2, near));
         assert!(!is_due(STATE / 4 - 1, near / 2, near), "what was written just now frees nothing");
         assert!(!is_due(STATE / 4, near / 2 - 1, near), "another group holds it back");
-        let unbounded = two_groups(None, false);
+        let unbounded = two_groups([STATE; 2], None, false);
         assert!(!unbounded.hurries(BUSY, STATE, size(0, u64::MAX)));
     }
 }

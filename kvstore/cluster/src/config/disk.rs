@@ -15,18 +15,19 @@ const SEGMENTS_BESIDE: u64 = 4;
 
 /// Bytes to which a log may grow before all that is in front of the next snapshots is recycled, given the bytes in the states
 /// of a node's replicas. The old state of a group and the new one are there at once, each with the log behind it: that of
-/// the new one is written meanwhile. A group that logs little may [hold back](held_back_max) more
+/// the new one is written meanwhile. A group that logs little may [hold back](held_back_for) more
 /// than that.
 pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     let each = states.map(|state| 2 * (state + state.max(SNAPSHOT_AFTER)));
     each.sum::<u64>() + SEGMENTS_BESIDE * SEGMENT_BYTES
 }
 
-/// Bytes of log, of all groups of a node together, that a group whose state has `state` bytes may hold back before its
-/// state is written: half more than what all of them log if they log as much, since blocks of the log may be half empty,
-/// and their states.
-pub fn held_back_max(groups: u64, state: u64) -> u64 {
-    groups * (3 * state.max(SNAPSHOT_AFTER) / 2 + state)
+/// Bytes of log that each group of a node may hold back before its state is written, because of a group whose state has
+/// `state` bytes: the state, and half more than what that group logs until it is due, since blocks of the log may be half
+/// empty. All groups of the node together may hold back the sum of theirs.
+pub const fn held_back_for(state: u64) -> u64 {
+    let after = if state > SNAPSHOT_AFTER { state } else { SNAPSHOT_AFTER };
+    3 * after / 2 + state
 }
 
 impl ClusterConfig {

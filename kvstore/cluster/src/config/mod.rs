@@ -21,7 +21,7 @@ use skein_multicast::config::{Conflict, Topology, Tuning};
 use skein_multicast::layout::Layout;
 use skein_multicast::protocol::tram::tree::Tree;
 
-pub use disk::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_max, log_bytes_max};
+pub use disk::{SEGMENT_BYTES, SNAPSHOT_AFTER, held_back_for, log_bytes_max};
 pub use draft::{ConfigError, Draft};
 pub use footprint::Footprint;
 pub use network::{ANY_GID, Encryption, FabricKind, Network};
