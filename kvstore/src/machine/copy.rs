@@ -6,6 +6,9 @@
 //! copy would never end. When one part has taken all that there was, the last part is small: the changes
 //! between two calls and a few counters.
 //!
+//! A snapshot for the replica's own disk has time: as long as many keys have changed, its parts keep to the bytes
+//! requested, until half as much was copied again as all pairs had.
+//!
 //! A snapshot for the replica's own disk has no pairs if the store can keep them. Its last part has the store keep the state
 //! of that moment, and names what was kept.
 
@@ -27,6 +30,9 @@ use crate::store::tracked::CopyFor;
 use crate::store::{Found, Store};
 use crate::wire::{Bytes, Request};
 
+/// Changed keys of which so few are left that a snapshot catches up with the rest.
+const FEW: usize = 1 << 13;
+
 /// Progress of a copy, as its sender and as its receiver.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
@@ -34,12 +40,31 @@ pub(super) struct Progress {
     pub(super) copied: u32,
     /// The pairs are not copied: the store keeps them.
     keeps: bool,
+    /// Parts may keep to the bytes requested although keys change.
+    has_time: bool,
+    /// Bytes of the parts with which all pairs were copied once.
+    bytes: u64,
+    /// Bytes of the parts since then.
+    again: u64,
     /// All pairs were copied once.
     pub(super) walked: bool,
     /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
     /// Number of the kept pairs that the store has taken; 0 for none.
     taken: u64,
+}
+
+impl Progress {
+    /// Whether a part of a copy with so many changed keys takes more of them than have changed since the last one.
+    const fn catches_up(&self, behind: usize) -> bool {
+        !self.has_time || behind <= FEW || self.again > self.bytes / 2
+    }
+
+    /// Notes that a part was made, when all pairs were copied once or not.
+    const fn made(&mut self, bytes: usize, again: bool) {
+        let count = if again { &mut self.again } else { &mut self.bytes };
+        *count += bytes as u64;
+    }
 }
 
 impl<S: Store> Machine<S> {
@@ -55,14 +80,15 @@ impl<S: Store> Machine<S> {
             self.progress.keeps = true;
         } else {
             self.begin();
+            self.progress.has_time = true;
         }
     }
 
     pub(super) fn give_up(&mut self) {
         self.store.give_up_copy(CopyFor::Replica);
         self.sessions.give_up_copy();
-        let Progress { copied, keeps, walked, .. } = &mut self.progress;
-        (*copied, *keeps, *walked) = (0, false, false);
+        let Progress { restored, taken, .. } = self.progress;
+        self.progress = Progress { restored, taken, ..Progress::default() };
     }
 
     /// Makes the next part. Returns whether only the last part is left.
@@ -71,9 +97,11 @@ impl<S: Store> Machine<S> {
         budget: usize,
         bytes: &mut Vec<u8>,
     ) -> Result<bool, S::Error> {
+        let (before, again) = (bytes.len(), self.progress.walked);
         let mut part = self.next_part(budget, bytes);
         let done = self.copy_changes(&mut part)?;
         part.seal();
+        self.progress.made(bytes.len() - before, again);
         Ok(done)
     }
 
@@ -133,7 +161,8 @@ impl<S: Store> Machine<S> {
         if !walked || !self.sessions.copy(part) {
             return Ok(false);
         }
-        part.next_kind(changed);
+        let catches_up = self.progress.catches_up(self.store.behind(CopyFor::Replica));
+        part.next_kind(if catches_up { changed } else { 0 });
         self.store.copy_again(CopyFor::Replica, |key, found| {
             let key = Bytes(key);
             part.add_found(&match found {

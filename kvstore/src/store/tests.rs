@@ -149,3 +149,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_written_again_waits_until_all_were_copied_again_once() {
+    let mut store = Tracked::new(Memory::default());
+    store.begin_changes(CopyFor::Replica);
+    let put = |store: &mut Tracked<Memory>, key: u8| store.put(&[key], b"", 1).unwrap();
+    (0..5).for_each(|key| put(&mut store, key));
+    let mut copied = Vec::new();
+    for _ in 0..10 {
+        store
+            .copy_again(CopyFor::Replica, |key, _| {
+                copied.push(key[0]);
+                false
+            })
+            .unwrap();
+        // One is written all the time.
+        put(&mut store, 4);
+    }
+    copied.truncate(6);
+    copied.sort_unstable();
+    assert_eq!(copied, [0, 1, 2, 3, 4, 4]);
+    assert_eq!(store.behind(CopyFor::Replica), 1);
+}

@@ -1,8 +1,11 @@
 //! A store that can be copied while it is written, for two purposes at the same time.
 //!
 //! **Invariant (completeness).** A copy holds every key below the front of the walk with its present value, except
-//! the keys in `dirty`. A write to a key below the front makes that key dirty. A key at the front or beyond is copied
+//! the dirty keys. A write to a key below the front makes that key dirty. A key at the front or beyond is copied
 //! when the walk reaches it. So when the walk has ended and no key is dirty, the copy equals the store.
+//!
+//! Keys are copied again in rounds: one that becomes dirty meanwhile belongs to the next round. Otherwise those that are
+//! written often would be copied again and again in front of the others.
 //!
 //! The pairs that a walk comes to next are pinned in the store, and so are the dirty keys. The last part of a copy thus
 //! needs nothing that is not in memory.
@@ -37,10 +40,14 @@ pub(crate) enum CopyFor {
     Point,
 }
 
+type Keys = IndexSet<Compact, DefaultHashBuilder>;
+
 struct Walk {
     purpose: CopyFor,
     front: Front,
-    dirty: IndexSet<Compact, DefaultHashBuilder>,
+    /// Dirty keys of this round, and of the next. No key is in both.
+    dirty: Keys,
+    next: Keys,
     /// Number of keys that became dirty since the last call of [`changed`](Tracked::changed).
     changed: usize,
 }
@@ -62,18 +69,36 @@ impl Front {
 }
 
 impl Walk {
+    fn begin(purpose: CopyFor, front: Front) -> Self {
+        Self { purpose, front, dirty: Keys::default(), next: Keys::default(), changed: 0 }
+    }
+
     /// Returns whether the key became dirty.
     fn wrote(&mut self, key: &[u8]) -> bool {
         let passed = match &self.front {
             Front::Below(front) => key < front.as_slice(),
             Front::End => true,
         };
-        let becomes_dirty = passed && !self.dirty.contains(key);
+        let becomes_dirty = passed && !self.dirty.contains(key) && !self.next.contains(key);
         if becomes_dirty {
-            self.dirty.insert(key.into());
+            let has_walked = matches!(self.front, Front::End);
+            let round = if has_walked { &mut self.next } else { &mut self.dirty };
+            round.insert(key.into());
             self.changed += 1;
         }
         becomes_dirty
+    }
+
+    /// Takes a key of this round, or, if there is none left, of the next.
+    fn pop(&mut self) -> Option<Compact> {
+        if self.dirty.is_empty() {
+            std::mem::swap(&mut self.dirty, &mut self.next);
+        }
+        self.dirty.pop()
+    }
+
+    fn behind(&self) -> usize {
+        self.dirty.len() + self.next.len()
     }
 }
 
@@ -87,21 +112,20 @@ impl<S: Store> Tracked<S> {
         self.give_up_copy(purpose);
         let front = Front::Below(Vec::new());
         front.next().into_iter().for_each(|next| self.store.pin(next));
-        self.walks.push(Walk { purpose, front, dirty: IndexSet::default(), changed: 0 });
+        self.walks.push(Walk::begin(purpose, front));
     }
 
     /// Notes every key that is written from now on, as if all keys had been copied.
     pub(crate) fn begin_changes(&mut self, purpose: CopyFor) {
         self.give_up_copy(purpose);
-        let front = Front::End;
-        self.walks.push(Walk { purpose, front, dirty: IndexSet::default(), changed: 0 });
+        self.walks.push(Walk::begin(purpose, Front::End));
     }
 
     pub(crate) fn give_up_copy(&mut self, purpose: CopyFor) {
         let Self { store, walks } = self;
         for walk in walks.extract_if(.., |walk| walk.purpose == purpose) {
             walk.front.next().into_iter().for_each(|next| store.unpin(next));
-            for key in &walk.dirty {
+            for key in walk.dirty.iter().chain(&walk.next) {
                 store.unpin(Wanted::Key(key.as_slice()));
             }
         }
@@ -156,7 +180,7 @@ impl<S: Store> Tracked<S> {
     /// Number of dirty keys.
     pub(crate) fn behind(&self, purpose: CopyFor) -> usize {
         let walk = self.walks.iter().find(|walk| walk.purpose == purpose);
-        walk.map_or(0, |walk| walk.dirty.len())
+        walk.map_or(0, Walk::behind)
     }
 
     /// Passes keys that were written after they were copied to `take`, with their present values, until it returns
@@ -168,7 +192,7 @@ impl<S: Store> Tracked<S> {
     ) -> Result<bool, S::Error> {
         let Self { store, walks } = self;
         let walk = walk_for(walks, purpose).expect("a copy was begun");
-        while let Some(key) = walk.dirty.pop() {
+        while let Some(key) = walk.pop() {
             let key = key.as_slice();
             let found = store.get(key)?;
             let borrowed =
@@ -180,7 +204,7 @@ impl<S: Store> Tracked<S> {
                 break;
             }
         }
-        Ok(walk.dirty.is_empty())
+        Ok(walk.behind() == 0)
     }
 
     /// To be called before a write.

@@ -4,6 +4,7 @@
 //! much as they can during a copy.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -385,6 +386,58 @@ fn a_copy_ends_under_any_load() {
     assert!(part.len() < 100, "the last part has {} bytes", part.len());
 }
 
+/// Many keys are written between two parts. A replica waits for its copy; a snapshot keeps to the bytes requested, until
+/// half of what it has is copied again.
+#[test]
+fn a_snapshot_has_more_time_than_a_copy_for_a_replica() {
+    const KEYS: u64 = 20_000;
+    const BUDGET: usize = 16 << 10;
+    let put =
+        |n: u64| Operation::Put { key: (n % KEYS).to_be_bytes().to_vec(), value: vec![1; 20] };
+    let write = |source: &mut Machine, numbers: Range<u64>| {
+        for from in numbers.step_by(25) {
+            let then = (from..from + 25).map(put).collect();
+            let transaction = Transaction { guards: Vec::new(), then, otherwise: Vec::new() };
+            let plan = Plan::of(&transaction, &SlotMap::even(1), &LIMITS).expect("a good form");
+            let number = 2 + from / 25;
+            deliver(source, MessageId::new(SessionId(1), number), number, plan.request());
+        }
+    };
+    // Lengths of the parts, when all keys were copied once and then written again.
+    let lengths = |snapshot: bool| {
+        let mut source = machine_within(0, LIMITS);
+        let open = Plan::open(&SlotMap::even(1));
+        deliver(&mut source, MessageId::new(SessionId(1), 1), 1, open.request());
+        write(&mut source, 0..KEYS);
+        if snapshot {
+            source.begin_snapshot();
+        } else {
+            source.begin_copy();
+        }
+        source.copy(16 << 20, &mut Vec::new()).unwrap();
+        assert!(source.has_walked());
+        write(&mut source, KEYS..2 * KEYS);
+        let mut all = Vec::new();
+        loop {
+            let mut part = Vec::new();
+            let ripe = source.copy(BUDGET, &mut part).unwrap();
+            all.push(part.len());
+            if ripe {
+                return all;
+            }
+            assert!(all.len() < 1000, "it goes on for ever");
+            let from = 2 * KEYS + 500 * all.len() as u64;
+            write(&mut source, from..from + 500);
+        }
+    };
+    let [for_replica, snapshot] = [lengths(false), lengths(true)];
+    assert!(for_replica[0] > 3 * BUDGET, "as many as changed: {for_replica:?}");
+    let short = snapshot.iter().take_while(|bytes| **bytes <= BUDGET).sum::<usize>();
+    let state = KEYS as usize * 34;
+    assert!(short > state / 4, "{short} of {state} bytes: {snapshot:?}");
+    assert!(short < state, "it goes on like that: {snapshot:?}");
+}
+
 /// A machine with 20 keys, and the parts of its snapshot, which is on disk.
 fn with_snapshot() -> (Machine, Vec<Vec<u8>>) {
     let puts = (0..20).map(|n| Operation::Put { key: vec![n], value: vec![n; 20] });
@@ -443,9 +496,13 @@ fn pairs_that_are_not_those_of_the_snapshot_are_not_taken() {
 }
 
 fn machine(group: u16) -> Machine {
+    machine_within(group, tight(1))
+}
+
+fn machine_within(group: u16, limits: Limits) -> Machine {
     let layout =
         Layout::propose(Topology { nodes: 1, groups: 1, replicas: 1, engines: 1 }).unwrap();
-    tested::machine(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), tight(1))
+    tested::machine(ReplicaId::new(GroupId(group), 0), &layout, SlotMap::even(1), limits)
 }
 
 /// Opens a session, if it is not open, and delivers these transactions.
