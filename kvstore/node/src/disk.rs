@@ -8,6 +8,8 @@ use std::time::Duration;
 use skein_cluster::config::{ClusterConfig, SEGMENT_BYTES, StoreKind, log_bytes_max, show_bytes};
 use skein_cluster::directory::{Directory, Manifest};
 use skein_cluster::regions::free_bytes;
+use skein_multicast::config::Topology;
+use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Status, Wake};
 use skein_wal::files::{
     self, Bounded, FileError, Files, OpenError, Orders, OrdersError, Shortage, Volatile,
@@ -18,7 +20,7 @@ use skein_wal::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine_log::{EngineLog, PIECE_BYTES, Recovered, Shared};
-use crate::snapshots_due::{HeldBackMax, SnapshotsDue};
+use crate::snapshots_due::{HeldBackMax, Hosted, SnapshotsDue};
 use crate::status::{DamagedLog, DiskStatus};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
@@ -158,14 +160,18 @@ impl NodeLog {
         let crowded = recovered.recovery.starts_kept() > STARTS_MAX;
         let shared = Shared::default();
         let count = hosted.iter().map(Vec::len).sum::<usize>() as u64;
-        let kept_from = |group: &Group| {
+        let Topology { groups, replicas, .. } = config.topology;
+        let of_group = |group: &Group| {
             let found = recovered.recovery.groups().iter().find(|found| found.group == *group);
-            (*group, found.map_or(Lsn::NONE, |found| found.keep))
+            let replica = layout.replica_on(node, GroupId(group.0)).expect("one of ours");
+            let place = u64::from(replica.slot) * u64::from(groups) + u64::from(group.0);
+            let turn = (place + 1, u64::from(groups) * u64::from(replicas));
+            Hosted { group: *group, from: found.map_or(Lsn::NONE, |found| found.keep), turn }
         };
         let (bytes_max, most) = (config.disk_bytes_max, Arc::new(HeldBackMax::of(count)));
         let log = |(handle, groups): (_, Vec<Group>)| {
-            let kept_from = groups.iter().map(kept_from);
-            let due = SnapshotsDue::new(Arc::clone(&most), bytes_max, kept_from, crowded);
+            let hosted = groups.iter().map(of_group);
+            let due = SnapshotsDue::new(Arc::clone(&most), bytes_max, hosted, crowded);
             EngineLog::new(handle, groups, due, Arc::clone(&recovered), shared.clone())
         };
         let engines = handles.into_iter().zip(hosted).map(log).collect();

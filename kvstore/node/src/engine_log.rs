@@ -269,10 +269,10 @@ mod tests {
     use skein_cluster::config::SEGMENT_BYTES;
     use skein_wal::disk::DiskOptions;
     use skein_wal::files::Medium;
-    use skein_wal::{Disk as Threads, Options, Owner};
+    use skein_wal::{Disk as Threads, Lsn, Options, Owner};
 
     use super::*;
-    use crate::snapshots_due::HeldBackMax;
+    use crate::snapshots_due::{HeldBackMax, Hosted};
 
     const GROUP: GroupId = GroupId(0);
     const OWNER: Owner = Owner { cluster: *b"a cluster's name", node: 0 };
@@ -291,6 +291,12 @@ mod tests {
     const ENTRY: u8 = 5;
     const SNAPSHOT_PART: u8 = 10;
 
+    /// Of the only group, which needs the log from here on.
+    fn due(from: Lsn, bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
+        let hosted = Hosted { group: Group(GROUP.0), from, turn: (1, 1) };
+        SnapshotsDue::new(Arc::new(HeldBackMax::of(1)), bytes_max, [hosted].into_iter(), crowded)
+    }
+
     /// The access of the only engine to a log, which may take so many bytes on disk.
     fn engine_log(bytes_max: Option<u64>) -> (Threads<LogFiles>, EngineLog) {
         let files: Arc<LogFiles> = Arc::new(Box::new(Medium::new(1)));
@@ -302,13 +308,7 @@ mod tests {
             Threads::start(Arc::clone(&files), writer, options, vec![Box::new(|| ())], failed)
                 .expect("there is room");
         let hosted = vec![Group(GROUP.0)];
-        let kept_from = [(hosted[0], recovery.cut().map_or(skein_wal::Lsn::NONE, |cut| cut.lsn))];
-        let due = SnapshotsDue::new(
-            Arc::new(HeldBackMax::of(1)),
-            bytes_max,
-            kept_from.into_iter(),
-            false,
-        );
+        let due = due(Lsn::NONE, bytes_max, false);
         let recovered = Arc::new(Recovered { files, recovery });
         let handle = handles.into_iter().next().expect("one engine");
         (disk, EngineLog::new(handle, hosted, due, recovered, Shared::default()))
@@ -358,12 +358,7 @@ mod tests {
     #[test]
     fn a_group_that_needs_nothing_of_a_log_is_in_no_hurry() {
         let (_disk, mut log) = engine_log(None);
-        log.due = SnapshotsDue::new(
-            Arc::new(HeldBackMax::of(1)),
-            None,
-            [(Group(GROUP.0), log.size().end)].into_iter(),
-            true,
-        );
+        log.due = due(log.size().end, None, true);
         assert!(log.hurries(GROUP, 0), "there were many starts");
         log.begins_snapshot(GROUP);
         log.keep_from(GROUP, 1);

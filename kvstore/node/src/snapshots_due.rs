@@ -1,4 +1,7 @@
 //! When the state of a group is due: it is written to its node's log so that the log in front of it can go.
+//!
+//! Replicas take turns. The first snapshot of each is due after another part of the log, and all later ones after as much
+//! log as each other's. So few of them are written at a time, and a majority of each group seldom waits for any.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -48,12 +51,25 @@ pub(crate) struct SnapshotsDue {
     hosted: Vec<HeldBack>,
 }
 
+/// A group of a node, when the node's log is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hosted {
+    pub(crate) group: Group,
+    /// It needs the log from here on; all of it, without a snapshot yet.
+    pub(crate) from: Lsn,
+    /// Its place among all replicas of the cluster, from 1 on, and their number.
+    pub(crate) turn: (u64, u64),
+}
+
 /// The part of the log that a group holds back.
 #[derive(Debug)]
 struct HeldBack {
     group: Group,
+    turn: (u64, u64),
+    /// Nothing of its log is in a snapshot yet.
+    is_new: bool,
     /// It needs what was written since, by whichever group: about where its last whole snapshot begins.
-    from: Lsn,
+    from: LogSize,
     /// The log when the snapshot that is being written began.
     begun: LogSize,
     /// Its state is to be written, so that segments of earlier starts can go.
@@ -79,20 +95,19 @@ impl LogSize {
 }
 
 impl SnapshotsDue {
-    /// Each of the engine's groups needs the log from its place in `kept_from` on. `crowded` tells whether there are
-    /// too many segments of earlier starts.
+    /// Those of an engine that has these groups. `crowded` tells whether there are too many segments of earlier starts.
     pub(crate) fn new(
         most: Arc<HeldBackMax>,
         bytes_max: Option<u64>,
-        kept_from: impl Iterator<Item = (Group, Lsn)>,
+        hosted: impl Iterator<Item = Hosted>,
         crowded: bool,
     ) -> Self {
-        let begun = |end| LogSize { end, needed: 0, states: 0 };
-        let hosted = |(group, from)| {
-            let state = Cell::new(0);
-            HeldBack { group, from, begun: begun(from), overdue: crowded, state }
+        let held_back = |Hosted { group, from, turn }| {
+            let (is_new, state) = (from == Lsn::NONE, Cell::new(0));
+            let from = LogSize { end: from, needed: 0, states: 0 };
+            HeldBack { group, turn, is_new, from, begun: from, overdue: crowded, state }
         };
-        Self { most, bytes_max, hosted: kept_from.map(hosted).collect() }
+        Self { most, bytes_max, hosted: hosted.map(held_back).collect() }
     }
 
     /// Notes that a snapshot of a group begins at the log's end.
@@ -109,13 +124,16 @@ impl SnapshotsDue {
 
     /// Notes that the snapshot of a group that was begun last is whole.
     pub(crate) fn is_whole(&mut self, group: Group) {
-        self.of_mut(group).for_each(|of| (of.from, of.overdue) = (of.begun.end, false));
+        for of in self.of_mut(group) {
+            (of.from, of.overdue, of.is_new) = (of.begun, false, false);
+        }
     }
 
     /// Notes that a group needs nothing of the log, which ends here.
     pub(crate) fn holds_back_nothing(&mut self, group: Group, log: LogSize) {
         self.begins(group, log);
         self.is_whole(group);
+        self.of_mut(group).for_each(|of| of.is_new = true);
     }
 
     fn of_mut(&mut self, group: Group) -> impl Iterator<Item = &mut HeldBack> {
@@ -127,18 +145,22 @@ impl SnapshotsDue {
     /// until it is long.
     pub(crate) fn is_due(&self, group: Group, logged: u64, state: u64, log: LogSize) -> bool {
         self.note(group, state);
+        let Some(of) = self.hosted.iter().find(|of| of.group == group) else { return false };
         let after = SNAPSHOT_AFTER.max(state);
-        let frees_most = self.is_near_bound(log) && self.holds_back(group, log.needed / 2, log);
-        logged >= after
-            || frees_most && logged >= after / SOONER_NEAR_BOUND
-            || self.holds_back(group, self.most.bytes(), log)
+        let first_after = if of.is_new { after * of.turn.0 / of.turn.1 } else { after };
+        let frees_most = || self.is_near_bound(log) && of.length(log) >= log.needed / 2;
+        logged >= first_after
+            || logged >= after / SOONER_NEAR_BOUND && frees_most()
+            || of.holds_back(self.most.bytes(), log)
     }
 
     /// Whether it is to be written as fast as the disk takes it: to make room for further starts, since the group holds
     /// back twice what it may, or since the log is near its bound.
     pub(crate) fn hurries(&self, group: Group, state: u64, log: LogSize) -> bool {
         self.note(group, state);
-        self.is_near_bound(log) || self.holds_back(group, 2 * self.most.bytes(), log)
+        let most = 2 * self.most.bytes();
+        let mut of = self.hosted.iter().filter(|of| of.group == group);
+        self.is_near_bound(log) || of.any(|of| of.holds_back(most, log))
     }
 
     /// Notes how large the state of a group is.
@@ -151,16 +173,22 @@ impl SnapshotsDue {
         }
     }
 
-    /// Whether a group holds back so much of the log, or is overdue.
-    fn holds_back(&self, group: Group, most: u64, log: LogSize) -> bool {
-        let holds = |of: &HeldBack| of.overdue || log.end.0.saturating_sub(of.from.0) >= most;
-        self.hosted.iter().any(|of| of.group == group && holds(of))
-    }
-
     /// Whether no more may be free than a snapshot of each group takes with the log that is written meanwhile: a bound is at
     /// least twice the states, and as much log.
     fn is_near_bound(&self, log: LogSize) -> bool {
         self.bytes_max.is_some_and(|most| log.needed + BESIDE_NEEDED >= most / 2)
+    }
+}
+
+impl HeldBack {
+    /// Bytes of the log that it needs.
+    const fn length(&self, log: LogSize) -> u64 {
+        log.end.0.saturating_sub(self.from.end.0)
+    }
+
+    /// Whether it holds back so much of the log beside states, or is overdue.
+    const fn holds_back(&self, most: u64, log: LogSize) -> bool {
+        self.overdue || log.grown_since(&self.from) >= most
     }
 }
 
@@ -174,16 +202,17 @@ mod tests {
 
     /// Two groups with states of so many bytes, as both have told.
     fn two_groups(states: [u64; 2], bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
-        let from = [(BUSY, Lsn(0)), (QUIET, Lsn(0))];
+        let hosted = |group| Hosted { group, from: Lsn(1), turn: (1, 2) };
         let most = Arc::new(HeldBackMax::of(2));
-        let due = SnapshotsDue::new(most, bytes_max, from.into_iter(), crowded);
+        let due =
+            SnapshotsDue::new(most, bytes_max, [BUSY, QUIET].map(hosted).into_iter(), crowded);
         due.is_due(BUSY, 0, states[0], log(0));
         due.is_due(QUIET, 0, states[1], log(0));
         due
     }
 
     fn log(end: u64) -> LogSize {
-        LogSize { end: Lsn(end), needed: end, states: 0 }
+        LogSize { end: Lsn(1 + end), needed: end, states: 0 }
     }
 
     #[test]
@@ -197,11 +226,30 @@ mod tests {
     #[test]
     fn groups_that_log_as_much_as_each_other_are_in_no_hurry() {
         let due = two_groups([STATE; 2], None, false);
-        // Since its last snapshot began: that of the other, too, with a quarter of it copied again, and as much log.
-        let written = 2 * (STATE + STATE / 4 + STATE);
-        assert!(!due.is_due(BUSY, STATE - 1, STATE, log(written)));
+        // Since its last snapshot began: blocks of the log are half empty.
+        let size = |grown, states| LogSize { end: Lsn(1 + grown + states), needed: 0, states };
+        let (grown, states) = (2 * STATE * 5 / 4, 2 * STATE * 3 / 2);
+        assert!(!due.is_due(BUSY, STATE - 1, STATE, size(grown, states)));
         // And as its next one ends.
-        assert!(!due.hurries(BUSY, STATE, log(written + 2 * (STATE + STATE / 4 + STATE))));
+        assert!(!due.hurries(BUSY, STATE, size(2 * grown, 2 * states)));
+    }
+
+    #[test]
+    fn replicas_take_turns() {
+        let hosted = |turn| Hosted { group: BUSY, from: Lsn::NONE, turn: (turn, 6) };
+        for turn in 1..=6 {
+            let most = Arc::new(HeldBackMax::of(1));
+            let mut due = SnapshotsDue::new(most, None, [hosted(turn)].into_iter(), false);
+            let first = SNAPSHOT_AFTER * turn / 6;
+            let is_due = |due: &SnapshotsDue, logged| due.is_due(BUSY, logged, 0, log(logged));
+            assert!(!is_due(&due, first - 1) && is_due(&due, first), "the {turn}th of six");
+            due.begins(BUSY, log(first));
+            due.is_whole(BUSY);
+            let is_due = |logged| due.is_due(BUSY, logged, 0, log(first + logged));
+            assert!(!is_due(SNAPSHOT_AFTER - 1) && is_due(SNAPSHOT_AFTER), "the {turn}th of six");
+            due.holds_back_nothing(BUSY, log(0));
+            assert!(due.is_due(BUSY, first, 0, log(first)), "it begins anew");
+        }
     }
 
     #[test]
@@ -261,7 +309,7 @@ mod tests {
     fn a_log_near_its_bound_is_in_a_hurry() {
         let due = two_groups([STATE; 2], Some(100 * SEGMENT_BYTES), false);
         let near = 46 * SEGMENT_BYTES;
-        let size = |end, needed| LogSize { end: Lsn(end), needed, states: 0 };
+        let size = |end, needed| LogSize { end: Lsn(1 + end), needed, states: 0 };
         let hurries = |needed| due.hurries(BUSY, STATE, size(0, needed));
         assert!(!hurries(near - 1) && hurries(near));
         let is_due = |logged, end, needed| due.is_due(BUSY, logged, STATE, size(end, needed));

@@ -1,8 +1,9 @@
 //! When the next part of a snapshot is due, and how large it is.
 //!
 //! A snapshot that takes all that the disk can do leaves the log a fifth of its throughput. So a part follows the one
-//! before it when the log has [grown](crate::disk::Disk::logged) by half as many bytes because of its group, or after a while
-//! if it grows little. While the machine walks through its state, the log thus grows by about half of the state.
+//! before it when the log has [grown](crate::disk::Disk::logged) by a quarter as many bytes because of its group, or after a
+//! while if it grows little. While the machine walks through its state, the log thus grows by about a quarter of the
+//! state. A slower pace is no relief: the longer a snapshot takes, the more changes meanwhile and is copied again.
 //!
 //! Pairs that change meanwhile are copied again. If the state changes faster than it is logged, as where a message
 //! changes a few bytes of a long value, a copy at the pace of the log has no end. So the pace holds until half as many
@@ -16,7 +17,7 @@ pub(super) const PART_BYTES: usize = 64 << 10;
 /// Bytes of a part at most, but for what the machine adds so that its copy has an end.
 pub(super) const PART_BYTES_MAX: usize = 256 << 10;
 /// Bytes of a snapshot for each byte by which the log grows because of its group.
-const PER_LOGGED: u64 = 2;
+pub(super) const PER_LOGGED: u64 = 4;
 /// Time after which a part of [`PART_BYTES`] is followed by the next, however little is logged.
 pub(crate) const PART_EVERY: Duration = Duration::from_millis(20);
 
@@ -119,26 +120,26 @@ mod tests {
         assert_eq!(first, Some(PART_BYTES), "nothing is in front of it");
         let next = |logged, now| after(PART_BYTES).next(logged, now, false);
         assert_eq!(next(1_000, AT), None);
-        assert_eq!(next(999 + PART / 2, before(AT + PART_EVERY)), None);
-        assert_eq!(next(1_000 + PART / 2, AT), Some(PART_BYTES), "half as much is logged");
+        assert_eq!(next(999 + PART / PER_LOGGED, before(AT + PART_EVERY)), None);
+        assert_eq!(next(1_000 + PART / PER_LOGGED, AT), Some(PART_BYTES), "enough is logged");
         assert_eq!(next(1_000, AT + PART_EVERY), Some(PART_BYTES), "little is logged");
     }
 
     #[test]
     fn a_part_is_larger_if_the_log_is_ahead_up_to_a_bound() {
         let next = |logged| after(PART_BYTES).next(1_000 + logged, AT, false);
-        assert_eq!(next(PART), Some(2 * PART_BYTES));
+        assert_eq!(next(3 * PART / PER_LOGGED), Some(3 * PART_BYTES));
         assert_eq!(next(100 * PART), Some(PART_BYTES_MAX));
     }
 
     #[test]
     fn a_part_is_followed_later_the_longer_it_is() {
         for bytes in [PART_BYTES / 4, 16 * PART_BYTES] {
-            let (next, half) =
-                (|logged, now| after(bytes).next(logged, now, false), bytes as u64 / 2);
+            let next = |logged, now| after(bytes).next(logged, now, false);
+            let enough = bytes as u64 / PER_LOGGED;
             let takes = PART_EVERY * bytes as u32 / PART_BYTES as u32;
-            assert_eq!(next(999 + half, before(AT + takes)), None, "{bytes} bytes");
-            assert!(next(1_000 + half, AT).is_some(), "{bytes} bytes");
+            assert_eq!(next(999 + enough, before(AT + takes)), None, "{bytes} bytes");
+            assert!(next(1_000 + enough, AT).is_some(), "{bytes} bytes");
             assert!(next(1_000, AT + takes).is_some(), "{bytes} bytes");
         }
     }
@@ -169,7 +170,7 @@ mod tests {
         let mut pace = after(100 * PART_BYTES);
         pace.made(PART_BYTES, 1_000, AT, true);
         pace.made(16 * PART_BYTES, 1_000, AT, true);
-        assert!(pace.next(1_000 + PART / 2, AT, false).is_some());
+        assert!(pace.next(1_000 + PART / PER_LOGGED, AT, false).is_some());
         assert!(pace.next(1_000, AT + PART_EVERY, false).is_some());
     }
 }

@@ -22,12 +22,11 @@ pub fn log_bytes_max(states: impl Iterator<Item = u64>) -> u64 {
     each.sum::<u64>() + SEGMENTS_BESIDE * SEGMENT_BYTES
 }
 
-/// Bytes of log that each group of a node may hold back before its state is written, because of a group whose state has
-/// `state` bytes: the state, and half more than what that group logs until it is due, since blocks of the log may be half
-/// empty. All groups of the node together may hold back the sum of theirs.
+/// Bytes of log beside states that each group of a node may hold back before its state is written, because of a group
+/// whose state has `state` bytes: half more than what that group logs until it is due, since blocks of the log may be half
+/// empty. A group may hold back the sum of this for all groups of the node.
 pub const fn held_back_for(state: u64) -> u64 {
-    let after = if state > SNAPSHOT_AFTER { state } else { SNAPSHOT_AFTER };
-    3 * after / 2 + state
+    3 * if state > SNAPSHOT_AFTER { state } else { SNAPSHOT_AFTER } / 2
 }
 
 impl ClusterConfig {

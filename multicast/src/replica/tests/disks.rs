@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::disk::{Disk, Reader};
 use crate::replica::on_disk::{DiskRecord, SNAPSHOT_DUE};
-use crate::replica::snapshot_pace::{PART_BYTES, PART_EVERY};
+use crate::replica::snapshot_pace::{PART_BYTES, PART_EVERY, PER_LOGGED};
 
 /// A record: its kind and its bytes.
 type Record = (u8, Vec<u8>);
@@ -233,7 +233,7 @@ fn writes_a_part(scene: &mut Scene, records: &Records) -> bool {
 fn parts_of_a_snapshot_follow_each_other_at_the_pace_of_the_log_or_after_a_while() {
     let (mut scene, records) = with_a_snapshot_of(4);
     assert!(!writes_a_part(&mut scene, &records), "messages come first");
-    scene.replica.disk.bytes += PART_BYTES as u64 / 2;
+    scene.replica.disk.bytes += PART_BYTES as u64 / PER_LOGGED;
     assert!(writes_a_part(&mut scene, &records), "enough of them came");
     assert!(!writes_a_part(&mut scene, &records));
     scene.links.began += PART_EVERY;
@@ -260,9 +260,9 @@ fn parts_of_a_snapshot_do_not_wait_if_the_disk_is_in_a_hurry() {
 #[test]
 fn parts_of_a_snapshot_keep_the_pace_of_a_log_that_is_longer_than_its_records() {
     let (mut scene, records) = with_a_snapshot_of(3);
-    records.grown.store(PART_BYTES as u64 / 2 - 1, Ordering::Relaxed);
+    records.grown.store(PART_BYTES as u64 / PER_LOGGED - 1, Ordering::Relaxed);
     assert!(!writes_a_part(&mut scene, &records));
-    records.grown.store(PART_BYTES as u64 / 2, Ordering::Relaxed);
+    records.grown.store(PART_BYTES as u64 / PER_LOGGED, Ordering::Relaxed);
     assert!(writes_a_part(&mut scene, &records));
 }
 
