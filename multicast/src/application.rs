@@ -158,6 +158,10 @@ pub trait Application {
         true
     }
 
+    /// The copy that was begun is to end soon. A machine that has kept its parts short although much changes lets them catch
+    /// up from now on.
+    fn hasten_copy(&mut self) {}
+
     /// Appends the last part: all that is missing to make the parts together the state at this moment, and
     /// the messages that are [under way](Self::under_way): other groups may need the learner's results about
     /// them before their own results arrive.

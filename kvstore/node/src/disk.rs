@@ -113,7 +113,9 @@ impl NodeLog {
         let path = directory.node_data(node);
         let path = std::fs::read_link(&path).unwrap_or(path);
         let (mut files, orders) = open_files(&path, directory.disk_orders(node))?;
-        let options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
+        let room = config.disk_bytes_max.unwrap_or(u64::MAX) / SEGMENT_BYTES;
+        let files_max = usize::try_from(room).unwrap_or(usize::MAX);
+        let options = Options { segment_bytes: SEGMENT_BYTES, files_max, ..Options::default() };
         if let Some(most) = config.disk_bytes_max {
             files = Box::new(Bounded::new(files, most, options.segment_bytes));
         }

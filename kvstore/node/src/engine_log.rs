@@ -286,6 +286,7 @@ mod tests {
         in_flight_max: 1,
         waiting_max: 8,
         spare_max: 1,
+        files_max: 8,
     };
     /// Some kind of record that is none of a state.
     const ENTRY: u8 = 5;

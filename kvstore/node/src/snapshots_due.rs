@@ -284,6 +284,20 @@ mod tests {
     }
 
     #[test]
+    fn engines_of_a_node_have_in_common_what_a_group_may_hold_back() {
+        let most = Arc::new(HeldBackMax::of(2));
+        let engine = |group| {
+            let hosted = Hosted { group, from: Lsn(1), turn: (1, 1) };
+            SnapshotsDue::new(Arc::clone(&most), None, [hosted].into_iter(), false)
+        };
+        let (busy, quiet) = (engine(BUSY), engine(QUIET));
+        let before = 2 * held_back_for(0);
+        assert!(quiet.is_due(QUIET, 0, 0, log(before)));
+        assert!(!busy.hurries(BUSY, STATE, log(0)));
+        assert!(!quiet.is_due(QUIET, 0, 0, log(before)), "the other's state is large");
+    }
+
+    #[test]
     fn a_group_has_logged_its_share_of_what_the_log_has_grown_by_beside_states() {
         let mut due = two_groups([STATE; 2], None, false);
         let size = |end, states| LogSize { end: Lsn(end), needed: end, states };

@@ -245,6 +245,10 @@ impl<S: Store> Application for Machine<S> {
         self.progress.walked
     }
 
+    fn hasten_copy(&mut self) {
+        self.hasten();
+    }
+
     fn finish_copy(&mut self, part: &mut Vec<u8>) -> Result<(), S::Error> {
         self.finish(part)
     }

@@ -6,8 +6,8 @@
 //! copy would never end. When one part has taken all that there was, the last part is small: the changes
 //! between two calls and a few counters.
 //!
-//! A snapshot for the replica's own disk has time: as long as many keys have changed, its parts keep to the bytes
-//! requested, until half as much was copied again as all pairs had.
+//! A snapshot for the replica's own disk has time: as long as much has changed, its parts keep to the bytes requested,
+//! until it is to be hastened.
 //!
 //! A snapshot for the replica's own disk has no pairs if the store can keep them. Its last part has the store keep the state
 //! of that moment, and names what was kept.
@@ -30,8 +30,8 @@ use crate::store::tracked::CopyFor;
 use crate::store::{Found, Store};
 use crate::wire::{Bytes, Request};
 
-/// Changed keys of which so few are left that a snapshot catches up with the rest.
-const FEW: usize = 1 << 13;
+/// Bytes of changed pairs that are so few that a snapshot catches up with them.
+const FEW: u64 = 8 << 20;
 
 /// Progress of a copy, as its sender and as its receiver.
 #[derive(Clone, Copy, Default)]
@@ -42,29 +42,12 @@ pub(super) struct Progress {
     keeps: bool,
     /// Parts may keep to the bytes requested although keys change.
     has_time: bool,
-    /// Bytes of the parts with which all pairs were copied once.
-    bytes: u64,
-    /// Bytes of the parts since then.
-    again: u64,
     /// All pairs were copied once.
     pub(super) walked: bool,
     /// Number of the next part to restore; 0 unless the preceding parts were restored.
     restored: u32,
     /// Number of the kept pairs that the store has taken; 0 for none.
     taken: u64,
-}
-
-impl Progress {
-    /// Whether a part of a copy with so many changed keys takes more of them than have changed since the last one.
-    const fn catches_up(&self, behind: usize) -> bool {
-        !self.has_time || behind <= FEW || self.again > self.bytes / 2
-    }
-
-    /// Notes that a part was made, when all pairs were copied once or not.
-    const fn made(&mut self, bytes: usize, again: bool) {
-        let count = if again { &mut self.again } else { &mut self.bytes };
-        *count += bytes as u64;
-    }
 }
 
 impl<S: Store> Machine<S> {
@@ -84,6 +67,11 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// The copy has no time any more.
+    pub(super) const fn hasten(&mut self) {
+        self.progress.has_time = false;
+    }
+
     pub(super) fn give_up(&mut self) {
         self.store.give_up_copy(CopyFor::Replica);
         self.sessions.give_up_copy();
@@ -97,11 +85,9 @@ impl<S: Store> Machine<S> {
         budget: usize,
         bytes: &mut Vec<u8>,
     ) -> Result<bool, S::Error> {
-        let (before, again) = (bytes.len(), self.progress.walked);
         let mut part = self.next_part(budget, bytes);
         let done = self.copy_changes(&mut part)?;
         part.seal();
-        self.progress.made(bytes.len() - before, again);
         Ok(done)
     }
 
@@ -161,8 +147,7 @@ impl<S: Store> Machine<S> {
         if !walked || !self.sessions.copy(part) {
             return Ok(false);
         }
-        let catches_up = self.progress.catches_up(self.store.behind(CopyFor::Replica));
-        part.next_kind(if catches_up { changed } else { 0 });
+        part.next_kind(if self.catches_up() { changed } else { 0 });
         self.store.copy_again(CopyFor::Replica, |key, found| {
             let key = Bytes(key);
             part.add_found(&match found {
@@ -172,6 +157,13 @@ impl<S: Store> Machine<S> {
                 None => Record::NoPair { key },
             })
         })
+    }
+
+    /// Whether a part takes more changed pairs than have changed since the last one, however long it becomes.
+    fn catches_up(&self) -> bool {
+        let behind = self.store.behind(CopyFor::Replica) as u64;
+        let pair = self.store.bytes() / (self.store.len() as u64).max(1);
+        !self.progress.has_time || behind.saturating_mul(pair) <= FEW
     }
 
     /// The record of pairs that the store has kept under this number, if they are the present ones.

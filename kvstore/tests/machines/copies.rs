@@ -386,56 +386,62 @@ fn a_copy_ends_under_any_load() {
     assert!(part.len() < 100, "the last part has {} bytes", part.len());
 }
 
-/// Many keys are written between two parts. A replica waits for its copy; a snapshot keeps to the bytes requested, until
-/// half of what it has is copied again.
+/// Many keys were written between two parts. A replica waits for its copy; a snapshot has time until it is hastened.
 #[test]
 fn a_snapshot_has_more_time_than_a_copy_for_a_replica() {
-    const KEYS: u64 = 20_000;
-    const BUDGET: usize = 16 << 10;
-    let put =
-        |n: u64| Operation::Put { key: (n % KEYS).to_be_bytes().to_vec(), value: vec![1; 20] };
-    let write = |source: &mut Machine, numbers: Range<u64>| {
-        for from in numbers.step_by(25) {
+    const KEYS: u64 = 2_000;
+    const BUDGET: usize = 64 << 10;
+    let limits = Limits { value_bytes_max: 8 << 10, transaction_bytes_max: 1 << 20, ..LIMITS };
+    let put = |n: u64| Operation::Put { key: n.to_be_bytes().to_vec(), value: vec![1; 8 << 10] };
+    let write = |source: &mut Machine, round: u64, keys: Range<u64>| {
+        for from in keys.step_by(25) {
             let then = (from..from + 25).map(put).collect();
             let transaction = Transaction { guards: Vec::new(), then, otherwise: Vec::new() };
-            let plan = Plan::of(&transaction, &SlotMap::even(1), &LIMITS).expect("a good form");
-            let number = 2 + from / 25;
+            let plan = Plan::of(&transaction, &SlotMap::even(1), &limits).expect("a good form");
+            let number = 2 + (round * KEYS + from) / 25;
             deliver(source, MessageId::new(SessionId(1), number), number, plan.request());
         }
     };
-    // Lengths of the parts, when all keys were copied once and then written again.
-    let lengths = |snapshot: bool| {
-        let mut source = machine_within(0, LIMITS);
+    let all_changed = |snapshot: bool| {
+        let mut source = machine_within(0, limits);
         let open = Plan::open(&SlotMap::even(1));
         deliver(&mut source, MessageId::new(SessionId(1), 1), 1, open.request());
-        write(&mut source, 0..KEYS);
+        write(&mut source, 0, 0..KEYS);
         if snapshot {
             source.begin_snapshot();
         } else {
             source.begin_copy();
         }
-        source.copy(16 << 20, &mut Vec::new()).unwrap();
+        source.copy(64 << 20, &mut Vec::new()).unwrap();
         assert!(source.has_walked());
-        write(&mut source, KEYS..2 * KEYS);
-        let mut all = Vec::new();
-        loop {
-            let mut part = Vec::new();
-            let ripe = source.copy(BUDGET, &mut part).unwrap();
-            all.push(part.len());
-            if ripe {
-                return all;
-            }
-            assert!(all.len() < 1000, "it goes on for ever");
-            let from = 2 * KEYS + 500 * all.len() as u64;
-            write(&mut source, from..from + 500);
-        }
+        write(&mut source, 1, 0..KEYS);
+        source
     };
-    let [for_replica, snapshot] = [lengths(false), lengths(true)];
-    assert!(for_replica[0] > 3 * BUDGET, "as many as changed: {for_replica:?}");
-    let short = snapshot.iter().take_while(|bytes| **bytes <= BUDGET).sum::<usize>();
-    let state = KEYS as usize * 34;
-    assert!(short > state / 4, "{short} of {state} bytes: {snapshot:?}");
-    assert!(short < state, "it goes on like that: {snapshot:?}");
+    let copied = |source: &mut Machine| {
+        let mut part = Vec::new();
+        let ripe = source.copy(BUDGET, &mut part).unwrap();
+        (part.len(), ripe)
+    };
+    let (bytes, _) = copied(&mut all_changed(false));
+    assert!(bytes > 3 * BUDGET, "{bytes} bytes: as many as changed, within bounds");
+    let mut source = all_changed(true);
+    let (bytes, _) = copied(&mut source);
+    assert!(bytes < 3 * BUDGET / 2, "{bytes} bytes");
+    write(&mut source, 2, 0..KEYS);
+    source.hasten_copy();
+    let (bytes, _) = copied(&mut source);
+    assert!(bytes > 3 * BUDGET / 2, "{bytes} bytes: it is hastened");
+    let mut source = all_changed(true);
+    let mut left = KEYS as usize * (8 << 10);
+    while left > 4 << 20 {
+        left -= copied(&mut source).0;
+    }
+    write(&mut source, 2, KEYS - 100..KEYS);
+    assert!(copied(&mut source).0 > 3 * BUDGET, "little is left: it catches up");
+    source.begin_copy();
+    source.copy(64 << 20, &mut Vec::new()).unwrap();
+    write(&mut source, 3, 0..KEYS);
+    assert!(copied(&mut source).0 > 3 * BUDGET, "it was of the snapshot alone");
 }
 
 /// A machine with 20 keys, and the parts of its snapshot, which is on disk.

@@ -121,6 +121,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         let state = self.snapshot.state_bytes.max(under_way.pace.state_bytes());
         let hurries = disk.hurries(self.id.group, state);
         let Some(length) = under_way.pace.next(logged, now, hurries) else { return Ok(false) };
+        if under_way.pace.is_at_once(hurries) {
+            self.application.hasten_copy();
+        }
         let mut bytes = Vec::with_capacity(length + 1024);
         under_way.ripe = self.application.copy(length, &mut bytes)?;
         let has_walked = self.application.has_walked();

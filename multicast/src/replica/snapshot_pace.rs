@@ -74,10 +74,15 @@ impl Pace {
         self.last = Some(Part { bytes: counts as u64, logged, at });
     }
 
+    /// Whether parts follow each other as fast as the disk takes them.
+    pub(super) fn is_at_once(&self, hurries: bool) -> bool {
+        let repeats_too_much = self.walked.is_some_and(|walked| self.bytes - walked > walked / 2);
+        self.at_once || hurries || repeats_too_much
+    }
+
     /// Bytes of the next part, if it is due when the group has logged so many bytes.
     pub(super) fn next(&self, logged: u64, now: Duration, hurries: bool) -> Option<usize> {
-        let repeats_too_much = self.walked.is_some_and(|walked| self.bytes - walked > walked / 2);
-        if self.at_once || hurries || repeats_too_much {
+        if self.is_at_once(hurries) {
             return Some(PART_BYTES_MAX);
         }
         let Some(last) = &self.last else { return Some(PART_BYTES) };

@@ -104,6 +104,8 @@ struct Nothing {
     copied_with: Option<usize>,
     /// Parts of the size asked for that are left to copy.
     parts: u32,
+    /// The copy was hastened.
+    hastened: bool,
     digest: Option<Digest>,
     /// What its last snapshot names is not on disk.
     keeps_late: bool,
@@ -173,6 +175,9 @@ impl Application for Nothing {
     }
     fn has_walked(&self) -> bool {
         self.parts == 0
+    }
+    fn hasten_copy(&mut self) {
+        self.hastened = true;
     }
     fn finish_copy(&mut self, _: &mut Vec<u8>) -> Result<(), Failed> {
         self.begin(Call::FinishCopy)?;

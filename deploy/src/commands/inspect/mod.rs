@@ -109,7 +109,7 @@ fn file(path: &Path, printer: &mut Printer) -> anyhow::Result<bool> {
     }
 }
 
-const SPARE: &str = "a spare file, which becomes a later segment: it holds nothing";
+const SPARE: &str = "a spare file, which becomes a later segment: it holds nothing that counts";
 
 /// The bytes of a file: all of them if it is a segment, by its name or by its beginning.
 fn read(path: &Path, is_segment: bool) -> io::Result<Vec<u8>> {

@@ -251,8 +251,10 @@ fn parts_of_a_snapshot_do_not_wait_if_the_disk_is_in_a_hurry() {
     let (mut scene, records) = with_a_snapshot_of(4);
     records.hurries_from.store(1 + PART_BYTES as u64, Ordering::Relaxed);
     assert!(!writes_a_part(&mut scene, &records), "one part is the whole state so far");
+    assert!(!scene.replica.application.hastened);
     records.hurries_from.store(PART_BYTES as u64, Ordering::Relaxed);
     assert!(writes_a_part(&mut scene, &records));
+    assert!(scene.replica.application.hastened);
     records.hurries_from.store(0, Ordering::Relaxed);
     assert!(!writes_a_part(&mut scene, &records));
 }

@@ -84,7 +84,7 @@ impl Handle {
         Lsn(self.told.log_end.load(Ordering::Relaxed))
     }
 
-    /// Bytes of the segments that are needed, of all engines together. Brought up to date when a segment is made.
+    /// Bytes of the segments that are needed, of all engines together. Brought up to date when a segment is made or goes.
     pub fn log_bytes(&self) -> u64 {
         self.told.log_bytes.load(Ordering::Relaxed)
     }

@@ -23,7 +23,8 @@ pub struct SegmentName {
 pub enum FileName {
     /// A segment that is written, or prepared to be written next.
     Segment(SegmentName),
-    /// A file that holds nothing: being zeroed, or waiting to become the segment of that sequence.
+    /// A file that holds nothing that counts: of a segment that nobody needs, with its sequence, or on its way to become the
+    /// segment of that sequence.
     Spare(u64),
 }
 

@@ -10,14 +10,24 @@ pub fn perform(files: &impl Files, task: &Task) -> Result<(), FileError> {
     match *task {
         Task::Prepare { name, reuse, bytes } => prepare(files, name, reuse, bytes),
         Task::Retire { segment } => {
-            files.rename(FileName::Segment(segment), FileName::Spare(segment.sequence))?;
+            let named = FileName::Segment(segment);
+            if is_there(files, named)? {
+                files.rename(named, FileName::Spare(segment.sequence))?;
+            }
             files.sync_directory()
         }
         Task::Remove { file } => {
-            files.remove(file)?;
+            if is_there(files, file)? {
+                files.remove(file)?;
+            }
             files.sync_directory()
         }
     }
+}
+
+/// Whether a file has its name still: a task whose end there was no space for is done again.
+fn is_there(files: &impl Files, file: FileName) -> Result<bool, FileError> {
+    Ok(files.list()?.iter().any(|(name, _)| *name == file))
 }
 
 /// Makes a segment's file without a header, from an old file if there is one.

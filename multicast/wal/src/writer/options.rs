@@ -23,8 +23,10 @@ pub struct Options {
     pub in_flight_max: usize,
     /// Closed blocks that wait for a write. Beyond it, [`append`](crate::Writer::append) refuses.
     pub waiting_max: usize,
-    /// Files kept for later segments. More are removed.
+    /// Files kept for later segments. More are removed, unless the log needed them lately.
     pub spare_max: usize,
+    /// Segments that there is room for. If a start finds more files, it removes those that it does not need.
+    pub files_max: usize,
 }
 
 impl Default for Options {
@@ -38,6 +40,7 @@ impl Default for Options {
             in_flight_max: 8,
             waiting_max: 8,
             spare_max: 2,
+            files_max: usize::MAX,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct KeptSegment {
     pub(crate) end: Lsn,
 }
 
-/// A file that holds nothing.
+/// A file that holds nothing that counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leftover {
     pub(crate) file: FileName,
@@ -142,7 +142,9 @@ impl Segments {
             spares: origin.leftovers.iter().copied().collect(),
             no_space_to_begin: false,
             // The start before needed as many.
-            peak: Peak::new(origin.kept.len() + fitting(&origin.leftovers, options)),
+            peak: Peak::new(
+                options.files_max.min(origin.kept.len() + fitting(&origin.leftovers, options)),
+            ),
             headers: VecDeque::new(),
             recyclable: Lsn::NONE,
             header_durable_once: false,

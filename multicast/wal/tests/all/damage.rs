@@ -600,6 +600,10 @@ fn a_log_that_grows_and_is_cut_again_and_again_makes_no_more_files() {
     assert_eq!(log.restart().unwrap().damaged, []);
     let more = log.medium.list().unwrap().len().checked_sub(counts[5]);
     assert!(more.is_some_and(|more| more <= 2), "they are kept over a start");
+    log.options.files_max = 8;
+    assert_eq!(log.restart().unwrap().damaged, []);
+    let files = log.medium.list().unwrap().len();
+    assert!(files <= 10, "there is less room now: {files} files");
 }
 
 #[test]

@@ -25,6 +25,7 @@ const SMALL: Options = Options {
     in_flight_max: 4,
     waiting_max: 8,
     spare_max: 1,
+    files_max: usize::MAX,
 };
 
 /// A directory that is gone at the end. Not in `/tmp`, which may be in memory.

@@ -24,6 +24,7 @@ const SMALL: Options = Options {
     in_flight_max: 4,
     waiting_max: 8,
     spare_max: 1,
+    files_max: usize::MAX,
 };
 
 /// A file of orders in a directory of its own.

@@ -25,6 +25,7 @@ pub const SMALL: Options = Options {
     in_flight_max: 4,
     waiting_max: 8,
     spare_max: 1,
+    files_max: usize::MAX,
 };
 
 /// The same, where the first segment of a start is short.
