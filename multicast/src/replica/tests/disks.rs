@@ -15,7 +15,7 @@ type Record = (u8, Vec<u8>);
 /// A disk that keeps what is appended. Clones are of the same disk.
 #[derive(Clone, Default)]
 struct Records {
-    records: Arc<Mutex<Vec<Record>>>,
+    appended: Arc<Mutex<Vec<Record>>>,
     /// It hurries with states of so many bytes, or more; with none if 0.
     hurries_from: Arc<AtomicU64>,
     /// Bytes by which its log has grown.
@@ -25,12 +25,12 @@ struct Records {
 impl Records {
     /// A disk with these records.
     fn of(records: Vec<Record>) -> Self {
-        Self { records: Arc::new(Mutex::new(records)), ..Self::default() }
+        Self { appended: Arc::new(Mutex::new(records)), ..Self::default() }
     }
 
     /// Everything that was appended.
     fn all(&self) -> Vec<Record> {
-        self.records.lock().expect("nobody panics with it in hand").clone()
+        self.appended.lock().expect("nobody panics with it in hand").clone()
     }
 
     /// The position of the last record.
@@ -41,7 +41,7 @@ impl Records {
 
 impl Disk for Records {
     fn append(&mut self, _: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
-        self.records.lock().expect("nobody panics with it in hand").push((kind, record.concat()));
+        self.appended.lock().expect("nobody panics with it in hand").push((kind, record.concat()));
         self.last()
     }
     fn flush(&mut self) {}
@@ -51,7 +51,7 @@ impl Disk for Records {
     fn sync(&mut self) {}
     fn keep_from(&mut self, _: GroupId, _: u64) {}
     fn begin(&mut self, _: GroupId) {
-        self.records.lock().expect("nobody panics with it in hand").clear();
+        self.appended.lock().expect("nobody panics with it in hand").clear();
     }
     fn snapshot_after(&self) -> u64 {
         SNAPSHOT_DUE - 1
