@@ -12,7 +12,46 @@ use crate::durable::{kill_all, on_disk};
 use crate::support::Sandbox;
 
 /// The directory of a cluster in format 1, [packed](pack).
-const FORMAT_1: &[u8] = include_bytes!("format-1.packed");
+struct Packed {
+    file: &'static str,
+    bytes: &'static [u8],
+    durability: &'static str,
+    /// How it differs from a cluster that nobody configures.
+    config: &'static str,
+    /// So many long values were put under each of two keys.
+    long: usize,
+    /// Kinds of records that its logs have.
+    kinds: &'static [&'static str],
+}
+
+const SYNC: Packed = Packed {
+    file: "format-1.packed",
+    bytes: include_bytes!("format-1.packed"),
+    durability: "sync",
+    config: "[limits]\nmemory_bytes_max = \"64MiB\"\n",
+    long: LONG_FOR_SNAPSHOT,
+    kinds: &["began", "resumed", "snapshot-end", "part", "payload", "delivered"],
+};
+
+const ASYNC: Packed = Packed {
+    file: "format-1-async.packed",
+    bytes: include_bytes!("format-1-async.packed"),
+    durability: "async",
+    config: "[limits]\nmemory_bytes_max = \"64MiB\"\n",
+    long: 1,
+    kinds: &["point"],
+};
+
+#[cfg(feature = "rocksdb")]
+const ROCKSDB: Packed = Packed {
+    file: "format-1-rocksdb.packed",
+    bytes: include_bytes!("format-1-rocksdb.packed"),
+    durability: "sync",
+    config: "[node]\nstore = \"rocksdb\"\nhot_bytes = \"1MiB\"\n\
+             [limits]\nmemory_bytes_max = \"64MiB\"\nstore_bytes_max = \"64MiB\"\n",
+    long: LONG_FOR_SNAPSHOT,
+    kinds: &["began", "resumed", "snapshot-end", "part", "payload", "delivered"],
+};
 
 /// Bytes that are equal in a row, from which on they are packed as one.
 const RUN_MIN: usize = 24;
@@ -28,9 +67,9 @@ fn value(number: usize) -> String {
 
 const KEYS: usize = 20;
 
-/// Length of the values of which a group has logged enough for a snapshot after `ZEROES` of them.
+/// Length of the values of which a group has logged enough for a snapshot after so many of them.
 const LONG: usize = 1 << 20;
-const ZEROES: usize = 265;
+const LONG_FOR_SNAPSHOT: usize = 265;
 
 /// A transaction of two groups.
 const MOVE: &str =
@@ -57,11 +96,26 @@ fn check(sandbox: &Sandbox) {
 
 #[test]
 fn a_cluster_in_format_1_goes_on() {
+    goes_on(&SYNC);
+}
+
+#[test]
+fn a_cluster_in_format_1_with_restore_points_goes_on() {
+    goes_on(&ASYNC);
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+fn a_cluster_in_format_1_with_stores_in_rocksdb_goes_on() {
+    goes_on(&ROCKSDB);
+}
+
+fn goes_on(packed: &Packed) {
     let (_dir, sandbox) = on_disk();
-    unpack(FORMAT_1, &sandbox.dir);
+    unpack(packed.bytes, &sandbox.dir);
     let dir = sandbox.dir.to_str().expect("text");
     let shown = sandbox.expect(0, &["inspect", dir]);
-    for kind in ["began", "resumed", "snapshot-end", "part", "payload", "delivered"] {
+    for kind in packed.kinds {
         assert!(shown.out.contains(&format!(" {kind}")), "there is no record {kind}");
     }
     sandbox.expect(0, &["up", "--detach"]);
@@ -73,14 +127,32 @@ fn a_cluster_in_format_1_goes_on() {
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
 
-/// Makes the packed cluster: `cargo nextest run -p skein-deploy --run-ignored only packs_a_cluster`. Its processes are
-/// killed, so logs end as after a loss of power; one node has lost its data and was given the state of the others.
+/// Makes the packed clusters: `cargo nextest run -p skein-deploy --run-ignored only packs_a_cluster`.
 #[test]
-#[ignore = "writes the file of which the other test is made"]
+#[ignore = "writes the file of which another test is made"]
 fn packs_a_cluster() {
+    packs(&SYNC);
+}
+
+#[test]
+#[ignore = "writes the file of which another test is made"]
+fn packs_a_cluster_with_restore_points() {
+    packs(&ASYNC);
+}
+
+#[cfg(feature = "rocksdb")]
+#[test]
+#[ignore = "writes the file of which another test is made"]
+fn packs_a_cluster_with_stores_in_rocksdb() {
+    packs(&ROCKSDB);
+}
+
+/// With `sync`, one node has lost its data and was given the state of the others, and its processes are killed, so logs end
+/// as after a loss of power. With `async`, a cluster that is stopped loses nothing.
+fn packs(packed: &Packed) {
     let (_dir, sandbox) = on_disk();
-    let config = sandbox.config("[limits]\nmemory_bytes_max = \"64MiB\"\n");
-    let up = ["up", "--detach", "--durability", "sync", "--config", &config];
+    let (config, is_sync) = (sandbox.config(packed.config), packed.durability == "sync");
+    let up = ["up", "--detach", "--durability", packed.durability, "--config", &config];
     sandbox.expect(0, &up);
     let mut client = Client::connect(&sandbox.dir).expect("a session");
     let keys = ["zeroes1", "zeroes2"];
@@ -89,7 +161,7 @@ fn packs_a_cluster() {
         assert_ne!(owner(one), owner(other), "they are to be of two groups");
     }
     let long = vec![0; LONG];
-    for _ in 0..ZEROES {
+    for _ in 0..packed.long {
         for key in keys {
             client.put(key.as_bytes(), &long).expect("it serves");
         }
@@ -106,14 +178,19 @@ fn packs_a_cluster() {
     fs::write(&moves, MOVE).expect("there is room");
     sandbox.expect(0, &["txn", moves.to_str().expect("text")]);
     sandbox.expect(0, &["down"]);
-    fs::remove_dir_all(sandbox.dir.join("node2.data")).expect("it is ours");
+    if is_sync {
+        fs::remove_dir_all(sandbox.dir.join("node2.data")).expect("it is ours");
+    }
     sandbox.expect(0, &up[..2]);
     sandbox.expect(0, &["put", "once more", "the last value"]);
     check(&sandbox);
-    kill_all(&sandbox);
-    let packed = pack(&sandbox.dir);
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/binary/format-1.packed");
-    fs::write(file, packed).expect("the repository can be written");
+    if is_sync {
+        kill_all(&sandbox);
+    } else {
+        sandbox.expect(0, &["down"]);
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/binary").join(packed.file);
+    fs::write(file, pack(&sandbox.dir)).expect("the repository can be written");
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
 
@@ -123,12 +200,10 @@ fn packs_a_cluster() {
 /// is a position, a length, and 0 with the bytes, or 1 with a byte that fills it. All numbers have four bytes.
 fn pack(dir: &Path) -> Vec<u8> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(dir).expect("a directory").flatten() {
-        let name = entry.file_name().into_string().expect("text");
+    for name in names_in(dir) {
         let kind = name.rsplit('.').next().unwrap_or_default();
         if kind == "data" {
-            let files = fs::read_dir(entry.path()).expect("a directory").flatten();
-            names.extend(files.map(|file| format!("{name}/{}", file.file_name().display())));
+            names.extend(files_below(dir, &name));
         } else if ["json", "toml", "incarnation", "identity", "peers"].contains(&kind) {
             names.push(name);
         }
@@ -177,6 +252,27 @@ fn pack(dir: &Path) -> Vec<u8> {
         number(&mut packed, 0);
     }
     packed
+}
+
+fn names_in(dir: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(dir).expect("a directory").flatten();
+    entries.map(|entry| entry.file_name().into_string().expect("text"))
+}
+
+/// All files below a directory of `dir` that a start may read. A store that is open is none of them, and of RocksDB's files
+/// neither its report nor the options that it had, which name directories of the machine.
+fn files_below(dir: &Path, below: &str) -> Vec<String> {
+    let mut files = Vec::new();
+    for name in names_in(&dir.join(below)) {
+        let path = format!("{below}/{name}");
+        if dir.join(&path).is_file() {
+            let counts = !name.starts_with("LOG") && !name.starts_with("OPTIONS-");
+            files.extend(counts.then_some(path));
+        } else if !name.starts_with("live-") {
+            files.extend(files_below(dir, &path));
+        }
+    }
+    files
 }
 
 /// Writes out what was [packed](pack), for a cluster whose shared memory lies beside it.
