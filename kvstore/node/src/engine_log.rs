@@ -22,7 +22,7 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 /// Bytes that may wait for a disk that is slow, full or stands still. An engine with more stands still itself, as if its
 /// process were stopped: others go on without it, and its memory does not grow.
 const WAITING_MAX: usize = 64 << 20;
-/// How often an engine that stands still looks whether its disk goes on.
+/// The time between two looks of an engine that stands still whether its disk goes on.
 const WAITING_POLL: Duration = Duration::from_millis(1);
 
 /// Contents of the log when this process began.
@@ -45,7 +45,7 @@ enum Request {
     Begin { group: Group },
 }
 
-/// What the accesses of a node's engines have in common.
+/// State that the accesses of a node's engines share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     /// Groups that have given up a sound log.
@@ -292,7 +292,7 @@ mod tests {
     const ENTRY: u8 = 5;
     const SNAPSHOT_PART: u8 = 10;
 
-    /// Of the only group, which needs the log from here on.
+    /// The snapshots of the only group, which needs the log from here on.
     fn due(from: Lsn, bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
         let hosted = Hosted { group: Group(GROUP.0), from, turn: (1, 1) };
         SnapshotsDue::new(Arc::new(HeldBackMax::of(1)), bytes_max, [hosted].into_iter(), crowded)
@@ -330,7 +330,7 @@ mod tests {
         write(&mut log, ENTRY, 10);
         assert!(!log.hurries(GROUP, 0), "one segment is needed");
         write(&mut log, ENTRY, 20);
-        // What is needed is told when a segment was made.
+        // An engine is told how much is needed when a segment was made.
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while !log.hurries(GROUP, 0) {
             assert!(std::time::Instant::now() < deadline, "two segments are needed");

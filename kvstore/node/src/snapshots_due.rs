@@ -55,7 +55,7 @@ pub(crate) struct SnapshotsDue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hosted {
     pub(crate) group: Group,
-    /// It needs the log from here on; all of it, without a snapshot yet.
+    /// It needs the log from here on.
     pub(crate) from: Lsn,
     /// Its place among all replicas of the cluster, from 1 on, and their number.
     pub(crate) turn: (u64, u64),
@@ -66,8 +66,6 @@ pub(crate) struct Hosted {
 struct HeldBack {
     group: Group,
     turn: (u64, u64),
-    /// Nothing of its log is in a snapshot yet.
-    is_new: bool,
     /// It needs what was written since, by whichever group: about where its last whole snapshot begins.
     from: LogSize,
     /// The log when the snapshot that is being written began.
@@ -103,9 +101,9 @@ impl SnapshotsDue {
         crowded: bool,
     ) -> Self {
         let held_back = |Hosted { group, from, turn }| {
-            let (is_new, state) = (from == Lsn::NONE, Cell::new(0));
+            let state = Cell::new(0);
             let from = LogSize { end: from, needed: 0, states: 0 };
-            HeldBack { group, turn, is_new, from, begun: from, overdue: crowded, state }
+            HeldBack { group, turn, from, begun: from, overdue: crowded, state }
         };
         Self { most, bytes_max, hosted: hosted.map(held_back).collect() }
     }
@@ -125,7 +123,7 @@ impl SnapshotsDue {
     /// Notes that the snapshot of a group that was begun last is whole.
     pub(crate) fn is_whole(&mut self, group: Group) {
         for of in self.of_mut(group) {
-            (of.from, of.overdue, of.is_new) = (of.begun, false, false);
+            (of.from, of.overdue) = (of.begun, false);
         }
     }
 
@@ -133,7 +131,6 @@ impl SnapshotsDue {
     pub(crate) fn holds_back_nothing(&mut self, group: Group, log: LogSize) {
         self.begins(group, log);
         self.is_whole(group);
-        self.of_mut(group).for_each(|of| of.is_new = true);
     }
 
     fn of_mut(&mut self, group: Group) -> impl Iterator<Item = &mut HeldBack> {
@@ -141,15 +138,15 @@ impl SnapshotsDue {
     }
 
     /// Whether the state of a group is to be written. The group has written `logged` bytes of the log since
-    /// the last time, when its state had `state` bytes. Near the bound, one that holds back most of the log does not wait
+    /// the last time, when its state had `state` bytes; 0 if it was never written. Near the bound, one that holds back most of the log does not wait
     /// until it is long.
     pub(crate) fn is_due(&self, group: Group, logged: u64, state: u64, log: LogSize) -> bool {
         self.note(group, state);
         let Some(of) = self.hosted.iter().find(|of| of.group == group) else { return false };
         let after = SNAPSHOT_AFTER.max(state);
-        let first_after = if of.is_new { after * of.turn.0 / of.turn.1 } else { after };
+        let in_turn = if state == 0 { after * of.turn.0 / of.turn.1 } else { after };
         let frees_most = || self.is_near_bound(log) && of.length(log) >= log.needed / 2;
-        logged >= first_after
+        logged >= in_turn
             || logged >= after / SOONER_NEAR_BOUND && frees_most()
             || of.holds_back(self.most.bytes(), log)
     }
@@ -202,7 +199,7 @@ mod tests {
 
     /// Two groups with states of so many bytes, as both have told.
     fn two_groups(states: [u64; 2], bytes_max: Option<u64>, crowded: bool) -> SnapshotsDue {
-        let hosted = |group| Hosted { group, from: Lsn(1), turn: (1, 2) };
+        let hosted = |group| Hosted { group, from: Lsn(1), turn: (1, 1) };
         let most = Arc::new(HeldBackMax::of(2));
         let due =
             SnapshotsDue::new(most, bytes_max, [BUSY, QUIET].map(hosted).into_iter(), crowded);
@@ -236,7 +233,8 @@ mod tests {
 
     #[test]
     fn replicas_take_turns() {
-        let hosted = |turn| Hosted { group: BUSY, from: Lsn::NONE, turn: (turn, 6) };
+        // A start that finds a log without a snapshot is no other than the first one.
+        let hosted = |turn| Hosted { group: BUSY, from: Lsn(4096), turn: (turn, 6) };
         for turn in 1..=6 {
             let most = Arc::new(HeldBackMax::of(1));
             let mut due = SnapshotsDue::new(most, None, [hosted(turn)].into_iter(), false);
@@ -245,10 +243,8 @@ mod tests {
             assert!(!is_due(&due, first - 1) && is_due(&due, first), "the {turn}th of six");
             due.begins(BUSY, log(first));
             due.is_whole(BUSY);
-            let is_due = |logged| due.is_due(BUSY, logged, 0, log(first + logged));
+            let is_due = |logged| due.is_due(BUSY, logged, 1, log(first + logged));
             assert!(!is_due(SNAPSHOT_AFTER - 1) && is_due(SNAPSHOT_AFTER), "the {turn}th of six");
-            due.holds_back_nothing(BUSY, log(0));
-            assert!(due.is_due(BUSY, first, 0, log(first)), "it begins anew");
         }
     }
 

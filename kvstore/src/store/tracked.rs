@@ -92,7 +92,7 @@ impl Walk {
     /// Takes a key of this round, or, if there is none left, of the next.
     fn pop(&mut self) -> Option<Compact> {
         if self.dirty.is_empty() {
-            // What the round before took of memory is given back.
+            // The memory of the round before is given back.
             self.dirty = std::mem::take(&mut self.next);
         }
         self.dirty.pop()
