@@ -83,7 +83,7 @@ fn abandoned_memory_is_removed_by_any_later_up() {
     let root = lost.dir.with_file_name("memory");
     lost.expect(0, &["up", "--detach", "--config", &config]);
     let regions = lost.regions();
-    lost.kill_nodes();
+    lost.kill_all();
     fs::remove_dir_all(&lost.dir).unwrap();
     assert!(regions.starts_with(&root) && regions.exists());
 

@@ -201,7 +201,7 @@ fn a_cluster_that_is_not_there_is_told_at_once() {
     sandbox.expect(0, &["up", "--detach"]);
     let mut client = Client::connect(&sandbox.dir).unwrap();
     client.put("key", "value").unwrap();
-    sandbox.kill_nodes();
+    sandbox.kill_all();
     let started = Instant::now();
     let error = client.get("key").unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::{Sandbox, is_running, kill, until};
 
 /// Orders a node's disk to do something.
@@ -127,7 +127,7 @@ fn a_disk_that_is_read_only_keeps_its_node_from_running_until_it_is_not() {
     all_there(&sandbox, 0..10);
     order(&sandbox, 2, "seed=2");
     until("all are ready", || ready(&sandbox));
-    kill_all(&sandbox);
+    sandbox.kill_all();
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox, 0..10);
     wipe(&sandbox);
@@ -194,7 +194,7 @@ fn a_disk_that_fills_and_has_room_again_loses_nothing() {
     until("all are ready", || ready(&sandbox));
     put_all(&sandbox, 6..8);
     assert_eq!(sandbox.pids(), pids, "no node has ended");
-    kill_all(&sandbox);
+    sandbox.kill_all();
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox, 0..8);
     wipe(&sandbox);
@@ -253,7 +253,7 @@ fn a_log_that_takes_all_it_may_waits_as_on_a_full_disk_and_may_be_given_more() {
     put_all(&sandbox, 3..5);
 
     // A bound that is higher is taken by `up`, and nothing else may be changed.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let other = sandbox
         .config("[node]\ndisk_bytes_max = \"3GiB\"\n[limits]\nmemory_bytes_max = \"32MiB\"\n");
     let refused = sandbox.expect(3, &["up", "--detach", "--config", &other]);
@@ -279,7 +279,7 @@ fn a_disk_that_forgets_what_it_called_durable_is_noticed_by_a_loss_of_power() {
     put_all(&sandbox, 0..3);
     (0..3).for_each(|node| order(&sandbox, node, "lies"));
     sandbox.expect(0, &["put", "acknowledged", "1"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     (0..3).for_each(|node| order(&sandbox, node, "seed=1"));
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox, 0..3);
@@ -316,7 +316,7 @@ fn a_node_that_is_started_again_and_again_does_not_fill_its_disk() {
     fs::remove_dir(&obstacle).expect("it is empty");
     until("all are ready", || ready(&sandbox));
     all_there(&sandbox, 0..3);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox, 0..3);
     wipe(&sandbox);
@@ -377,7 +377,7 @@ fn a_flipped_bit_is_mended_or_named_and_nothing_is_lost() {
     for permille in [0, 3, 17, 250, 500, 777, 960, 999] {
         put_all(&sandbox, next..next + 3);
         next += 3;
-        kill_all(&sandbox);
+        sandbox.kill_all();
         let newest = segments(&sandbox.dir.join("node1.data")).pop().expect("a segment");
         flip(&newest, permille);
         let refused = up_or_without_node_1(&sandbox);
@@ -438,7 +438,7 @@ fn files_that_are_not_the_ones_a_node_wrote_are_refused_with_a_reason() {
         put_all(&sandbox, next..next + 2);
         next += 2;
         // So that there are two segments at least.
-        kill_all(&sandbox);
+        sandbox.kill_all();
         sandbox.expect(0, &["up", "--detach"]);
         sandbox.expect(0, &["down"]);
         tamper();
@@ -473,7 +473,7 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing_when_all_star
     kill(pid, Signal::KILL);
     until("it has ended", || !is_running(pid));
     sandbox.expect(0, &["put", "--timeout", "20", "acknowledged", "1"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     copy(&old, &data);
     // Two of them are a quorum, and the third one is as soon there.
     let mut nodes: Vec<_> = [1, 2, 0].map(|node| start(&sandbox, node)).into();
@@ -482,7 +482,7 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing_when_all_star
         assert_ne!(got.code, Some(1), "it is answered that there is nothing");
         got.out == "1"
     });
-    kill_all(&sandbox);
+    sandbox.kill_all();
     for node in &mut nodes {
         let _ = node.wait();
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::support::{Ended, Sandbox, is_running, kill, until};
+use crate::support::{Ended, Sandbox, kill, until};
 
 /// A directory on a disk: the temporary directory may be in memory.
 pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
@@ -14,15 +14,6 @@ pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
     (dir, sandbox)
 }
 
-/// Kills all processes of a cluster at once, as a loss of power would.
-pub(crate) fn kill_all(sandbox: &Sandbox) {
-    let pids: Vec<_> = sandbox.supervisor().into_iter().chain(sandbox.pids()).collect();
-    for pid in &pids {
-        kill(*pid, Signal::KILL);
-    }
-    until("all processes have ended", || !pids.iter().any(|pid| is_running(*pid)));
-}
-
 #[test]
 fn what_was_acknowledged_outlives_all_processes() {
     let (_dir, sandbox) = on_disk();
@@ -30,7 +21,7 @@ fn what_was_acknowledged_outlives_all_processes() {
     for number in 0..20 {
         sandbox.expect(0, &["put", &format!("key{number}"), &format!("value{number}")]);
     }
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let gone = sandbox.expect(3, &["get", "key7"]);
     assert!(gone.err.contains("its data is kept"), "{}", gone.err);
     sandbox.expect(0, &["up", "--detach"]);
@@ -128,7 +119,7 @@ fn a_cluster_is_as_durable_as_its_disk_allows_unless_somebody_says_otherwise() {
     let up = sandbox.expect(0, &["up", "--detach", "--groups", "1"]);
     assert!(up.out.contains("survives a loss of power (durability \"sync\")"), "{}", up.out);
     sandbox.expect(0, &["put", "key", "value"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     // The same settings, as far as they are named.
     sandbox.expect(0, &["up", "--detach", "--groups", "1"]);
     assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
@@ -188,7 +179,7 @@ fn data_lies_where_the_configuration_says() {
     let up = sandbox.expect(0, &["up", "--detach", "--config", &config]);
     assert!(up.out.contains(&format!("data       in {}: ", link.display())), "{}", up.out);
     sandbox.expect(0, &["put", "key", "value"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let places = || std::fs::read_dir(&place).expect("a directory").count();
     assert_eq!(places(), 3, "a directory for each node");
     let shown = sandbox.expect(0, &["inspect", "--summary", &text(&sandbox.dir)]);

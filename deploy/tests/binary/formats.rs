@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use skein_client::Client;
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::Sandbox;
 
 /// The directory of a cluster in format 1, [packed](pack).
@@ -185,7 +185,7 @@ fn packs(packed: &Packed) {
     sandbox.expect(0, &["put", "once more", "the last value"]);
     check(&sandbox);
     if is_sync {
-        kill_all(&sandbox);
+        sandbox.kill_all();
     } else {
         sandbox.expect(0, &["down"]);
     }

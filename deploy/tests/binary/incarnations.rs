@@ -27,7 +27,7 @@ fn no_life_is_lived_twice_however_its_start_ends() {
     let config = sandbox.memory_apart();
     let up = ["up", "--detach", "--no-restart", "--nodes", "1", "--replicas", "1", "--config"];
     sandbox.expect(0, &[&up[..], &[&config]].concat());
-    sandbox.kill_nodes();
+    sandbox.kill_all();
     let log = sandbox.dir.join("incarnations.log");
     let mut joined = vec![0];
     for round in 0..40 {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::Sandbox;
 
 /// The objects of a kind that `inspect --json` prints.
@@ -42,7 +42,7 @@ fn a_log_is_shown_and_a_damage_in_it_is_named() {
     let dir = sandbox.dir.to_str().expect("text").to_owned();
     let running = sandbox.run(&["inspect", "--summary", &dir]);
     assert_eq!(running.out.matches("writes it now").count(), 3, "{}", running.out);
-    kill_all(&sandbox);
+    sandbox.kill_all();
 
     let all = sandbox.expect(0, &["inspect", &dir]);
     assert_eq!(all.out.matches("\nlog in ").count(), 3, "all nodes of the cluster: {}", all.out);

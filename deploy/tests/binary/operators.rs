@@ -50,7 +50,7 @@ fn a_cluster_that_does_not_run_does_nothing() {
         assert!(refused.err.contains("no cluster in"), "{}", refused.err);
     }
     sandbox.expect(0, &["up", "--detach"]);
-    sandbox.kill_nodes();
+    sandbox.kill_all();
     // The last threads of the processes release what they held.
     until("it is seen", || sandbox.run(&["status", "--wide"]).err.contains("not running any more"));
     for command in commands {

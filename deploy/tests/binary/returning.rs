@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use skein_client::{Client, Error, Operation, Transaction, Unavailability};
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::{Sandbox, halt, is_running, kill, until};
 
 const LAG: Duration = Duration::from_millis(800);
@@ -103,7 +103,7 @@ fn load(sandbox: &Sandbox, client: &mut Client, from: u32, lasts: Duration) -> V
 
 /// Kills everything, and starts the cluster again.
 fn return_from_nothing(sandbox: &Sandbox) {
-    kill_all(sandbox);
+    sandbox.kill_all();
     let gone = sandbox.expect(3, &["get", "key 0"]);
     assert!(gone.err.contains("its data is kept"), "{}", gone.err);
     let up = sandbox.expect(0, &["up", "--detach"]);
@@ -327,7 +327,7 @@ fn a_log_that_cannot_be_read_keeps_only_its_own_node_from_starting() {
     let (_dir, sandbox) = on_disk();
     up(&sandbox);
     load(&sandbox, &mut client(&sandbox), 0, LAG);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let data = sandbox.dir.join("node1.data");
     for file in fs::read_dir(&data).expect("a log").map(|file| file.expect("a file").path()) {
         if file.extension().is_some_and(|extension| extension == "log") {
@@ -356,7 +356,7 @@ fn logs_of_other_nodes_are_moved_away_before_their_loss_is_accepted() {
     let (_dir, sandbox) = on_disk();
     up(&sandbox);
     load(&sandbox, &mut client(&sandbox), 0, LAG);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let data = |node: u16| sandbox.dir.join(format!("node{node}.data"));
     let aside = sandbox.dir.with_file_name("aside");
     let swap = || {
@@ -404,7 +404,7 @@ fn one_lost_disk_is_tolerated_and_two_are_said() {
     let (_dir, sandbox) = on_disk();
     up(&sandbox);
     load(&sandbox, &mut client(&sandbox), 0, LAG);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let data = |node: u16| sandbox.dir.join(format!("node{node}.data"));
     let (one, other) = (sandbox.dir.with_file_name("one"), sandbox.dir.with_file_name("other"));
     let set_aside = |node: u16, to: &Path| fs::rename(data(node), to).expect("it is there");
@@ -422,12 +422,12 @@ fn one_lost_disk_is_tolerated_and_two_are_said() {
     // What was lost is written again by the node without a disk.
     write(&mut after, 77).expect("it serves");
     until_saved(&sandbox);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     set_aside(1, &other);
     sandbox.expect(0, &["up", "--detach"]);
     assert_eq!(read(&mut client(&sandbox)).0, 77);
     // With the last disk alone, only an operator can say that there is nothing newer.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     fs::remove_dir_all(data(0)).expect("it is there");
     fs::remove_dir_all(data(1)).expect("it is there");
     let refused = sandbox.expect(3, &["up", "--detach"]);
@@ -439,7 +439,7 @@ fn one_lost_disk_is_tolerated_and_two_are_said() {
 
 /// Puts the layer between each node and its disk that loses what is not synced, and starts the cluster with it.
 fn behind_a_layer(sandbox: &Sandbox) {
-    kill_all(sandbox);
+    sandbox.kill_all();
     order_disks(sandbox, "seed=1");
     sandbox.expect(0, &["up", "--detach"]);
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::disks::ready;
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::{Sandbox, until};
 
 /// Five of them fit into the budget of the group.
@@ -43,7 +43,7 @@ fn a_group_holds_what_its_budget_on_disk_allows_and_no_more() {
     assert!(full(&refused), "{refused}");
 
     // A restart reads the log: it refuses the same write again, and has all others.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     sandbox.expect(0, &["up", "--detach"]);
     let refused = put(3, "six");
     assert!(full(&refused), "{refused}");
@@ -144,7 +144,7 @@ fn a_start_begins_with_a_checkpoint_and_a_replica_that_lacks_it_joins_anew() {
     // Some of the log follows the checkpoint.
     sandbox.expect(0, &["put", "key0", "later"]);
     sandbox.expect(0, &["put", "key0", "value0"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox);
     agree(&sandbox);
@@ -152,7 +152,7 @@ fn a_start_begins_with_a_checkpoint_and_a_replica_that_lacks_it_joins_anew() {
     assert!(!(0..3).any(anew), "each has begun with its own");
 
     // One is another replica's.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let (own, other) = (kept(&sandbox, 2), kept(&sandbox, 0).pop().expect("it has one"));
     for path in own {
         fs::remove_dir_all(&path).expect("it is there");
@@ -166,7 +166,7 @@ fn a_start_begins_with_a_checkpoint_and_a_replica_that_lacks_it_joins_anew() {
     all_there(&sandbox);
     assert!(joined_anew(&sandbox, 2), "{}", log(&sandbox, 2));
     // One is gone.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     for path in kept(&sandbox, 0) {
         fs::remove_dir_all(&path).expect("it is there");
     }
@@ -175,7 +175,7 @@ fn a_start_begins_with_a_checkpoint_and_a_replica_that_lacks_it_joins_anew() {
     assert!(joined_anew(&sandbox, 0), "{}", log(&sandbox, 0));
 
     // One has a table cut off in its middle.
-    kill_all(&sandbox);
+    sandbox.kill_all();
     for path in kept(&sandbox, 1) {
         for file in fs::read_dir(&path).expect("it is there") {
             let file = file.expect("it can be read").path();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use skein_client::{Client, Operation, Transaction};
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::returning::{client, floor, kill_nodes, no_panic, now_us};
 use crate::support::{Sandbox, kill};
 use crate::tampering::{Random, seeds_of};
@@ -131,7 +131,7 @@ fn run(seed: u64) {
             if random.below(4) == 0 && round > 0 {
                 kill_nodes(&sandbox);
             } else {
-                kill_all(&sandbox);
+                sandbox.kill_all();
                 up(&sandbox, &mut random);
             }
             ends.store(true, Ordering::Relaxed);

@@ -107,7 +107,7 @@ fn a_damaged_count_is_told_and_a_replacement_is_started() {
     let sandbox = Sandbox::new();
     let config = sandbox.memory_apart();
     sandbox.expect(0, &[&["up", "--detach", "--config", &config], &SMALL[..]].concat());
-    sandbox.kill_nodes();
+    sandbox.kill_all();
     fs::write(sandbox.dir.join("node0.incarnation"), "many\n").unwrap();
     sandbox.expect(0, &["supervise", "--detach"]);
     let command = format!("`skein --dir {} admin replace 0`", sandbox.dir.display());

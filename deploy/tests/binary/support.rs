@@ -182,34 +182,45 @@ impl Sandbox {
         });
     }
 
+    /// The processes that were started for the directory, whoever started them, with these words among their arguments.
+    fn processes(&self, words: &[&str]) -> Vec<i32> {
+        let dir = self.dir.to_str().expect("its name is text");
+        let number = |process: fs::DirEntry| {
+            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+            let has = |word: &str| line.split(|byte| *byte == 0).any(|it| it == word.as_bytes());
+            let ours = has(dir) && words.iter().all(|word| has(word));
+            process.file_name().to_str()?.parse().ok().filter(|_| ours)
+        };
+        fs::read_dir("/proc").expect("it is there").flatten().filter_map(number).collect()
+    }
+
     /// Waits until no process for the directory is left, whoever started it.
     #[track_caller]
     pub(crate) fn until_deserted(&self) {
-        let dir = self.dir.to_str().expect("its name is text");
-        let names = |process: &fs::DirEntry| {
-            let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|word| word == dir.as_bytes())
-        };
-        until("all processes of the cluster have ended", || {
-            !fs::read_dir("/proc").expect("it is there").flatten().any(|process| names(&process))
-        });
+        until("all processes of the cluster have ended", || self.processes(&[]).is_empty());
     }
 
-    /// Kills all nodes, after the supervisor that would restart them.
+    /// Kills all nodes, after the supervisor that would restart them: also one that it has just started.
     pub(crate) fn kill(&self) {
-        for pid in self.supervisor().into_iter().chain(self.pids()) {
-            kill(pid, Signal::KILL);
+        if let Some(supervisor) = self.supervisor() {
+            kill(supervisor, Signal::KILL);
+            until("the supervisor is gone", || !is_running(supervisor));
         }
+        self.nodes().into_iter().for_each(|node| kill(node, Signal::KILL));
     }
 
-    /// The same. Returns when they are gone.
-    pub(crate) fn kill_nodes(&self) {
-        let mut pids = self.pids();
-        pids.extend(self.supervisor());
+    /// The processes of nodes that run: those that were started for the directory, and those that hold its locks.
+    fn nodes(&self) -> Vec<i32> {
+        let mut nodes = self.processes(&["node"]);
+        nodes.extend(self.pids().into_iter().filter(|pid| is_running(*pid)));
+        nodes
+    }
+
+    /// The same, as a loss of power would. Returns when they are gone.
+    #[track_caller]
+    pub(crate) fn kill_all(&self) {
         self.kill();
-        until("the nodes and their supervisor are gone", || {
-            pids.iter().all(|pid| !is_running(*pid))
-        });
+        until("all nodes are gone", || self.nodes().is_empty());
     }
 
     /// Checks that no file, process or byte of a cluster is left.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::durable::{kill_all, on_disk};
+use crate::durable::on_disk;
 use crate::support::{Ended, Sandbox, until};
 
 /// The seeds of the gate: of the newest segment, bits that flip, zeroes, an end that is cut off, and the segments of another
@@ -203,7 +203,7 @@ fn whatever_file_is_changed_nothing_that_was_acknowledged_is_lost() {
             keys += 1;
         }
         if random.below(2) == 0 {
-            kill_all(&sandbox);
+            sandbox.kill_all();
         } else {
             sandbox.expect(0, &["down"]);
         }
@@ -267,7 +267,7 @@ fn a_manifest_or_a_configuration_that_is_wrong_hides_and_removes_no_data() {
     let (_dir, sandbox) = on_disk();
     sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
     sandbox.expect(0, &["put", "key0", "value0"]);
-    kill_all(&sandbox);
+    sandbox.kill_all();
     let path = |name: &str| sandbox.dir.join(name);
     let [manifest, copy] = ["cluster.json", "cluster.json.copy"].map(path);
     let whole = fs::read_to_string(&manifest).expect("text");

@@ -66,6 +66,8 @@ pub struct Requests {
 struct Shared {
     stop: AtomicBool,
     pause: AtomicBool,
+    /// Whether the engine takes no turn: it is paused, or has ended.
+    stands: AtomicBool,
     /// Queries that were sent and not taken yet.
     asked: AtomicUsize,
 }
@@ -122,10 +124,14 @@ impl Control {
         (self.wake)();
     }
 
-    /// Keeps the engine from taking turns, as if its process were stopped, or lets it continue.
+    /// Keeps the engine from taking turns, as if its process were stopped, or lets it continue. Returns when the turn
+    /// is over that it was in.
     pub fn pause(&mut self, pause: bool) {
         self.shared.pause.store(pause, Ordering::SeqCst);
         (self.wake)();
+        while pause && !self.shared.stands.load(Ordering::SeqCst) {
+            thread::sleep(PAUSE_NAP);
+        }
     }
 
     /// Ends the engine's loop after the current turn.
@@ -147,6 +153,12 @@ impl fmt::Debug for Control {
     }
 }
 
+impl Drop for Requests {
+    fn drop(&mut self) {
+        self.shared.stands.store(true, Ordering::SeqCst);
+    }
+}
+
 impl Requests {
     fn is_empty(&self) -> bool {
         self.shared.asked.load(Ordering::SeqCst) == 0 && !self.stopped() && !self.paused()
@@ -158,6 +170,15 @@ impl Requests {
 
     fn paused(&self) -> bool {
         self.shared.pause.load(Ordering::SeqCst)
+    }
+
+    /// Stands still for as long as it is paused.
+    fn stand_while_paused(&self) {
+        while self.paused() && !self.stopped() {
+            self.shared.stands.store(true, Ordering::SeqCst);
+            thread::sleep(PAUSE_NAP);
+        }
+        self.shared.stands.store(false, Ordering::SeqCst);
     }
 
     fn answer<F: Fabric, S: Store, O: Links>(
@@ -221,7 +242,7 @@ pub fn run<F: Fabric, S: Store, O: Links>(
     let mut digests = Taking::default();
     while !requests.stopped() {
         if requests.paused() {
-            thread::sleep(PAUSE_NAP);
+            requests.stand_while_paused();
             continue;
         }
         let mut worked = engine.turn();
