@@ -10,6 +10,7 @@ use skein_protocol::view::View;
 
 use super::Replica;
 use super::on_disk::DiskRecord;
+use super::results::ResultExchange;
 use super::transfer::{Received, saved_barrier};
 use crate::application::{Application, NotRestored};
 use crate::election::Content;
@@ -138,7 +139,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let Some(why) = lacks else {
                 return Err(NotReplayed::Disk("it contains no whole state".to_owned()));
             };
-            self.give_up_log(&why, began_as, links);
+            self.give_up_log(&why, began_as, links, fresh);
         }
         if has_state {
             self.transfer.received = None;
@@ -170,18 +171,24 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(())
     }
 
-    /// Begins anew, without a state: the files of no snapshot in the log are there.
+    /// Begins anew, without a state: the files of no snapshot in the log are there. What a snapshot had said that was not
+    /// whole is forgotten, too.
     fn give_up_log<F: Fabric>(
         &mut self,
         why: &str,
         incarnation: u32,
         links: &mut ReplicaLinks<F, O>,
+        fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         tracing::error!(replica = %self.id, why,
             "the files of a replica's state are lost: it begins anew, and takes the state of another");
         self.paths.logs_given_up += 1;
         (self.incarnation, self.config.group.incarnation) = (incarnation, incarnation);
         self.core = O::new(self.config, View::first(self.topology.replicas));
+        self.memory.begin_behind(Runs::EMPTY);
+        self.application = fresh(self.id);
+        self.exchange = ResultExchange::new(self.id, self.topology.groups);
+        self.payloads.retain_all(|_| false);
         if let Some(disk) = &mut links.disk {
             disk.begin(self.id.group);
         }

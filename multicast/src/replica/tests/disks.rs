@@ -372,6 +372,16 @@ fn a_whole_snapshot_is_taken_though_a_torn_one_has_a_longer_log() {
     assert_eq!(scene.replica.core.log().role(), Role::Follower);
 }
 
+/// The files of a snapshot are gone, and the next one is torn: nothing is left of that in memory.
+#[test]
+fn a_log_that_is_given_up_leaves_nothing_of_a_torn_snapshot() {
+    let scene = begun_with(&Records::of([snapshot(true), torn_snapshot()].concat()));
+    let replica = &scene.replica;
+    assert_eq!(replica.core.log().last_index(), 0);
+    assert_eq!(replica.memory.freed_index, 0, "of the torn snapshot's log");
+    assert_eq!(replica.exchange.last_delivered(), Rank::NOTHING);
+}
+
 /// A replica that begins with what the disk holds, and writes to it.
 fn begun_with(records: &Records) -> Scene {
     let mut scene = Scene::new();
