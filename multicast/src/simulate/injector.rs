@@ -145,6 +145,8 @@ pub(super) struct Injector {
     learning: BTreeSet<ReplicaId>,
     /// Replicas that were seen not to count fully, while a fault waits for one that does.
     away: BTreeSet<ReplicaId>,
+    /// The node that started ahead of all others, and until when they are not to start.
+    alone_until: Option<(u16, Duration)>,
     pub(super) counts: FaultCounts,
     pub(super) operator: Operator,
 }
@@ -160,6 +162,7 @@ impl Injector {
             looks: 0,
             learning: BTreeSet::new(),
             away: BTreeSet::new(),
+            alone_until: None,
             counts: FaultCounts::default(),
             operator: Operator::default(),
         }
@@ -349,7 +352,10 @@ impl Injector {
                 let node = nodes.node(node);
                 nodes.crash(node, stage);
                 self.counts.node_crashes += 1;
-                self.ends.push((now + back_after, Undo::Restart(node)));
+                // A node that is not to meet the one that started ahead does not begin because it "dies" once more.
+                let alone = self.alone_until.filter(|(first, _)| *first != node);
+                let until = alone.map_or(now, |(_, until)| until.max(now));
+                self.ends.push((until.max(now + back_after), Undo::Restart(node)));
             }
             Kind::DiskLoss { node, back_after } => {
                 self.lose_disk(nodes.node(node), back_after, nodes, stage);
@@ -603,6 +609,7 @@ impl Injector {
     /// The node `first` starts at once, and all others that are to start do so later by `alone`.
     fn starts_ahead<O: Driven>(&mut self, first: u16, alone: Duration, stage: &Stage<O>) {
         self.counts.ahead_of_old_copies += 1;
+        self.alone_until = Some((first, stage.world.now() + alone));
         for (at, undo) in &mut self.ends {
             match undo {
                 Undo::Restart(node) if *node == first => *at = stage.world.now(),
