@@ -27,6 +27,17 @@ impl Told {
     }
 }
 
+/// The durable end of the log, for a thread beside an engine's. Clones are the same, and each look is a load.
+#[derive(Clone, Debug)]
+pub struct LogEnd(Arc<Told>);
+
+impl LogEnd {
+    /// The durable end of the log, of all engines together. What is below it can be read.
+    pub fn get(&self) -> Lsn {
+        Lsn(self.0.log_end.load(Ordering::Acquire))
+    }
+}
+
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
@@ -82,6 +93,11 @@ impl Handle {
     /// The durable end of the log, of all engines together.
     pub fn log_end(&self) -> Lsn {
         Lsn(self.told.log_end.load(Ordering::Relaxed))
+    }
+
+    /// The same, to be looked at by another thread.
+    pub fn shared_log_end(&self) -> LogEnd {
+        LogEnd(Arc::clone(&self.told))
     }
 
     /// Bytes of the segments that are needed, of all engines together. Brought up to date when a segment is made or goes.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use handle::{Handle, StageError};
+pub use handle::{Handle, LogEnd, StageError};
 pub use latency::FlushTimes;
 
 use handle::Told;

@@ -88,7 +88,7 @@ fn turn<F>(
         core.writer.flushed(flush, result)?;
         let durable = core.writer.durable();
         for (lane, (told, woken)) in core.lanes.iter_mut().zip(shared.told.iter().zip(wake)) {
-            told.log_end.store(durable.0, Ordering::Relaxed);
+            told.log_end.store(durable.0, Ordering::Release);
             if let Some(number) = lane.settle(durable) {
                 told.durable.store(number, Ordering::Release);
                 *woken = true;

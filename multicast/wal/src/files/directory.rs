@@ -178,14 +178,17 @@ impl Files for Directory {
     }
 
     fn rename(&self, from: FileName, to: FileName) -> Result<(), FileError> {
+        let renamed = fs::rename(self.at(from), self.at(to));
+        // Afterwards: who reads beside the writing may have opened the file a moment ago.
         self.close(from);
         self.close(to);
-        fs::rename(self.at(from), self.at(to)).map_err(|error| failure("rename", &from, error))
+        renamed.map_err(|error| failure("rename", &from, error))
     }
 
     fn remove(&self, name: FileName) -> Result<(), FileError> {
+        let removed = fs::remove_file(self.at(name));
         self.close(name);
-        fs::remove_file(self.at(name)).map_err(|error| failure("remove", &name, error))
+        removed.map_err(|error| failure("remove", &name, error))
     }
 
     fn sync_directory(&self) -> Result<(), FileError> {

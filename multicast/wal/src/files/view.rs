@@ -30,8 +30,14 @@ pub(super) fn listed(path: &Path) -> io::Result<Vec<(FileName, u64)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
-        if let Some(name) = entry.file_name().to_str().and_then(|text| text.parse().ok()) {
-            found.push((name, entry.metadata()?.len()));
+        let Some(name) = entry.file_name().to_str().and_then(|text| text.parse().ok()) else {
+            continue;
+        };
+        match entry.metadata() {
+            Ok(metadata) => found.push((name, metadata.len())),
+            // Whoever writes the log has removed it meanwhile, or given it another name.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(found)

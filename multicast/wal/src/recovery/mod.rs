@@ -148,6 +148,11 @@ impl Recovery {
         Ok(Self { owner, start, sequence, base, cut, groups, damages, spans, kept, leftovers })
     }
 
+    /// Whose log it is.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Number of the start that follows. Not to be told before
     /// [`Writer::started`](crate::Writer::started).
     pub fn start(&self) -> u64 {

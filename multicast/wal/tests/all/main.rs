@@ -6,4 +6,5 @@ mod harness;
 mod identity;
 mod inspect;
 mod power;
+mod reading;
 mod volatile;
