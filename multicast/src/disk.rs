@@ -2,10 +2,23 @@
 
 use skein_protocol::ids::GroupId;
 
-pub use crate::replica::{Described, describe, is_of_a_state};
+pub use crate::replica::{Described, describe, entry_index, is_of_a_state};
 
 /// Takes a record that is read back: a kind and a record. The error says what is wrong with it.
 pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
+
+/// What came of reading a log beside its being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOn {
+    /// Records were handed out, and more may be there.
+    Some,
+    /// The next ones are being read.
+    Pending,
+    /// Everything was handed out that was on disk a moment ago. What is written meanwhile follows.
+    End,
+    /// What follows is not there any more, or cannot be read.
+    Gone,
+}
 
 /// A log on disk. A node writes what its replicas must be able to repeat when it has lost its memory.
 ///
@@ -68,4 +81,28 @@ pub trait Disk: Send {
     /// # Errors
     /// What keeps the log from being read. The replica must not begin with a part of it.
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String>;
+
+    /// Whether another replica of a group is to be fed from the log rather than sent the state. It lacks `log` bytes of it,
+    /// and the state had `state` bytes when it was last written; 0 if it never was.
+    fn feeds(&self, group: GroupId, log: u64, state: u64) -> bool {
+        let _ = (group, log, state);
+        false
+    }
+
+    /// Begins to read a group's records beside their being written, in their order, and ends what was read of them before.
+    /// If the records from that of entry `index` on are there, they are among those that follow; earlier ones may be, too.
+    fn begin_reading(&mut self, group: GroupId, index: u64) {
+        let _ = (group, index);
+    }
+
+    /// Hands out the next records of what [was begun](Self::begin_reading). Does not wait for the disk.
+    fn read_on(&mut self, group: GroupId, each: &mut dyn FnMut(u8, &[u8])) -> ReadOn {
+        let _ = (group, each);
+        ReadOn::Gone
+    }
+
+    /// Ends reading a group's records.
+    fn end_reading(&mut self, group: GroupId) {
+        let _ = group;
+    }
 }

@@ -35,8 +35,14 @@ pub(crate) enum Election {
     /// From a replica without a state that counts: asks for a state transfer if it needs one, or for its
     /// admission. `needs` is the ballot of the leader that it lags behind, whose state it needs; `None` if
     /// any state will do. It has applied everything up to the final timestamp `applied`, and has received
-    /// `taken` of a copy of the receiver's state.
-    Ask { incarnation: u32, needs: Option<u64>, applied: u64, taken: Option<Taken> },
+    /// `taken` of a copy of the receiver's state. Its committed log ends at `log`, if it can go on from there.
+    Ask {
+        incarnation: u32,
+        needs: Option<u64>,
+        applied: u64,
+        taken: Option<Taken>,
+        log: Option<SentCursor>,
+    },
     /// From a leader of this ballot or its follower: the `Join` of this incarnation of the receiver is committed.
     Admitted { ballot: u64, incarnation: u32 },
     /// From a follower: it has logged these messages, by session and number, and cannot see that they are decided.
@@ -46,6 +52,8 @@ pub(crate) enum Election {
     TimeoutNow { ballot: u64 },
     /// A part of the state. Followed by its bytes.
     State(Part),
+    /// From the leader: a part of its committed log. Followed by the [`Piece`]s.
+    Log(LogPart),
     /// From the leader of this ballot, which has a read to confirm: asks for a lease.
     Lease { ballot: u64, number: u64 },
     /// Promises a lease: this incarnation of the sender lets no other replica lead, for one lease from the
@@ -135,6 +143,18 @@ pub(crate) struct Part {
     pub content: Content,
 }
 
+/// A part of a leader's committed log, which is sent as a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogPart {
+    /// The receiving incarnation.
+    pub incarnation: u32,
+    pub copy: CopyId,
+    /// Rising from 0.
+    pub number: u64,
+    /// The leader keeps what follows until the receiver lets it write its log.
+    pub last: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Content {
     /// A part of the state machine's state.
@@ -177,19 +197,31 @@ impl Election {
     }
 }
 
-/// A piece after a grant: a log entry, or a payload that an entry does not hold.
+/// A piece after a grant or of a log: a log entry, or a payload that an entry does not hold.
 pub(crate) enum Piece<'a> {
     /// A whole log entry.
     Entry(&'a [u8]),
     /// A message's name, head and payload.
     Payload(&'a [u8]),
+    /// The log is committed up to the entry `commit`, and its holder had delivered everything up to the rank `delivered` by
+    /// what stands in front.
+    Mark { commit: u64, delivered: u64 },
 }
+
+/// The kind of a mark.
+const MARK: u8 = 2;
 
 impl<'a> Piece<'a> {
     pub(crate) fn encode(&self, into: &mut Vec<u8>) {
-        let (kind, bytes) = match self {
+        let mut mark = [0; 16];
+        let (kind, bytes) = match *self {
             Piece::Entry(bytes) => (0, bytes),
             Piece::Payload(bytes) => (1, bytes),
+            Piece::Mark { commit, delivered } => {
+                mark[..8].copy_from_slice(&commit.to_le_bytes());
+                mark[8..].copy_from_slice(&delivered.to_le_bytes());
+                (MARK, &mark[..])
+            }
         };
         into.push(kind);
         into.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
@@ -202,6 +234,19 @@ impl<'a> Piece<'a> {
         let (len, rest) = rest.split_first_chunk::<4>()?;
         let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         *from = rest;
-        Some(if *kind == 0 { Piece::Entry(bytes) } else { Piece::Payload(bytes) })
+        Some(match *kind {
+            0 => Piece::Entry(bytes),
+            MARK => {
+                let (commit, delivered) = bytes.split_first_chunk()?;
+                let delivered = u64::from_le_bytes(delivered.try_into().ok()?);
+                Piece::Mark { commit: u64::from_le_bytes(*commit), delivered }
+            }
+            _ => Piece::Payload(bytes),
+        })
+    }
+
+    /// Whether an encoded piece is a mark.
+    pub(crate) fn is_mark(encoded: &[u8]) -> bool {
+        encoded.first() == Some(&MARK)
     }
 }

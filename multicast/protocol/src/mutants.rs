@@ -378,6 +378,12 @@ mutants! {
     OwnStateTakenForWhole,
     /// A leader does not log again a result that its machine has, and whose entry was cut off.
     CutResultForgotten,
+    /// A leader feeds entries that it does not know to be committed.
+    FedUncommitted,
+    /// A leader that reads its log to feed another does not cut off what was cut off when the log was written.
+    FedCutIgnored,
+    /// A replica that is fed keeps its own entries though they differ.
+    FedSuffixKept,
     /// A payload that stands in no entry is not written to disk.
     PayloadNotOnDisk,
     /// What is in front of a snapshot is dropped before the disk holds the end of the snapshot.

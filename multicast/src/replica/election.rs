@@ -139,11 +139,13 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.stop_sending_to(slot);
                 self.follower_lost(slot);
             }
-            GroupEffect::SendState { slot, incarnation, anew } => {
-                self.begin_sending(slot, incarnation, anew);
+            GroupEffect::SendState { slot, incarnation, anew, log } => {
+                self.begin_sending((slot, incarnation), anew, log, links);
             }
-            GroupEffect::DropCopy => self.give_up_copy(),
-            GroupEffect::GiveUpReceiver { slot, stage } => self.give_up_receiver(slot, stage),
+            GroupEffect::DropCopy => self.drop_copy(links),
+            GroupEffect::GiveUpReceiver { slot, stage } => {
+                self.give_up_receiver(slot, stage, links);
+            }
             GroupEffect::Accused { slot, incarnation } => {
                 let others = self.other_slots().filter(|it| *it != slot).collect();
                 self.accused_by((slot, incarnation), others);

@@ -5,6 +5,7 @@ mod campaign;
 mod dead_sessions;
 mod divergence;
 mod election;
+mod feed;
 mod gate;
 mod granting;
 mod handover;
@@ -51,7 +52,7 @@ pub(crate) use self::log::untag;
 use self::log::{LogMemory, LogReader, LogWriter};
 use self::on_disk::DiskProgress;
 pub(crate) use self::on_disk::LogEnd;
-pub use self::on_disk::{Described, describe, is_of_a_state};
+pub use self::on_disk::{Described, describe, entry_index, is_of_a_state};
 use self::reads::Reads;
 use self::recreation::Recreations;
 pub use self::replay::NotReplayed;
@@ -64,7 +65,7 @@ use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::election::Election;
+use crate::election::{Election, cursor};
 use crate::ordering::Links;
 use crate::payloads::Payloads;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
@@ -74,6 +75,8 @@ use crate::work::Work;
 const TIMEOUT_HEARTBEATS: u64 = 4;
 /// Messages delivered in a turn before the rest of the turn runs.
 const DELIVERIES_PER_TURN: usize = 256;
+/// The same for a replica that lags, and may be fed much at once. Nobody waits for it.
+const DELIVERIES_PER_TURN_LAGGING: usize = 2048;
 /// Bytes that the state machine may touch in a turn before further deliveries wait for the next turn.
 const WORK_PER_TURN: u64 = 4 << 20;
 /// Reports of its applied rank that a follower makes, at least, while it delivers as many messages as it may
@@ -123,6 +126,14 @@ skein_protocol::paths! {
     parts_given,
     /// A part of a state was received.
     parts_taken,
+    /// A leader began to feed a follower from its disk.
+    feeds,
+    /// A part of a log was received.
+    log_parts_taken,
+    /// A follower was fed all that it lacked.
+    fed,
+    /// A leader's disk had no more what a follower lacked.
+    feeds_cut,
     /// A copy of a state was resumed whose sender had been deposed, or had paused for its receiver.
     copy_resumed,
     /// A snapshot is on disk.
@@ -332,13 +343,14 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let behind = Control::Behind { ballot: Ballot::from_word(ballot) };
                 self.core.control(from.slot, behind, &mut self.effects);
             }
-            Election::Ask { incarnation, needs, applied, taken } => {
+            Election::Ask { incarnation, needs, applied, taken, log } => {
                 let request = Request {
                     slot: from.slot,
                     incarnation,
                     needs: needs.map(Ballot::from_word),
                     applied: Rank::new(applied),
                     taken: taken.map(Into::into),
+                    log: log.map(cursor),
                 };
                 let asks = Control::Asks { request, trusted: self.is_trusted() };
                 self.core.control(from.slot, asks, &mut self.effects);
@@ -383,6 +395,7 @@ impl<A: Application, O: Links> Replica<A, O> {
                 self.core.control(from.slot, refused, &mut self.effects);
             }
             Election::State(part) => self.take_part(from.slot, part, tail, links, fresh)?,
+            Election::Log(part) => self.take_log(from.slot, part, tail, links),
         }
         self.carry_out(links);
         Ok(())
@@ -471,7 +484,9 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.speak(links);
             work += self.application.take_work();
         }
-        for _ in 0..DELIVERIES_PER_TURN {
+        let lags = self.core.log().lagging().is_some();
+        let most = if lags { DELIVERIES_PER_TURN_LAGGING } else { DELIVERIES_PER_TURN };
+        for _ in 0..most {
             if self.application.go_on(&mut self.deliveries.said)? {
                 // One step of the work that the last call has enabled.
             } else if let Some(next) = self.next_result() {

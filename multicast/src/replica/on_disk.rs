@@ -71,6 +71,12 @@ pub const fn is_of_a_state(kind: u8) -> bool {
     matches!(kind, kind::PART | kind::SNAPSHOT_PART | kind::EARLIER)
 }
 
+/// The index of the entry that a record of this kind holds; `None` if it holds none.
+pub fn entry_index(kind: u8, record: &[u8]) -> Option<u64> {
+    let index = record.get(8..16).filter(|_| kind == kind::ENTRY)?;
+    Some(u64::from_le_bytes(index.try_into().expect("eight bytes")))
+}
+
 /// Kinds of records.
 mod kind {
     pub(super) const BEGAN: u8 = 1;
@@ -339,7 +345,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         }
     }
 
-    fn record_delivered<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+    pub(super) fn record_delivered<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
         let (commit, delivered) = (self.core.log().commit_index(), self.exchange.last_delivered());
         let given = if planted(Mutant::GivenNotOnDisk) { 0 } else { self.exchange.given_to() };
         let passed = self.core.keeps_passed();

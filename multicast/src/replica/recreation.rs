@@ -112,7 +112,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             return Ok(()); // It received the survivor's state before it received this command.
         }
         self.forget_followers();
-        self.forget_transfers();
+        self.forget_transfers(links);
         self.close_log(links);
         let view = View::of(incarnations);
         match from {

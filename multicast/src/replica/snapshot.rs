@@ -59,6 +59,11 @@ impl Snapshot {
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Bytes of the state when it was last written or received; 0 if it never was.
+    pub(super) const fn state_bytes(&self) -> u64 {
+        self.state_bytes
+    }
 }
 
 /// A snapshot that is being written.
@@ -237,6 +242,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let record = match piece {
                 Piece::Payload(bytes) => DiskRecord::Payload(bytes),
                 Piece::Entry(bytes) => DiskRecord::Entry(bytes),
+                Piece::Mark { .. } => continue,
             };
             self.record(record, links);
         }

@@ -126,6 +126,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             match piece {
                 Piece::Payload(bytes) => self.take_payload(bytes),
                 Piece::Entry(bytes) => self.adopt_entry(bytes, ballot, links),
+                Piece::Mark { .. } => {} // Who grants says in the grant what is committed.
             }
             if self.core.log().stalled_on().is_some() {
                 // No granter has that payload any more: the entries behind it are not ours.

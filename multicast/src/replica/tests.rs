@@ -50,6 +50,7 @@ mod disks;
 mod divergence;
 mod elections;
 mod failures;
+mod feeding;
 mod leaders;
 mod learners;
 mod reads;

@@ -16,7 +16,7 @@ use skein_fabric::sim::Rng;
 use skein_protocol::ids::GroupId;
 
 use super::checkpoints::{Shelf, Writer};
-use crate::disk::{Disk, Reader};
+use crate::disk::{Disk, ReadOn, Reader, entry_index};
 use crate::replica::LogEnd;
 
 /// Flushes under way at most.
@@ -60,6 +60,8 @@ struct Medium {
     /// How many times longer its flushes take than those of others.
     slowness: u64,
     rng: Option<Rng>,
+    /// For reading beside writing, if a leader reads the log to feed others.
+    reads: Option<Rng>,
     /// So many of the records are on the disk.
     durable: usize,
     /// So many of them are to be written.
@@ -91,7 +93,23 @@ impl Medium {
 }
 
 /// A process's access to its disk.
-struct Handle(Arc<Mutex<Medium>>);
+struct Handle {
+    medium: Arc<Mutex<Medium>>,
+    /// Number of the records when the process began.
+    began: usize,
+    /// The groups that are read beside their being written.
+    reading: BTreeMap<GroupId, Reading>,
+}
+
+/// A log that is read beside its being written.
+struct Reading {
+    /// The next record.
+    next: usize,
+    /// The records from there on will be gone.
+    gone_from: usize,
+    /// The end was told since the last record.
+    ended: bool,
+}
 
 fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
     medium.lock().expect("nobody panics with a disk in hand")
@@ -99,7 +117,7 @@ fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
 
 impl Disk for Handle {
     fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         let bytes = record.concat();
         let end = medium.log_end(group, medium.records.len()).with(kind, &bytes);
         medium.records.push(Record { group, kind, bytes, end });
@@ -107,22 +125,22 @@ impl Disk for Handle {
     }
 
     fn flush(&mut self) {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         medium.wanted = medium.records.len();
     }
 
     fn durable(&self) -> u64 {
-        lock(&self.0).durable as u64
+        lock(&self.medium).durable as u64
     }
 
     fn sync(&mut self) {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         medium.flushes.clear();
         medium.durable = medium.records.len();
     }
 
     fn keep_from(&mut self, group: GroupId, position: u64) {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         // Whole segments are dropped, so a few of the records before it remain.
         let remain = medium.rng.as_mut().map_or(0, |rng| rng.below(8));
         let first = (position - 1).saturating_sub(remain);
@@ -134,7 +152,7 @@ impl Disk for Handle {
     }
 
     fn begin(&mut self, group: GroupId) {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         let count = medium.records.len();
         medium.void.insert(group, count);
         medium.given_up.insert(group);
@@ -142,11 +160,11 @@ impl Disk for Handle {
     }
 
     fn snapshot_after(&self) -> u64 {
-        lock(&self.0).snapshot_after
+        lock(&self.medium).snapshot_after
     }
 
     fn replay(&mut self, group: GroupId, each: &mut Reader<'_>) -> Result<(), String> {
-        let mut medium = lock(&self.0);
+        let mut medium = lock(&self.medium);
         if medium.rotten.remove(&group) {
             let count = medium.records.len();
             medium.void.insert(group, count);
@@ -156,6 +174,62 @@ impl Disk for Handle {
         let floor = medium.void.get(&group).copied().unwrap_or(0).max(floor);
         let mut ours = medium.records.iter().skip(floor).filter(|record| record.group == group);
         ours.try_for_each(|record| each(record.kind, &record.bytes))
+    }
+
+    fn feeds(&self, _: GroupId, _: u64, _: u64) -> bool {
+        lock(&self.medium).reads.as_mut().is_some_and(|rng| !rng.one_in(4))
+    }
+
+    fn begin_reading(&mut self, group: GroupId, index: u64) {
+        let mut medium = lock(&self.medium);
+        let floor = medium.floors.get(&group).copied().unwrap_or(0) as usize;
+        let void = medium.void.get(&group).copied().unwrap_or(0);
+        let holds = |record: &Record| {
+            record.group == group && entry_index(record.kind, &record.bytes) == Some(index)
+        };
+        let wanted = medium.records.iter().rposition(holds).unwrap_or(medium.records.len());
+        let durable = medium.durable;
+        let Some(rng) = medium.reads.as_mut() else { return };
+        // Files are kept for a while after they are needed, those of the present start are read, and of these not all.
+        let kept = if rng.one_in(4) { floor.max(self.began) } else { 0 };
+        let before = if rng.one_in(2) { wanted.saturating_sub(rng.index(64)) } else { 0 };
+        let next = void.max(kept).max(before).min(durable);
+        let gone_from = if rng.one_in(8) { next + rng.index(200) } else { usize::MAX };
+        self.reading.insert(group, Reading { next, gone_from, ended: false });
+    }
+
+    fn read_on(&mut self, group: GroupId, each: &mut dyn FnMut(u8, &[u8])) -> ReadOn {
+        let mut medium = lock(&self.medium);
+        let Some(reading) = self.reading.get_mut(&group) else { return ReadOn::Gone };
+        let Some(rng) = medium.reads.as_mut() else { return ReadOn::Gone };
+        if rng.one_in(4) {
+            return ReadOn::Pending;
+        }
+        let most = rng.between(1, 32) as usize;
+        let to = medium.durable.min(reading.next + most);
+        if to > reading.gone_from {
+            return ReadOn::Gone;
+        }
+        if reading.next >= to {
+            // It is told once.
+            let told = std::mem::replace(&mut reading.ended, true);
+            return if told { ReadOn::Pending } else { ReadOn::End };
+        }
+        let mut any = false;
+        for record in medium.records[reading.next..to].iter().filter(|it| it.group == group) {
+            any = true;
+            each(record.kind, &record.bytes);
+        }
+        reading.next = to;
+        if !any {
+            return ReadOn::Pending;
+        }
+        reading.ended = false;
+        ReadOn::Some
+    }
+
+    fn end_reading(&mut self, group: GroupId) {
+        self.reading.remove(&group);
     }
 }
 
@@ -168,13 +242,16 @@ pub(super) struct Disks {
     checkpoints: Rng,
     /// For removals that a loss of power undoes, if there are any.
     removals: Option<Rng>,
+    /// For logs that are read beside being written. In half of the runs there are none, and lagging replicas take states.
+    reads: Option<Rng>,
     /// Removed checkpoints that were there again.
     pub(super) returned: u64,
 }
 
 impl Disks {
-    pub(super) fn new(rng: Rng, checkpoints: Rng, removals: Option<Rng>) -> Self {
-        Self { media: BTreeMap::new(), rng, checkpoints, removals, returned: 0 }
+    pub(super) fn new(rng: Rng, checkpoints: Rng, removals: Option<Rng>, mut reads: Rng) -> Self {
+        let reads = reads.one_in(2).then_some(reads);
+        Self { media: BTreeMap::new(), rng, checkpoints, removals, reads, returned: 0 }
     }
 
     /// The checkpoints of a process, in a start of its node.
@@ -189,14 +266,17 @@ impl Disks {
             let snapshot_after = 1 << self.rng.between(10, 15);
             let slowness = if self.rng.one_in(4) { self.rng.between(2, 20) } else { 1 };
             let rng = Some(Rng::new(self.rng.word()));
-            Arc::new(Mutex::new(Medium { snapshot_after, slowness, rng, ..Medium::default() }))
+            let reads = self.reads.as_mut().map(|reads| Rng::new(reads.word()));
+            let medium = Medium { snapshot_after, slowness, rng, reads, ..Medium::default() };
+            Arc::new(Mutex::new(medium))
         });
         {
             let mut medium = lock(medium);
             medium.failed = false;
             medium.since = medium.records.len();
         }
-        Box::new(Handle(Arc::clone(medium)))
+        let began = lock(medium).records.len();
+        Box::new(Handle { medium: Arc::clone(medium), began, reading: BTreeMap::new() })
     }
 
     /// Whether a process finds a log of a group when it starts.

@@ -94,13 +94,14 @@ impl<O: Driven> Simulation<O> {
         let disks = Rng::new(scenario.seed ^ 0xd15c_0f1e);
         let checkpoints = Rng::new(scenario.seed ^ 0xc4ec_1901);
         let removals = scenario.checkpoints_fail.then(|| Rng::new(scenario.seed ^ 0xc4ec_4e70));
+        let reads = Rng::new(scenario.seed ^ 0xfeed_0f10);
         let onlooker = Onlooker::new(scenario.layout.tree().as_ref());
         let mut stage = Stage {
             rng: world.fork_rng(),
             scenario,
             world,
             onlooker,
-            disks: Disks::new(disks, checkpoints, removals),
+            disks: Disks::new(disks, checkpoints, removals, reads),
             trace: trace.then(Vec::new),
         };
         let nodes = Nodes::new(&mut stage)?;

@@ -115,6 +115,7 @@ mod tests {
             needs: Some(Ballot::ZERO),
             applied: Rank::NOTHING,
             taken: None,
+            log: None,
         };
         log.asked_for_state(&request, true, None, &NoOthers);
         log.sends_part(left);

@@ -252,6 +252,11 @@ pub enum GroupEvent {
     Durable(OnDisk),
     /// A replica that begins with what its disk holds: the next of what it had promised, seen committed, or delivered.
     Replay(Replay),
+    /// Our leader has fed us its log up to entry `commit`, which it knows to be committed, and it had delivered everything
+    /// up to `delivered` by what stands there.
+    Fed { commit: u64, delivered: Rank },
+    /// Our leader has fed us all that it had of its log: from there on it writes our own.
+    FedAll,
 }
 
 /// The reason for which our log is closed.
@@ -354,6 +359,8 @@ pub enum GroupEffect {
         incarnation: u32,
         /// True if a new copy begins and the one before is over; false if that one continues.
         anew: bool,
+        /// Where the receiver's committed log ends, if it may be [fed](super::transfer) with ours instead.
+        log: Option<Cursor>,
     },
     /// Our state is not sent any more: drop the copy.
     DropCopy,

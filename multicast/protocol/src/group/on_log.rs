@@ -43,8 +43,8 @@ pub(crate) trait OnLog: OrderingProtocol {
     /// Begins to lead: the campaign is won, and our log is the adopted one.
     fn lead(&mut self, effects: &mut Vec<EffectOf<Self>>);
 
-    /// This replica had delivered everything up to `rank` when it ended, by what is committed in its log: no more is
-    /// needed to deliver it again.
+    /// Everything up to `rank` was delivered by what is committed in our log, before this replica began or by its leader:
+    /// no more is needed to deliver it again.
     fn has_delivered(&mut self, rank: Rank);
 
     /// Every group that may need our acceptance word in this ballot is owed it.
@@ -164,6 +164,11 @@ pub(crate) trait OnLog: OrderingProtocol {
             }
             GroupEvent::StopsReceiving => self.log_mut().stops_receiving(),
             GroupEvent::Replay(replay) => self.replay(replay),
+            GroupEvent::Fed { commit, delivered } => self.delivered_before(commit, delivered),
+            GroupEvent::FedAll => {
+                self.log_mut().stops_receiving();
+                self.log_mut().lags_no_more();
+            }
             GroupEvent::Durable(disk) => {
                 self.log_mut().has_on_disk(disk);
                 self.log_mut().speak_of_promise(effects);
@@ -179,12 +184,7 @@ pub(crate) trait OnLog: OrderingProtocol {
             Replay::OwnState { recovery_barrier } => {
                 self.log_mut().resumes_own_state(recovery_barrier);
             }
-            Replay::Delivered { commit, delivered } => {
-                if commit > self.log().commit_index() {
-                    self.fold(commit);
-                }
-                self.has_delivered(delivered);
-            }
+            Replay::Delivered { commit, delivered } => self.delivered_before(commit, delivered),
             Replay::Over { now_ms } => {
                 self.log_mut().resume_time(now_ms);
                 self.log_mut().replayed();
@@ -192,6 +192,15 @@ pub(crate) trait OnLog: OrderingProtocol {
                 self.owe_all();
             }
         }
+    }
+
+    /// The log is committed up to `commit`, and everything up to `delivered` was delivered by what stands there: by this
+    /// replica, before it began again, or by its leader.
+    fn delivered_before(&mut self, commit: u64, delivered: Rank) {
+        if commit > self.log().commit_index() {
+            self.fold(commit);
+        }
+        self.has_delivered(delivered);
     }
 
     /// A ballot other than ours is promised: stops leading.
@@ -296,7 +305,7 @@ pub(crate) trait OnLog: OrderingProtocol {
 
     /// Answers a replica that asks for our state, or to be admitted.
     fn answer(&mut self, request: &Request, trusted: bool, effects: &mut Vec<EffectOf<Self>>) {
-        let Request { slot, incarnation, .. } = *request;
+        let Request { slot, incarnation, log: fed, .. } = *request;
         let next = if self.log().leads() { self.waits_first() } else { None };
         let (log, deliveries) = self.log_and_deliveries();
         let anew = match log.asked_for_state(request, trusted, next, &deliveries) {
@@ -304,7 +313,7 @@ pub(crate) trait OnLog: OrderingProtocol {
             Answer::Resume => false,
             Answer::Begin => true,
         };
-        effects.push(GroupEffect::SendState { slot, incarnation, anew }.into());
+        effects.push(GroupEffect::SendState { slot, incarnation, anew, log: fed }.into());
     }
 
     /// Whether we have waited so long for what the others no longer send that we need a state.

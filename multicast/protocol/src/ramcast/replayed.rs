@@ -17,7 +17,7 @@ use crate::ids::GroupSet;
 use crate::rank::Rank;
 use crate::timestamp::Timestamp;
 
-/// How far a replica had delivered before it began with what its disk holds.
+/// How far a replica had delivered before it began with what its disk holds, or the leader whose log it was fed.
 #[derive(Default)]
 pub(super) struct Replayed {
     through: Timestamp,
@@ -26,7 +26,7 @@ pub(super) struct Replayed {
 impl Replayed {
     /// Everything up to this rank had been delivered, by what is committed so far.
     pub(super) fn reach(&mut self, rank: Rank) {
-        self.through = rank.into();
+        self.through = self.through.max(rank.into());
     }
 
     /// The groups whose proposals for a pending message are proven, and the timestamp at or above which it ends.

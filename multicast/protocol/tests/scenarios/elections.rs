@@ -152,7 +152,7 @@ fn a_learner_is_asked_for_its_log_when_it_has_the_state_not_before<O: Played>() 
     };
     assert!(asks(core, 1_000));
     let (slot, applied, needs) = (learner.slot, Rank::NOTHING, Some(Ballot::ZERO));
-    let request = Request { slot, incarnation: 1, needs, applied, taken: None };
+    let request = Request { slot, incarnation: 1, needs, applied, taken: None, log: None };
     assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
     assert!(!asks(core, 2_000), "it would grant with the log that it had");
     core.log_mut().sends_part(Left::Nothing);

@@ -140,7 +140,7 @@ fn the_survivor_leads_when_f_others_have_its_state<O: Played>() {
     assert!(seeds(&mut core, LIFE) && !seeds(&mut core, 0) && !seeds(&mut core, LIFE + 1));
     let has_seeded = |core: &mut O, slot: u8| {
         let (needs, applied) = (Some(Ballot::ZERO), Rank::NOTHING);
-        let request = Request { slot, incarnation: LIFE, needs, applied, taken: None };
+        let request = Request { slot, incarnation: LIFE, needs, applied, taken: None, log: None };
         assert_eq!(core.asked_for_state(&request, true), Answer::Begin);
         core.log_mut().sends_part(Left::Nothing);
         core.stops_sending(slot);

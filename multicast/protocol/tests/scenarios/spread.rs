@@ -144,6 +144,7 @@ fn nothing_is_handed_over_to_a_replica_that_lags_with_its_log_or_while_another_i
         needs: Some(Ballot::ZERO),
         applied: Rank::NOTHING,
         taken: None,
+        log: None,
     };
     assert_eq!(leader.asked_for_state(&request, true), Answer::Begin);
     assert_eq!(leader.hands_over(lags(&[])), None);

@@ -38,6 +38,14 @@ fn written(record: DiskRecord<'_>) -> Last {
     disk
 }
 
+impl DiskRecord<'_> {
+    /// The kind and the bytes of the record, as a disk has them.
+    pub(in crate::replica) fn written(&self) -> (u8, Vec<u8>) {
+        let Last { kind, bytes } = written(*self);
+        (kind, bytes)
+    }
+}
+
 /// One record of each kind, with these values.
 fn of_each_kind(words: [u64; 4], number: u32, flag: bool, bytes: &[u8]) -> [DiskRecord<'_>; 13] {
     let [word, index, position, first] = words;

@@ -8,14 +8,18 @@ mod receiver;
 mod saved;
 mod sender;
 
+use skein_fabric::Fabric;
 use skein_protocol::group::transfer::{self, Extent};
+use skein_protocol::rank::Rank;
 
 pub(super) use self::receiver::Received;
 pub(super) use self::saved::{saved_barrier, saved_end};
 use super::Replica;
+use super::feed::Feed;
 use crate::application::Application;
-use crate::election::{CopyId, Part, Taken};
+use crate::election::{CopyId, LogPart, Part, Taken};
 use crate::ordering::Links;
+use crate::replica_links::ReplicaLinks;
 
 /// The copies of a state that a replica sends and receives.
 pub(super) struct StateTransfer<A> {
@@ -26,17 +30,22 @@ pub(super) struct StateTransfer<A> {
     pub(super) sent_bytes: u64,
     /// The part of a copy that we have received so far, if the log receives one.
     pub(super) received: Option<Received<A>>,
+    /// The log that we feed a follower instead of a copy. Then the log sends it, as it would send a copy.
+    pub(super) feed: Option<Feed>,
+    /// The rank of our last delivery when we had been fed all of a log.
+    pub(super) fed_at: Option<Rank>,
 }
 
 impl<A> Default for StateTransfer<A> {
     fn default() -> Self {
-        Self { copying: false, sent_bytes: 0, received: None }
+        Self { copying: false, sent_bytes: 0, received: None, feed: None, fed_at: None }
     }
 }
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Drops all copies: an operator recreates our group.
-    pub(super) fn forget_transfers(&mut self) {
+    pub(super) fn forget_transfers<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+        self.stop_feeding(links);
         self.give_up_copy();
         self.transfer.received = None;
     }
@@ -74,6 +83,12 @@ impl From<Extent> for Taken {
 impl From<Taken> for Extent {
     fn from(taken: Taken) -> Self {
         Self { copy: taken.copy.into(), next: taken.next }
+    }
+}
+
+impl From<&LogPart> for transfer::Part {
+    fn from(part: &LogPart) -> Self {
+        Self { incarnation: part.incarnation, copy: part.copy.into(), number: part.number }
     }
 }
 

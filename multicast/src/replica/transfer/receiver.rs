@@ -12,7 +12,7 @@ use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, NotRestored};
-use crate::election::{Content, Election, Part};
+use crate::election::{Content, Election, Part, place};
 use crate::ordering::Links;
 use crate::replica::on_disk::DiskRecord;
 use crate::replica_links::ReplicaLinks;
@@ -65,10 +65,17 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) {
         let (incarnation, needs) = (self.incarnation, ask.needs.map(Ballot::to_word));
         let applied = self.exchange.last_applied();
+        let log = ask.log && self.can_be_fed();
+        if log && self.freed() < self.memory.freed {
+            // The leader keeps its memory's log only from where we end. What our disk lacks of what is here would be asked for again.
+            return;
+        }
+        let log = log.then(|| place(self.memory.commit_end()));
         for slot in self.other_slots() {
             let taken = ask.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
-            let ask = Election::Ask { incarnation, needs, applied: applied.number(), taken };
+            let applied = applied.number();
+            let ask = Election::Ask { incarnation, needs, applied, taken, log };
             self.ask_member(slot, &ask, links);
         }
     }
@@ -137,8 +144,15 @@ impl<A: Application, O: Links> Replica<A, O> {
         Ok(whole.then_some(()))
     }
 
+    /// Whether the log of our leader brings us up to date: not if our state is wrong, or if that log did not help the last
+    /// time.
+    pub(in crate::replica) fn can_be_fed(&self) -> bool {
+        let helped = self.transfer.fed_at != Some(self.exchange.last_delivered());
+        self.is_trusted() && helped
+    }
+
     /// Drops the copy that we were receiving.
-    pub(super) fn stop_receiving(&mut self) {
+    pub(in crate::replica) fn stop_receiving(&mut self) {
         self.core.step(Event::Group(GroupEvent::StopsReceiving), &mut self.effects);
         self.transfer.received = None;
     }
@@ -157,6 +171,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.give_up_snapshot();
         self.forget_unkept();
         self.transfer.copying = false;
+        self.stop_feeding(links);
         self.application = application;
         // The new core has seen none of the words that the former one had.
         links.look_again(self.id);

@@ -7,6 +7,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::group::GroupEvent;
+use skein_protocol::group::frame::Cursor;
 use skein_protocol::group::transfer::{self, Left, Stage};
 use skein_protocol::ids::ReplicaId;
 use skein_protocol::step::Event;
@@ -24,10 +25,22 @@ const PARTS_PER_TURN: usize = 2;
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Begins to send our state to a replica: a copy that is begun `anew`, or the one of which it has a part.
-    pub(in crate::replica) fn begin_sending(&mut self, slot: u8, incarnation: u32, anew: bool) {
+    /// A replica whose committed log ends at `from` is fed ours instead, if that is to be had.
+    pub(in crate::replica) fn begin_sending<F: Fabric>(
+        &mut self,
+        (slot, incarnation): (u8, u32),
+        anew: bool,
+        from: Option<Cursor>,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         self.follower_lost(slot);
         if !anew {
             self.paths.copy_resumed += 1;
+            return self.resume_feeding(links);
+        }
+        self.stop_feeding(links);
+        if from.is_some_and(|from| self.begin_feeding(slot, from, links)) {
+            self.give_up_copy();
             return;
         }
         self.give_up_snapshot();
@@ -50,11 +63,22 @@ impl<A: Application, O: Links> Replica<A, O> {
     }
 
     /// Gives up a receiver that takes nothing more.
-    pub(in crate::replica) fn give_up_receiver(&mut self, slot: u8, stage: Stage) {
+    pub(in crate::replica) fn give_up_receiver<F: Fabric>(
+        &mut self,
+        slot: u8,
+        stage: Stage,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         if !matches!(stage, Stage::Paused { .. }) {
             tracing::warn!(replica = %self.id, slot, "gives up a learner that does not answer");
             self.paths.learner_given_up += 1;
         }
+        self.drop_copy(links);
+    }
+
+    /// Drops what is sent to a replica: the machine's copy, or our log.
+    pub(in crate::replica) fn drop_copy<F: Fabric>(&mut self, links: &mut ReplicaLinks<F, O>) {
+        self.stop_feeding(links);
         self.give_up_copy();
     }
 
@@ -70,6 +94,9 @@ impl<A: Application, O: Links> Replica<A, O> {
         &mut self,
         links: &mut ReplicaLinks<F, O>,
     ) -> Result<bool, A::Failure> {
+        if self.transfer.feed.is_some() {
+            return Ok(self.send_log(links));
+        }
         let mut any = false;
         for _ in 0..PARTS_PER_TURN {
             let Some((slot, Stage::Sending { .. })) = self.core.log().sends_state() else { break };

@@ -6,6 +6,10 @@
 //! time, and then keeps its log for the receiver until the receiver grants its ballot (`sender.rs`). Every replica
 //! remembers who asks: if so many ask that no quorum is left, the group is lost (`learners.rs`).
 //!
+//! A receiver that lacks only a part of the log, and whose group is durable, can be *fed* instead: the leader reads what is
+//! committed from its disk, and sends that in the parts of a copy. The receiver appends it to its own log. At the end it
+//! lets the leader write its log, as it would behind a state.
+//!
 //! Everything that depends only on state and time is decided here. The driver holds the bytes: its machine makes the
 //! parts, and the driver sends them and assembles a machine from the parts that it receives. Whenever a call here says
 //! that a transfer is over, the driver drops what it holds of it. Two ends have no such call. A transfer to another
@@ -25,6 +29,7 @@ pub use self::receiver::{Ask, Reception};
 use self::sender::Sender;
 pub(crate) use self::sender::{Answer, Refusal};
 pub use self::sender::{Left, Stage};
+use super::frame::Cursor;
 use super::record::LogRecord;
 use super::{GroupLog, Role};
 use crate::ballot::Ballot;
@@ -71,6 +76,8 @@ pub struct Request {
     pub applied: Rank,
     /// What it has received of a copy of ours.
     pub taken: Option<Extent>,
+    /// Where its committed log ends, if it can go on from there with the leader's log instead of the state.
+    pub log: Option<Cursor>,
 }
 
 /// A replica's part in transfers of its group's state.

@@ -17,6 +17,8 @@ pub struct Ask {
     pub needs: Option<Ballot>,
     /// Slot of the replica whose state we have a part of, and how much of it.
     pub taken: Option<(u8, Extent)>,
+    /// Whether we can go on with the leader's log instead of its state.
+    pub log: bool,
 }
 
 /// The effect of a part that arrived.
@@ -145,7 +147,29 @@ impl<R: LogRecord> GroupLog<R> {
         let takes = receiving.is_some_and(|receiving| now < receiving.last_ms + PART_WAIT_MS);
         let taken = receiving.map(|receiving| (receiving.from, receiving.taken));
         self.transfer.learners.asks(me, self.config.incarnation, now, stateless);
-        Some(Ask { needs: needs.filter(|_| !takes), taken })
+        Some(Ask { needs: needs.filter(|_| !takes), taken, log: self.can_be_fed() })
+    }
+
+    /// Whether our leader may feed us the log that we lack: everything that we know to be committed is committed there.
+    ///
+    /// It is not so if our group was recreated since, which may have undone what was committed; nor without disks, from
+    /// which a leader reads what its memory has no more.
+    fn can_be_fed(&self) -> bool {
+        let promised = self.election.promised;
+        let same = self.entries.ballot.generation() == promised.generation();
+        let lags = self.lagging() == Some(promised) && promised.slot() != self.config.me.slot;
+        self.config.durable && lags && same && !self.lacks_state()
+    }
+
+    /// A part of the log of our leader, in slot `from`, has arrived. It is taken only from the leader of the ballot that we
+    /// have promised, while that leader writes nothing in our memory.
+    pub fn takes_log(&mut self, from: u8, part: &Part) -> Reception {
+        let of_our_leader = self.election.promised.slot() == from && self.can_be_fed();
+        let incarnation = part.incarnation == self.config.incarnation;
+        if !incarnation || !of_our_leader {
+            return Reception::Ignored;
+        }
+        self.takes(from, part)
     }
 
     /// A part of the state of the replica in slot `from` has arrived. `ends` says that with it the received copy
@@ -157,12 +181,19 @@ impl<R: LogRecord> GroupLog<R> {
     /// state only if we need it.
     pub fn takes_part(&mut self, from: u8, part: &Part, ends: bool) -> Reception {
         let needs = self.lacks_state() || self.lagging().is_some_and(|by| by.slot() == from);
-        let receiver = &mut self.transfer.receiver;
+        let receiver = &self.transfer.receiver;
         let next = receiver.receiving.as_ref().is_some_and(|it| it.goes_on_with(from, part));
         let gathers = next && !ends;
         if !(needs || gathers) || part.incarnation != self.config.incarnation {
             return Reception::Ignored;
         }
+        self.takes(from, part)
+    }
+
+    /// Takes a part if it is the next one, or the first of a copy.
+    fn takes(&mut self, from: u8, part: &Part) -> Reception {
+        let receiver = &mut self.transfer.receiver;
+        let next = receiver.receiving.as_ref().is_some_and(|it| it.goes_on_with(from, part));
         let first = part.number == 0;
         if !first && !next {
             receiver.drop_copy();

@@ -57,7 +57,7 @@ pub(crate) fn sends_state<O: Played>(
     applied: Rank,
 ) -> bool {
     let needs = Some(Ballot::ZERO);
-    let request = Request { slot, incarnation, needs, applied, taken: None };
+    let request = Request { slot, incarnation, needs, applied, taken: None, log: None };
     let begins = core.asked_for_state(&request, true) == Answer::Begin;
     assert_eq!(core.stops_sending(slot), begins);
     begins

@@ -66,7 +66,7 @@ fn survivor() -> GroupLog<Record> {
 /// A request of an incarnation of a slot that needs any replica's state.
 fn request(slot: u8, incarnation: u32) -> Request {
     let needs = Some(Ballot::ZERO);
-    Request { slot, incarnation, needs, applied: Rank::NOTHING, taken: None }
+    Request { slot, incarnation, needs, applied: Rank::NOTHING, taken: None, log: None }
 }
 
 /// Sends the request to a replica that trusts its own state.

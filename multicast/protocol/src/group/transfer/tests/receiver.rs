@@ -43,7 +43,7 @@ fn who_said_that_it_has_no_state_says_so_when_it_has_one() {
         log.tick(at_ms);
         log.asks_for_state()
     });
-    assert_eq!(asked, [None, Some(Ask { needs: None, taken: None }), None], "once");
+    assert_eq!(asked, [None, Some(Ask { needs: None, taken: None, log: false }), None], "once");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn who_is_given_parts_asks_for_none_until_they_fail_to_come() {
         assert_eq!(log.takes_part(2, &stranger, false), Reception::First);
         for (at_ms, needs) in [(START_MS, None), (at_ms, needs)] {
             log.tick(at_ms);
-            assert_eq!(log.asks_for_state(), Some(Ask { needs, taken }), "at {at_ms}");
+            assert_eq!(log.asks_for_state(), Some(Ask { needs, taken, log: false }), "at {at_ms}");
         }
         log.stops_receiving();
         log.tick(1_350);
@@ -190,4 +190,63 @@ fn another_state_or_another_group_lags_behind_nobody_and_takes_no_part() {
         log.lags_behind(LED);
         assert_eq!(log.takes_part(0, &part(1), false), Reception::Lost);
     }
+}
+
+/// A follower in a group with disks that lags behind the leader that it has promised.
+fn left_behind() -> GroupLog<Record> {
+    let mut log = follower();
+    log.config.durable = true;
+    log.lags_behind(LED);
+    log
+}
+
+/// Leaves the log as a follower of another leader, or in another state.
+type Then = fn(&mut GroupLog<Record>);
+
+#[test]
+fn the_log_is_taken_from_the_leader_that_was_promised_and_from_nobody_else() {
+    use Reception::{First, Ignored};
+    let recreated = Ballot::new(Ballot::first_counter(1), 0, 0);
+    assert_ne!(recreated.generation(), LED.generation());
+    #[rustfmt::skip]
+    let cases: [(Then, u8, Reception, &str); 7] = [
+        // then                                              from taken    because
+        (|_| (),                                             0,   First,   "it is its leader"),
+        (|_| (),                                             2,   Ignored, "another one was not promised"),
+        (|log| log.promise(Ballot::new(2, 2, 0)),            0,   Ignored, "it leads no more"),
+        (|log| log.lags_no_more(),                           0,   Ignored, "it may write our log by now"),
+        (|log| log.config.durable = false,                   0,   Ignored, "there is no disk to read it from"),
+        (|log| log.suspend(Ballot::new(9, 2, 0)),            0,   Ignored, "our state does not count"),
+        (|log| {
+            let recreated = Ballot::new(Ballot::first_counter(1), 0, 0);
+            log.promise(recreated);
+            log.lags_no_more();
+            log.lags_behind(recreated);
+        },                                                   0,   Ignored, "what we saw committed may be undone"),
+    ];
+    for (then, from, taken, because) in cases {
+        let mut log = left_behind();
+        then(&mut log);
+        assert_eq!(log.takes_log(from, &part(0)), taken, "{because}");
+        log.tick(START_MS + 1_000);
+        let can = log.asks_for_state().is_some_and(|ask| ask.log);
+        assert_eq!(can, taken == First || from == 2, "it asks for it otherwise: {because}");
+    }
+    let mut log = left_behind();
+    let stranger = Part { incarnation: STRANGER, ..part(0) };
+    assert_eq!(log.takes_log(0, &stranger), Ignored, "it is for another incarnation");
+}
+
+#[test]
+fn parts_of_a_log_follow_each_other_and_end_the_lag() {
+    let mut log = left_behind();
+    assert_eq!(log.takes_log(0, &part(0)), Reception::First);
+    assert_eq!(log.takes_log(0, &part(1)), Reception::Next);
+    assert_eq!(log.takes_log(0, &part(3)), Reception::Lost);
+    assert_eq!(log.takes_log(0, &part(2)), Reception::Lost, "it begins anew");
+    assert_eq!(log.takes_log(0, &part(0)), Reception::First);
+    assert!(log.takes_state());
+    log.stops_receiving();
+    log.lags_no_more();
+    assert_eq!((log.lagging(), log.takes_state()), (None, false));
 }
