@@ -1,10 +1,12 @@
 //! Clusters whose data outlives their processes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
+use skein_client::{Client, Operation, Transaction};
 
-use crate::support::{Ended, Sandbox, kill, until};
+use crate::support::{Ended, Sandbox, is_running, kill, until};
 
 /// A directory on a disk: the temporary directory may be in memory.
 pub(crate) fn on_disk() -> (tempfile::TempDir, Sandbox) {
@@ -82,6 +84,77 @@ fn a_node_begins_again_with_its_disk_and_no_other_state() {
     let log = std::fs::read_to_string(sandbox.dir.join("node1.log")).expect("a log");
     assert!(!log.contains("is damaged"), "{log}");
     assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+/// The log of a node, as it is by now.
+fn log_of(sandbox: &Sandbox, node: u16) -> String {
+    std::fs::read_to_string(sandbox.dir.join(format!("node{node}.log"))).unwrap_or_default()
+}
+
+/// A node misses far more than a ring of its groups' logs holds. Their leaders read that from their disks, and what the node
+/// was fed is on its own disk: without the disk of another node it is needed.
+#[test]
+fn a_node_that_missed_more_than_a_ring_holds_is_fed_from_the_disks_of_others() {
+    let (_dir, sandbox) = on_disk();
+    let config = sandbox.config("[tuning]\nlog_bytes = 65536\n");
+    let up = [
+        "up",
+        "--detach",
+        "--no-restart",
+        "--groups",
+        "2",
+        "--durability",
+        "sync",
+        "--config",
+        &config,
+    ];
+    let up: Ended =
+        sandbox.command(&up).env("SKEIN_LOG", "skein=info").output().expect("it runs").into();
+    assert_eq!(up.code, Some(0), "{}", up.err);
+    let mut client = Client::connect(&sandbox.dir).expect("the cluster runs");
+    client.set_timeout(Duration::from_secs(20));
+    let write = |client: &mut Client, number: u32| {
+        // A key of each group, a value that stands in no entry, and both groups together.
+        let key = |of: &str| format!("{of} {}", number % 50).into_bytes();
+        let mut all =
+            Transaction::of(Operation::Put { key: key("value"), value: vec![number as u8; 2_000] });
+        all.then.push(Operation::Increment { key: key("count"), by: 1 });
+        all.then.push(Operation::Put { key: key("large"), value: vec![number as u8; 9_000] });
+        client.transact(&all).expect("it serves");
+    };
+    (0..100).for_each(|number| write(&mut client, number));
+    let pid = sandbox.pid(2).expect("it runs");
+    kill(pid, Signal::KILL);
+    until("it has ended", || !is_running(pid));
+    (100..400).for_each(|number| write(&mut client, number));
+    let node = sandbox
+        .command(&["node", "--index", "2", "--log-file"])
+        .env("SKEIN_LOG", "skein=info")
+        .spawn();
+    let mut node = node.expect("the binary runs");
+    until("both groups have fed it", || {
+        log_of(&sandbox, 2).matches("was fed the log").count() == 2
+    });
+    (400..450).for_each(|number| write(&mut client, number));
+    for node in [0, 1] {
+        let log = log_of(&sandbox, node);
+        assert!(!log.contains("sends its state"), "{log}");
+    }
+    sandbox.kill_all();
+    let _ = node.wait();
+    std::fs::remove_dir_all(sandbox.dir.join("node0.data")).expect("it is there");
+    sandbox.expect(0, &["up", "--detach"]);
+    let mut client = Client::connect(&sandbox.dir).expect("the cluster runs");
+    for key in 0..50_u32 {
+        let get = |client: &mut Client, of: &str| {
+            client.get(format!("{of} {key}").into_bytes()).expect("it serves").expect("it was put")
+        };
+        let last = (key + 400) as u8;
+        assert_eq!(get(&mut client, "value"), vec![last; 2_000], "{key}");
+        assert_eq!(get(&mut client, "large"), vec![last; 9_000], "{key}");
+        assert_eq!(get(&mut client, "count"), b"9", "{key}");
+    }
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
 

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use skein_cluster::config::SNAPSHOT_AFTER;
-use skein_multicast::disk::{Disk, Reader, is_of_a_state};
+use skein_multicast::disk::{Disk, ReadOn, Reader, is_of_a_state};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{Handle, StageError};
 use skein_wal::{Group, Recovery, Verdict};
 
 use crate::disk::{LogFiles, lock, with_causes};
+use crate::reading::{Readings, Written};
 use crate::snapshots_due::{LogSize, SnapshotsDue};
 
 /// The kind of a record that the next one of its group continues.
@@ -71,6 +72,8 @@ pub(crate) struct EngineLog {
     behind: u64,
     /// When the states of the groups are due.
     due: SnapshotsDue,
+    /// The groups that are read back while the log is written.
+    readings: Readings,
 }
 
 impl EngineLog {
@@ -82,8 +85,17 @@ impl EngineLog {
         recovered: Arc<Recovered>,
         shared: Shared,
     ) -> Self {
+        let readings = Readings::of(Written {
+            files: Arc::clone(&recovered.files),
+            owner: recovered.recovery.owner(),
+            start: recovered.recovery.start(),
+            // Nothing was appended yet.
+            from: handle.log_end(),
+            end: handle.shared_log_end(),
+        });
         let (recovered, waiting) = (Some(recovered), Vec::new());
-        Self { handle, recovered, shared, hosted, waiting, waiting_bytes: 0, behind: 0, due }
+        let (waiting_bytes, behind) = (0, 0);
+        Self { handle, recovered, shared, hosted, waiting, waiting_bytes, behind, due, readings }
     }
 
     /// Passes on what waits, as far as there is room.
@@ -262,10 +274,26 @@ impl Disk for EngineLog {
         });
         read.map_err(|why| with_causes(&why)).and(result)
     }
+
+    fn feeds(&self, _: GroupId, log: u64, state: u64) -> bool {
+        log <= if state == 0 { self.snapshot_after() } else { state }
+    }
+
+    fn begin_reading(&mut self, group: GroupId, index: u64) {
+        self.readings.begin(Group(group.0), index);
+    }
+
+    fn read_on(&mut self, group: GroupId, each: &mut dyn FnMut(u8, &[u8])) -> ReadOn {
+        self.readings.go_on(Group(group.0), each)
+    }
+
+    fn end_reading(&mut self, group: GroupId) {
+        self.readings.end(Group(group.0));
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use skein_cluster::config::SEGMENT_BYTES;
     use skein_wal::disk::DiskOptions;
     use skein_wal::files::Medium;
@@ -274,10 +302,10 @@ mod tests {
     use super::*;
     use crate::snapshots_due::{HeldBackMax, Hosted};
 
-    const GROUP: GroupId = GroupId(0);
+    pub(crate) const GROUP: GroupId = GroupId(0);
     const OWNER: Owner = Owner { cluster: *b"a cluster's name", node: 0 };
     /// Segments of a few records.
-    const OPTIONS: Options = Options {
+    pub(crate) const OPTIONS: Options = Options {
         segment_bytes: 64 << 10,
         first_bytes: 64 << 10,
         block_bytes_max: 8 << 10,
@@ -289,7 +317,7 @@ mod tests {
         files_max: 8,
     };
     /// Some kind of record that is none of a state.
-    const ENTRY: u8 = 5;
+    pub(crate) const ENTRY: u8 = 5;
     const SNAPSHOT_PART: u8 = 10;
 
     /// The snapshots of the only group, which needs the log from here on.
@@ -300,17 +328,25 @@ mod tests {
 
     /// The access of the only engine to a log, which may take so many bytes on disk.
     fn engine_log(bytes_max: Option<u64>) -> (Threads<LogFiles>, EngineLog) {
-        let files: Arc<LogFiles> = Arc::new(Box::new(Medium::new(1)));
-        let recovery = Recovery::read(&*files, OWNER, &[]).expect("nothing is there");
-        let writer = recovery.writer(OPTIONS, 7);
-        let options = DiskOptions { threads: 1, ..DiskOptions::default() };
+        start(&Arc::new(Box::new(Medium::new(1))), OPTIONS, bytes_max)
+    }
+
+    /// A start of a log with one engine, on what its files hold.
+    pub(crate) fn start(
+        files: &Arc<LogFiles>,
+        options: Options,
+        bytes_max: Option<u64>,
+    ) -> (Threads<LogFiles>, EngineLog) {
+        let recovery = Recovery::read(&**files, OWNER, &[]).expect("it is sound");
+        let writer = recovery.writer(options, 7);
+        let threads = DiskOptions { threads: 1, ..DiskOptions::default() };
         let failed = Box::new(|error: &_| panic!("{error}"));
         let (disk, handles) =
-            Threads::start(Arc::clone(&files), writer, options, vec![Box::new(|| ())], failed)
+            Threads::start(Arc::clone(files), writer, threads, vec![Box::new(|| ())], failed)
                 .expect("there is room");
         let hosted = vec![Group(GROUP.0)];
         let due = due(Lsn::NONE, bytes_max, false);
-        let recovered = Arc::new(Recovered { files, recovery });
+        let recovered = Arc::new(Recovered { files: Arc::clone(files), recovery });
         let handle = handles.into_iter().next().expect("one engine");
         (disk, EngineLog::new(handle, hosted, due, recovered, Shared::default()))
     }

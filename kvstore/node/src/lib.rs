@@ -12,6 +12,7 @@ pub mod missing;
 pub mod nodes;
 pub mod points;
 pub mod process;
+mod reading;
 mod snapshots_due;
 mod socket;
 pub mod status;
