@@ -7,7 +7,7 @@ pub use crate::replica::{Described, describe, entry_index, is_of_a_state};
 /// Takes a record that is read back: a kind and a record. The error says what is wrong with it.
 pub type Reader<'a> = dyn FnMut(u8, &[u8]) -> Result<(), String> + 'a;
 
-/// What came of reading a log beside its being written.
+/// The outcome of reading on in a log beside its being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadOn {
     /// Records were handed out, and more may be there.
@@ -16,7 +16,7 @@ pub enum ReadOn {
     Pending,
     /// Everything was handed out that was on disk a moment ago. What is written meanwhile follows.
     End,
-    /// What follows is not there any more, or cannot be read.
+    /// The next records are not there any more, or cannot be read.
     Gone,
 }
 

@@ -28,7 +28,7 @@ pub enum Progress {
     End,
 }
 
-/// What follows is not there any more, or cannot be read.
+/// The next block is not there any more, or cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the log cannot be read at {at}: its segment is used again, or damaged")]
 pub struct Gone {

@@ -20,10 +20,9 @@ const PART_BYTES: usize = 48 << 10;
 const PARTS_PER_TURN: usize = 2;
 /// Limit of reads for a part: the first ones may hold nothing of what the receiver lacks.
 const READS_PER_PART: usize = 8;
-/// How often a replica is fed from one place on before it is sent the state instead. Once is enough, unless the log grows
-/// faster.
+/// Limit of feeds of a replica from one place on: then it is sent the state. One is enough, unless the log grows faster.
 const FEEDS_MAX: u32 = 3;
-/// How often a receiver asks for the next part before our disk is taken for too slow.
+/// Limit of a receiver's requests for the next part: then our disk is taken for too slow.
 const RESUMES_MAX: u32 = 5;
 
 /// The log that a follower is fed.
@@ -32,7 +31,7 @@ pub(in crate::replica) struct Feed {
     committed: Committed,
     /// Everything that our disk had was read, a moment ago.
     at_end: bool,
-    /// How often the receiver has asked for more since the last part.
+    /// Number of requests for more since the last part.
     resumes: u32,
 }
 

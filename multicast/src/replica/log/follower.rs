@@ -23,7 +23,7 @@ pub(crate) struct Follower {
     pub(in crate::replica) attempt: u32,
     /// The incarnation to be admitted when it has all of the log.
     pub(in crate::replica) joining: Option<u32>,
-    /// How often it was fed from our disk since its log ended at `fed_from`, or more if our disk has no more what it lacks.
+    /// Number of feeds from our disk since its log ended at `fed_from`; the limit if our disk has no more what it lacks.
     pub(in crate::replica) feeds: u32,
     pub(in crate::replica) fed_from: u64,
     /// Writes in flight: their numbers, and the log index up to which each goes.

@@ -35,7 +35,7 @@ impl Log {
         self.record(&DiskRecord::Cut { base: Cursor { index, position: 64 * index } })
     }
 
-    /// What is handed out of it behind the entry in front of `from`, in words; or that there is a gap.
+    /// The pieces that are handed out of it behind the entry in front of `from`, in words; or that there is a gap.
     fn behind(&self, from: u64) -> Result<String, Gap> {
         let mut committed = Committed::behind(Cursor { index: from, position: 64 * from });
         for (kind, record) in &self.0 {
