@@ -35,14 +35,9 @@ pub(crate) enum Election {
     /// From a replica without a state that counts: asks for a state transfer if it needs one, or for its
     /// admission. `needs` is the ballot of the leader that it lags behind, whose state it needs; `None` if
     /// any state will do. It has applied everything up to the final timestamp `applied`, and has received
-    /// `taken` of a copy of the receiver's state. Its committed log ends at `log`, if it can go on from there.
-    Ask {
-        incarnation: u32,
-        needs: Option<u64>,
-        applied: u64,
-        taken: Option<Taken>,
-        log: Option<SentCursor>,
-    },
+    /// `taken` of a copy of the receiver's state. Followed by the [end](Self::log_end) of its committed log, if it can
+    /// go on from there.
+    Ask { incarnation: u32, needs: Option<u64>, applied: u64, taken: Option<Taken> },
     /// From a leader of this ballot or its follower: the `Join` of this incarnation of the receiver is committed.
     Admitted { ballot: u64, incarnation: u32 },
     /// From a follower: it has logged these messages, by session and number, and cannot see that they are decided.
@@ -189,6 +184,18 @@ impl Content {
 impl Election {
     pub(crate) fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("plain data")
+    }
+
+    /// The bytes behind an `Ask` of a replica whose committed log ends here.
+    pub(crate) fn encode_log_end(end: Cursor) -> Vec<u8> {
+        [end.index.to_le_bytes(), end.position.to_le_bytes()].concat()
+    }
+
+    /// The end of the log that the bytes behind an `Ask` tell.
+    pub(crate) fn log_end(tail: &[u8]) -> Option<Cursor> {
+        let (index, position) = tail.split_first_chunk()?;
+        let position = u64::from_le_bytes(position.try_into().ok()?);
+        Some(Cursor { index: u64::from_le_bytes(*index), position })
     }
 
     /// Splits the message from the bytes that follow.

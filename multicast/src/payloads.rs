@@ -6,7 +6,8 @@
 //! Payloads that other groups' leaders relay to a leader may exceed the budget, but not while the oldest
 //! payload is kept for a follower alone; so the payloads beyond it are no more than were pending at some
 //! moment. Other replicas exceed the budget only for the message that their log waits for and the messages of
-//! its session in front of it, which are at most a window.
+//! its session in front of it, which are at most a window. Payloads of a log or a state that a replica takes over,
+//! or reads from its disk, may exceed it, too.
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;

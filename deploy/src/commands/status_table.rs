@@ -200,7 +200,7 @@ pub(super) fn because(group: &GroupView) -> Option<Because> {
     }
 }
 
-/// As in a ballot: `r1i1024` is the replica in slot 1 in its incarnation 1024.
+/// `r1i1024` is the replica in slot 1 in its incarnation 1024.
 fn member(member: MemberStatus) -> String {
     let name = format!("r{}i{}", member.slot, member.incarnation);
     match (member.evicted, member.alive) {

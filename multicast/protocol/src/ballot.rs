@@ -5,8 +5,8 @@ use core::fmt;
 /// A leader's number in its group (RamCast: *round*). Only the holder of the highest granted ballot may write the
 /// group's log. Written `4.r1i0`.
 ///
-/// One word, ordered by counter, then replica slot, then incarnation: no two candidates can share one, not even two
-/// incarnations of one replica. The counter's high bits are the group's *generation*: how often it lost more than it
+/// One word, ordered by counter, then replica slot, then the incarnation in which the candidate's process began: no two
+/// candidates can share one, not even two processes of one replica. The counter's high bits are the group's *generation*: how often it lost more than it
 /// tolerates and was recreated. Written `1:4.r1i0` if that is above 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ballot(u64);
@@ -21,7 +21,7 @@ impl Ballot {
     /// Below every ballot of a leader.
     pub const ZERO: Self = Self(0);
 
-    /// The ballot with this counter, of the replica in `slot` with this incarnation (24 bits).
+    /// The ballot with this counter, of the replica in `slot` whose process began in this incarnation (24 bits).
     pub const fn new(counter: u32, slot: u8, incarnation: u32) -> Self {
         assert!(incarnation < 1 << INCARNATION_BITS, "incarnations are exhausted");
         Self(
@@ -81,7 +81,7 @@ impl Ballot {
         (self.0 >> INCARNATION_BITS) as u8
     }
 
-    /// The incarnation of the leader.
+    /// The incarnation in which the leader's process began.
     pub const fn incarnation(self) -> u32 {
         (self.0 & ((1 << INCARNATION_BITS) - 1)) as u32
     }

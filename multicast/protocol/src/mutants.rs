@@ -364,6 +364,9 @@ mutants! {
     ColdStartDoesNotWait,
     /// Such a candidate counts the time for which it waits from its own start, also while nobody else is there.
     ColdStartCountsOwnTime,
+    /// A replica that continues with what its disk holds stands in ballots of the process that began with its state, which
+    /// the disk may have forgotten.
+    BallotsOfFormerProcess,
     /// A leader counts as a holder of what it has logged, whatever its disk holds.
     LeaderTakenForDurable,
     /// A write that has reached a follower's memory counts as one on its disk.

@@ -65,7 +65,7 @@ use crate::application::{Application, Delivery};
 use crate::batches::Batches;
 use crate::channel::Kind;
 use crate::config::{Topology, Tuning};
-use crate::election::{Election, cursor};
+use crate::election::Election;
 use crate::ordering::Links;
 use crate::payloads::Payloads;
 use crate::replica_links::{Note, ReplicaLinks, StatusColumn};
@@ -75,7 +75,7 @@ use crate::work::Work;
 const TIMEOUT_HEARTBEATS: u64 = 4;
 /// Messages delivered in a turn before the rest of the turn runs.
 const DELIVERIES_PER_TURN: usize = 256;
-/// The same for a replica that lags, and may be fed much at once. Nobody waits for it.
+/// The same for a replica with a disk that lags, and may be fed much at once. Nobody waits for it.
 const DELIVERIES_PER_TURN_LAGGING: usize = 2048;
 /// Bytes that the state machine may touch in a turn before further deliveries wait for the next turn.
 const WORK_PER_TURN: u64 = 4 << 20;
@@ -208,6 +208,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let group = GroupConfig {
             me: id,
             incarnation,
+            began_as: incarnation,
             replicas: topology.replicas,
             timeout_ms: TIMEOUT_HEARTBEATS * tuning.heartbeat_ms,
             beat_ms: tuning.heartbeat_ms,
@@ -343,14 +344,14 @@ impl<A: Application, O: Links> Replica<A, O> {
                 let behind = Control::Behind { ballot: Ballot::from_word(ballot) };
                 self.core.control(from.slot, behind, &mut self.effects);
             }
-            Election::Ask { incarnation, needs, applied, taken, log } => {
+            Election::Ask { incarnation, needs, applied, taken } => {
                 let request = Request {
                     slot: from.slot,
                     incarnation,
                     needs: needs.map(Ballot::from_word),
                     applied: Rank::new(applied),
                     taken: taken.map(Into::into),
-                    log: log.map(cursor),
+                    log: Election::log_end(tail),
                 };
                 let asks = Control::Asks { request, trusted: self.is_trusted() };
                 self.core.control(from.slot, asks, &mut self.effects);
@@ -484,7 +485,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             self.speak(links);
             work += self.application.take_work();
         }
-        let lags = self.core.log().lagging().is_some();
+        let lags = self.config.group.durable && self.core.log().lagging().is_some();
         let most = if lags { DELIVERIES_PER_TURN_LAGGING } else { DELIVERIES_PER_TURN };
         for _ in 0..most {
             if self.application.go_on(&mut self.deliveries.said)? {

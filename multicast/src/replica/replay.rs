@@ -93,7 +93,6 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) -> Result<(), NotReplayed<A::Failure>> {
         // Nothing that is read is to be written again.
         let Some(mut disk) = links.disk.take() else { return Ok(()) };
-        let began_as = self.incarnation;
         let (mut failure, mut any, mut from) = (None, false, From::Nothing);
         // Bytes of the log, and of the snapshot with which it begins.
         let (mut log_bytes, mut snapshot_bytes) = (0, 0);
@@ -139,7 +138,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             let Some(why) = lacks else {
                 return Err(NotReplayed::Disk("it contains no whole state".to_owned()));
             };
-            self.give_up_log(&why, began_as, links, fresh);
+            self.give_up_log(&why, links, fresh);
         }
         if has_state {
             self.transfer.received = None;
@@ -176,14 +175,14 @@ impl<A: Application, O: Links> Replica<A, O> {
     fn give_up_log<F: Fabric>(
         &mut self,
         why: &str,
-        incarnation: u32,
         links: &mut ReplicaLinks<F, O>,
         fresh: &mut dyn FnMut(ReplicaId) -> A,
     ) {
         tracing::error!(replica = %self.id, why,
             "the files of a replica's state are lost: it begins anew, and takes the state of another");
         self.paths.logs_given_up += 1;
-        (self.incarnation, self.config.group.incarnation) = (incarnation, incarnation);
+        self.incarnation = self.config.group.began_as;
+        self.config.group.incarnation = self.incarnation;
         self.core = O::new(self.config, View::first(self.topology.replicas));
         self.memory.begin_behind(Runs::EMPTY);
         self.application = fresh(self.id);

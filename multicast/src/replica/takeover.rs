@@ -138,15 +138,20 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.memory.runs.end() == end
     }
 
+    /// Takes a payload of an entry that we take, whatever the budget.
     pub(super) fn take_payload(&mut self, bytes: &[u8]) {
         let read = decode_name(bytes).and_then(|(name, rest)| Some((name, Head::decode(rest)?)));
         if let Some((message, (Head { low_water, destinations, .. }, payload))) = read {
+            let beyond = self.exceeds_budget(payload.len()) && self.payloads.get(message).is_none();
             // What an entry of our log says of the message counts.
             match self.core.stage_of(message) {
                 MessageStage::Logged | MessageStage::Pending => {
                     self.payloads.insert(message, low_water, destinations, payload);
                 }
                 _ => self.payloads.replace(message, low_water, destinations, payload),
+            }
+            if beyond {
+                self.payloads.note_beyond(message);
             }
         }
     }

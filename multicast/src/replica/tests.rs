@@ -231,8 +231,8 @@ struct Scene<O: Links = Ramcast> {
 }
 
 impl<O: Links> Scene<O> {
-    /// Slot 0 has stood for election, with an empty log.
-    fn start(layout: &Layout) -> Self {
+    /// Slot 0 has stood for election, with an empty log. Its process began in that incarnation.
+    fn start(layout: &Layout, process: u32) -> Self {
         let topology = layout.topology();
         let world = World::new(1, SimConfig::default());
         let tuning = Tuning { log_bytes: 16 << 10, ..Tuning::default() };
@@ -243,7 +243,8 @@ impl<O: Links> Scene<O> {
         let mut links =
             ReplicaLinks::new(Endpoint::new(fabric, sizes), layout, tuning.window, (0, 0)).unwrap();
         let id = ReplicaId::new(GroupId(0), 0);
-        let mut replica = Replica::new(id, 0, Nothing::default(), &mut links, tuning).unwrap();
+        let mut replica =
+            Replica::new(id, process, Nothing::default(), &mut links, tuning).unwrap();
         links.handshake();
         replica.set_out(Cause::Start, &mut links);
         Self { replica, links, members }
@@ -310,7 +311,11 @@ impl Scene {
     }
 
     fn with(topology: Topology) -> Self {
-        Self::start(&Layout::propose(topology).unwrap())
+        Self::start(&Layout::propose(topology).unwrap(), 0)
+    }
+
+    fn of_process(incarnation: u32) -> Self {
+        Self::start(&Layout::propose(TOPOLOGY).unwrap(), incarnation)
     }
 
     /// A member grants its log of so many entries, either all of them there to be taken over, or the first ones gone.

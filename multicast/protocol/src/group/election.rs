@@ -155,7 +155,9 @@ impl<R: LogRecord> GroupLog<R> {
         self.progress.forget_granted();
         self.election.asked_ms = None;
         let counter = Ballot::next_attempt(self.ballot_counter()).expect("a ballot is left");
-        let ballot = Ballot::new(counter, self.config.me.slot, self.config.incarnation);
+        let GroupConfig { me, incarnation, began_as, .. } = self.config;
+        let process = if planted(Mutant::BallotsOfFormerProcess) { incarnation } else { began_as };
+        let ballot = Ballot::new(counter, me.slot, process);
         self.promise(ballot);
         let mut grants = vec![None; usize::from(self.config.replicas)];
         grants[usize::from(self.config.me.slot)] = Some(Grant {

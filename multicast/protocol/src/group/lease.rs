@@ -198,8 +198,8 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// Whether a promise keeps us from setting out to lead.
     pub(crate) fn is_bound(&self) -> bool {
-        let (me, own) = (self.config.me.slot, self.config.incarnation);
-        self.is_bound_against(Ballot::new(self.election.promised.counter(), me, own))
+        let (me, began_as) = (self.config.me.slot, self.config.began_as);
+        self.is_bound_against(Ballot::new(self.election.promised.counter(), me, began_as))
     }
 
     /// Stops promising: a replica, perhaps this one, is to lead as soon as our promise has ended, so it must not be

@@ -124,6 +124,9 @@ pub struct GroupConfig {
     pub me: ReplicaId,
     /// This replica's incarnation. It is a learner unless the view contains it.
     pub incarnation: u32,
+    /// The incarnation in which this process began, which no other process had. It is above `incarnation` if the replica
+    /// continues with what its disk holds.
+    pub began_as: u32,
     /// Number of replicas in the group.
     pub replicas: u8,
     /// Time for which candidates wait for each other, and for grants.

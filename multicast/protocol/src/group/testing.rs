@@ -13,6 +13,7 @@ pub(crate) const fn config(me: ReplicaId, incarnation: u32, replicas: u8) -> Gro
     GroupConfig {
         me,
         incarnation,
+        began_as: incarnation,
         replicas,
         timeout_ms: 20,
         beat_ms: 5,

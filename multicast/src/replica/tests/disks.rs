@@ -382,9 +382,28 @@ fn a_log_that_is_given_up_leaves_nothing_of_a_torn_snapshot() {
     assert_eq!(replica.exchange.last_delivered(), Rank::NOTHING);
 }
 
+/// A disk that was put back may have forgotten in which ballots its replica led. A process that begins with it takes none
+/// of them again.
+#[test]
+fn no_two_processes_of_a_replica_stand_in_one_ballot() {
+    let records = Records::of(snapshot(false));
+    let ballots = [0, 1, 2].map(|process| {
+        let mut scene = begun_by(process << 10, &records);
+        assert_eq!(scene.replica.incarnation, 0, "it continues");
+        scene.replica.set_out(Cause::Start, &mut scene.links);
+        scene.replica.core.log().promised()
+    });
+    assert_eq!(ballots.map(|ballot| ballot.incarnation()), [0, 1 << 10, 2 << 10]);
+}
+
 /// A replica that begins with what the disk holds, and writes to it.
 fn begun_with(records: &Records) -> Scene {
-    let mut scene = Scene::new();
+    begun_by(0, records)
+}
+
+/// The same, in a process that began in that incarnation.
+fn begun_by(process: u32, records: &Records) -> Scene {
+    let mut scene = Scene::of_process(process);
     let Scene { replica, links, .. } = &mut scene;
     links.disk = Some(Box::new(records.clone()));
     replica.replay(links, &mut |_| Nothing::default()).expect("it is what a replica wrote");

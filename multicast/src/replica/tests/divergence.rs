@@ -26,7 +26,7 @@ fn hear(scene: &mut Scene, ballot: Ballot, digest: u64) {
 
 fn ask_for_state(scene: &mut Scene) {
     let (incarnation, needs) = (1 << 10, Some(0));
-    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn who_had_diverged_says_so_whatever_becomes_of_others() {
 
 /// A learner reports that a copy that it received does not match its digest.
 fn refuse(scene: &mut Scene, incarnation: u32) {
-    let ask = Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None, log: None };
+    let ask = Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None };
     scene.hear(2, &ask, &[]);
     if scene.sends_to().is_some() {
         let copy = CopyId { giver: 0, number: u64::from(scene.replica.application.begun) };
@@ -115,11 +115,7 @@ fn a_leader_of_whose_state_a_copy_is_refused_lets_another_lead_and_takes_the_sta
 #[test]
 fn a_learner_is_believed_once_and_only_where_another_has_a_state() {
     let mut scene = holding(8);
-    scene.hear(
-        1,
-        &Election::Ask { incarnation: 0, needs: Some(0), applied: 0, taken: None, log: None },
-        &[],
-    );
+    scene.hear(1, &Election::Ask { incarnation: 0, needs: Some(0), applied: 0, taken: None }, &[]);
     scene.replica.stop_sending();
     refuse(&mut scene, 1 << 10);
     assert!(scene.replica.is_trusted(), "slot 1 has no state, either: nobody could lead");

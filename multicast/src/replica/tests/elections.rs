@@ -234,13 +234,7 @@ fn a_group_without_a_generation_left_is_not_recreated() {
     for (ballot_counter, answer, because) in cases {
         let mut scene = Scene::new();
         for slot in [1, 2] {
-            let ask = Election::Ask {
-                incarnation: 1 << 10,
-                needs: None,
-                applied: 0,
-                taken: None,
-                log: None,
-            };
+            let ask = Election::Ask { incarnation: 1 << 10, needs: None, applied: 0, taken: None };
             scene.hear(slot, &ask, &[]);
         }
         let incarnations = vec![0, 1 << 10, 1 << 10];

@@ -14,7 +14,7 @@ fn with_a_machine_that_fails_in(call: Call) -> Scene {
 /// A learner asks for its state, and has taken all that it was told.
 fn asks_for_a_state(scene: &mut Scene) {
     let (incarnation, needs) = (1 << 10, Some(0));
-    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     assert!(scene.is_sending());
     scene.refuse(2);
 }

@@ -84,8 +84,8 @@ fn leading() -> (Scene, Prepared) {
 /// Slot 2 asks for the state of the leader, or the log behind the entry in front of `from`.
 fn asks(scene: &mut Scene, from: Cursor, taken: Option<Taken>) {
     let needs = Some(scene.replica.core.log().ballot().to_word());
-    let log = Some(place(from));
-    scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken, log }, &[]);
+    let end = Election::encode_log_end(from);
+    scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken }, &end);
 }
 
 /// Whether the state is sent.

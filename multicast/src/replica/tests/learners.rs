@@ -55,24 +55,12 @@ fn who_has_a_state_is_not_given_another_but_asked_to_be_admitted() {
     let mut scene = Scene::new();
     scene.grant(1, 0, true);
     let incarnation = 1 << 10;
-    scene.hear(
-        2,
-        &Election::Ask { incarnation, needs: None, applied: 0, taken: None, log: None },
-        &[],
-    );
+    scene.hear(2, &Election::Ask { incarnation, needs: None, applied: 0, taken: None }, &[]);
     assert!(scene.sends_to().is_none() && scene.replica.has_lost_its_memory(2));
     // A replica whose `Join` is committed counts even before it has seen that: it will grant.
-    scene.hear(
-        1,
-        &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None, log: None },
-        &[],
-    );
+    scene.hear(1, &Election::Ask { incarnation: 0, needs: None, applied: 0, taken: None }, &[]);
     assert!(!scene.replica.has_lost_its_memory(1));
-    scene.hear(
-        2,
-        &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None, log: None },
-        &[],
-    );
+    scene.hear(2, &Election::Ask { incarnation, needs: Some(0), applied: 0, taken: None }, &[]);
     assert_eq!(scene.sends_to(), Some(2));
 }
 
@@ -92,7 +80,7 @@ fn a_copy_goes_on_where_it_stood_when_its_giver_leads_again() {
         scene.grant(1, 0, true);
         let asks = |scene: &mut Scene, taken| {
             let (incarnation, needs) = (1 << 10, Some(Ballot::ZERO.to_word()));
-            scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken, log: None }, &[]);
+            scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken }, &[]);
             scene.is_sending()
         };
         assert!(asks(&mut scene, None));
@@ -169,7 +157,7 @@ fn the_log_is_kept_for_a_learner_from_where_its_state_ends() {
     // A former incarnation had read up to there.
     scene.replica.writer.followers[2].freed = 1 << 20;
     let (incarnation, needs) = (1 << 10, Some(0));
-    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
     scene.replica.finish_sending(&mut scene.links).unwrap();
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
@@ -204,11 +192,7 @@ fn who_keeps_a_log_beyond_the_state_that_it_was_given_is_fed() {
         };
         assert!(!grants(&mut scene), "what it keeps would outgrow its ring: it needs the state");
         let needs = Some(scene.replica.core.log().ballot().to_word());
-        scene.hear(
-            2,
-            &Election::Ask { incarnation: 0, needs, applied: 0, taken: None, log: None },
-            &[],
-        );
+        scene.hear(2, &Election::Ask { incarnation: 0, needs, applied: 0, taken: None }, &[]);
         scene.replica.core.log_mut().sends_part(Left::Little);
         scene.replica.finish_sending(&mut scene.links).unwrap();
         assert_eq!(grants(&mut scene), beyond);
@@ -228,7 +212,7 @@ fn who_is_given_the_state_may_need_the_log_until_it_lets_us_in() {
     scene.grant(1, 0, true);
     scene.commit();
     let (incarnation, needs) = (1 << 10, Some(0));
-    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     scene.replica.core.log_mut().sends_part(Left::Little);
     scene.replica.finish_sending(&mut scene.links).unwrap();
     assert_eq!(scene.replica.core.log().sends_state(), Some((2, Stage::Sent)));
@@ -293,11 +277,7 @@ fn the_machine_gives_a_copy_up_that_is_not_finished_when_its_transfer_is_over() 
         scene.replica.tick(1, &mut scene.links);
         scene.grant(1, 0, true);
         let (incarnation, needs) = (1 << 10, Some(0));
-        scene.hear(
-            2,
-            &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None },
-            &[],
-        );
+        scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
         assert_eq!(scene.sends_to(), Some(2));
         then(&mut scene);
         scene.replica.carry_out(&mut scene.links);

@@ -9,8 +9,7 @@ const FORMER: MessageId = MessageId::new(SessionId(9), 1);
 fn prepared(from: Option<u8>) -> (Scene, Recreation) {
     let mut scene = Scene::new();
     for slot in [1, 2] {
-        let ask =
-            Election::Ask { incarnation: 1 << 10, needs: None, applied: 0, taken: None, log: None };
+        let ask = Election::Ask { incarnation: 1 << 10, needs: None, applied: 0, taken: None };
         scene.hear(slot, &ask, &[]);
     }
     let incarnations = vec![0, 1 << 10, 1 << 10];

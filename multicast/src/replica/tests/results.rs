@@ -25,7 +25,7 @@ fn a_copy_ends_when_the_machine_has_all_results_that_are_committed() {
     scene.replica.tick(1, &mut scene.links);
     scene.grant(1, 0, true);
     let (incarnation, needs) = (1 << 10, Some(0));
-    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None }, &[]);
+    scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     // One entry has three of them, and another one two.
     scene.exchange(&told(1..4, 1));
     scene.exchange(&told(4..6, 1));

@@ -12,11 +12,7 @@ fn a_state_is_given_to_whom_the_same_leader_left_behind() {
     let earlier = Ballot::new(0, 1, 0);
     for (by, given) in [(earlier, false), (ours, true)] {
         let needs = Some(by.to_word());
-        scene.hear(
-            2,
-            &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None },
-            &[],
-        );
+        scene.hear(2, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
         assert_eq!(scene.sends_to().is_some(), given, "it takes none before we have asked it");
     }
 }
@@ -29,7 +25,7 @@ fn a_learner_that_asks_while_its_state_is_on_its_way_is_not_given_another() {
     // Number of copies begun, if the learner has `taken` so much when it asks.
     let asks = |scene: &mut Scene, now_ms: u64, taken: Option<Taken>| {
         scene.replica.tick(now_ms, &mut scene.links);
-        scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken, log: None }, &[]);
+        scene.hear(2, &Election::Ask { incarnation: 7, needs, applied: 0, taken }, &[]);
         scene.replica.application.begun
     };
     let nothing = |scene: &mut Scene, times: [u64; 6]| times.map(|at| asks(scene, at, None));
@@ -96,7 +92,7 @@ fn a_learner_that_does_not_answer_keeps_no_other_from_being_served() {
         let needs = Some(0);
         scene.hear(
             slot,
-            &Election::Ask { incarnation: 1 << 10, needs, applied: 0, taken: None, log: None },
+            &Election::Ask { incarnation: 1 << 10, needs, applied: 0, taken: None },
             &[],
         );
     };
@@ -286,11 +282,7 @@ fn who_was_given_a_state_is_written_what_others_still_need_of_the_log() {
 fn a_named_replica_without_the_groups_state_is_a_lost_memory_while_nobody_leads() {
     let mut scene = Scene::new();
     let ask = |scene: &mut Scene, slot, incarnation, needs| {
-        scene.hear(
-            slot,
-            &Election::Ask { incarnation, needs, applied: 0, taken: None, log: None },
-            &[],
-        );
+        scene.hear(slot, &Election::Ask { incarnation, needs, applied: 0, taken: None }, &[]);
     };
     // As after a group was recreated, and its first leader died before it had served slot 1.
     ask(&mut scene, 1, 0, Some(0));

@@ -27,7 +27,8 @@ fn leads_in(parents: &[Option<u16>]) -> Scene<Tram> {
     let groups = parents.len() as u16;
     let topology = Topology { nodes: 3, groups, replicas: 3, engines: 1 };
     let layout = Layout::propose(topology).unwrap();
-    let mut scene = Scene::<Tram>::start(&layout.along(&Tree::of(parents).unwrap()).unwrap());
+    let layout = layout.along(&Tree::of(parents).unwrap()).unwrap();
+    let mut scene = Scene::<Tram>::start(&layout, 0);
     let granted = scene.granted_from(1, Cursor::START, Cursor::START);
     scene.hear(1, &Election::Granted(granted), &[]);
     assert!(scene.replica.core.log().leads());

@@ -12,7 +12,8 @@ use skein_protocol::step::Event;
 
 use super::Replica;
 use crate::application::{Application, NotRestored};
-use crate::election::{Content, Election, Part, place};
+use crate::channel::Kind;
+use crate::election::{Content, Election, Part};
 use crate::ordering::Links;
 use crate::replica::on_disk::DiskRecord;
 use crate::replica_links::ReplicaLinks;
@@ -70,13 +71,14 @@ impl<A: Application, O: Links> Replica<A, O> {
             // The leader keeps its memory's log only from where we end. What our disk lacks of what is here would be asked for again.
             return;
         }
-        let log = log.then(|| place(self.memory.commit_end()));
+        let end = if log { Election::encode_log_end(self.memory.commit_end()) } else { Vec::new() };
         for slot in self.other_slots() {
             let taken = ask.taken.filter(|(from, _)| *from == slot);
             let taken = taken.map(|(_, extent)| extent.into());
             let applied = applied.number();
-            let ask = Election::Ask { incarnation, needs, applied, taken, log };
-            self.ask_member(slot, &ask, links);
+            let ask = Election::Ask { incarnation, needs, applied, taken };
+            let bytes = [ask.encode(), end.clone()].concat();
+            links.ask(self.id, ReplicaId::new(self.id.group, slot), Kind::Election, &bytes);
         }
     }
 

@@ -165,7 +165,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.begin_at(core, received.application, runs, links);
         self.snapshot.received(received.bytes);
         for (message, low_water, destinations, bytes) in payloads {
+            let beyond = self.exceeds_budget(bytes.len()) && self.payloads.get(message).is_none();
             self.payloads.replace(message, low_water, destinations, &bytes);
+            if beyond {
+                self.payloads.note_beyond(message);
+            }
         }
         self.exchange.restore(order.exchange, early, self.core.log().now_ms());
         let core = &self.core;

@@ -72,6 +72,7 @@ fn config_along(me: ReplicaId, incarnation: u32, tree: &Tree, replicas: u8) -> C
     let group = GroupConfig {
         me,
         incarnation,
+        began_as: incarnation,
         replicas,
         timeout_ms: 20,
         beat_ms: 5,
