@@ -8,6 +8,8 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::durable::on_disk;
 use crate::support::{Ended, Sandbox, until};
 
@@ -260,6 +262,46 @@ fn whatever_file_is_changed_nothing_that_was_acknowledged_is_lost() {
     }
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
     foreign.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+#[test]
+fn a_log_is_executed_by_no_program_with_other_results() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    sandbox.expect(0, &["put", "key0", "value0"]);
+    sandbox.expect(0, &["down"]);
+    let files = ["cluster.json", "cluster.json.copy"].map(|name| sandbox.dir.join(name));
+    let made = fs::read(&files[0]).expect("a manifest");
+    let made: Value = serde_json::from_slice(&made).expect("JSON");
+    let rewrite = |edit: &dyn Fn(&mut Value)| {
+        let mut manifest = made.clone();
+        // As a program that wrote no checksum would have.
+        manifest.as_object_mut().expect("an object").remove("checksum");
+        edit(&mut manifest);
+        for file in &files {
+            fs::write(file, manifest.to_string()).expect("it can be written");
+        }
+    };
+
+    rewrite(&|manifest| manifest["behaviour"]["behaviour"] = "0".into());
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    for part in ["commands have other results", "behaviour is 0 there", "skein backup"] {
+        assert!(refused.err.contains(part), "{}", refused.err);
+    }
+
+    // A cluster that was made before this was recorded has it from its next start on.
+    rewrite(&|manifest| {
+        let entries = manifest.as_object_mut().expect("an object");
+        assert!(entries.remove("limits").is_some() && entries.remove("behaviour").is_some());
+    });
+    sandbox.expect(0, &["up", "--detach"]);
+    assert_eq!(sandbox.expect(0, &["get", "key0"]).out, "value0");
+    let now = fs::read(&files[0]).expect("a manifest");
+    let now: Value = serde_json::from_slice(&now).expect("JSON");
+    for entry in ["limits", "behaviour"] {
+        assert_eq!(now[entry], made[entry], "{entry}");
+    }
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::files;
 use crate::identity;
 use crate::incarnations;
 use crate::lock::{self, Lock};
-use crate::manifest::limits_of;
+use crate::manifest::{behaviour_of, limits_of};
 use crate::regions::{self, Regions};
 use crate::shared::{self, Shared};
 
@@ -216,6 +216,7 @@ impl Claim {
                 Durability::Memory => BTreeMap::new(),
                 Durability::Async | Durability::Sync => limits_of(config),
             },
+            behaviour: behaviour_of(config.durability),
             data: None,
             returned: None,
             made: self.made.clone(),
@@ -241,7 +242,8 @@ impl Claim {
         let manifest = self.stopped.take().expect("a stopped cluster was found");
         let (build, made) = (BUILD.owned(), self.made.clone());
         let (topology, limits) = (Some(config.topology), limits_of(config));
-        let manifest = Manifest { build, topology, limits, made, ..manifest };
+        let behaviour = behaviour_of(config.durability);
+        let manifest = Manifest { build, topology, limits, behaviour, made, ..manifest };
         self.write_manifest(&manifest, config)?;
         self.write(CONFIG, &config.print())?;
         data::link(&self.directory, &data::places(&manifest, config))?;

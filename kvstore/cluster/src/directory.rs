@@ -95,6 +95,10 @@ pub struct Manifest {
     /// if it was created before this was recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
+    /// What decides the results of commands in the program that wrote the log of a cluster with durability `sync`, by
+    /// name: no other program may execute that log again. Absent if it was created before this was recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub behaviour: BTreeMap<String, String>,
     /// The name under which the data was written first, if that is not the present one: a cluster that has returned to a
     /// restore point has another name than before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -288,6 +292,16 @@ pub enum DirectoryError {
         made: String,
         now: String,
     },
+    /// The log on the disks was written by a program whose commands have other results.
+    #[error("skein {} wrote the data of the cluster in {}, and its commands have other results than those of this one ({entry} is {made} there and {now} here): replicas that execute the log again would differ; start the cluster with that binary, make a `skein backup`, and `skein restore` it with this one", theirs, dir.display())]
+    OtherBehaviour {
+        dir: PathBuf,
+        /// The build that ran the cluster last.
+        theirs: Box<Build>,
+        entry: String,
+        made: String,
+        now: String,
+    },
     /// The count of a node's starts, or its identity, is missing or damaged.
     #[error("{} cannot be used: {why}, and without it the node cannot be told from its earlier incarnations, so it does not start; `{}` makes it a new node in the place of the old one, and `{}` starts that one", file.display(), own_command(file, "admin replace"), own_command(file, "node --index"))]
     IncarnationsDamaged {
@@ -453,6 +467,7 @@ impl Directory {
             store: config.store,
             points: config.durability == Durability::Async,
             limits: BTreeMap::new(),
+            behaviour: BTreeMap::new(),
             data: None,
             returned: None,
             made: Vec::new(),

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use serde_json::Value;
+use skein_fabric::Constants;
+use skein_kvstore::machine::behaviour;
 use skein_multicast::trees::Shape;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -68,11 +70,7 @@ impl Manifest {
         }
         let Some(made) = self.topology else { return Ok(()) };
         let now = config.topology;
-        let durability = match (self.durable, self.points) {
-            (false, _) => Durability::Memory,
-            (true, false) => Durability::Sync,
-            (true, true) => Durability::Async,
-        };
+        let durability = self.durability();
         let word = |durability: Durability| durability.name().to_owned();
         #[rustfmt::skip]
         let entries = [
@@ -90,14 +88,45 @@ impl Manifest {
                 return differs(&entry, made.clone(), now);
             }
         }
+        self.check_behaviour(directory)
+    }
+
+    /// Fails if the cluster's log holds commands that would have other results in this program.
+    fn check_behaviour(&self, directory: &Directory) -> Result<(), DirectoryError> {
+        for (entry, now) in behaviour_of(self.durability()) {
+            if let Some(made) = self.behaviour.get(&entry).filter(|made| **made != now) {
+                let (dir, made) = (directory.path().to_owned(), made.clone());
+                let theirs = Box::new(self.build.clone());
+                return Err(DirectoryError::OtherBehaviour { dir, theirs, entry, made, now });
+            }
+        }
         Ok(())
+    }
+
+    const fn durability(&self) -> Durability {
+        match (self.durable, self.points) {
+            (false, _) => Durability::Memory,
+            (true, false) => Durability::Sync,
+            (true, true) => Durability::Async,
+        }
     }
 }
 
 /// The limits of a configuration, as a manifest has them.
 pub(crate) fn limits_of(config: &ClusterConfig) -> BTreeMap<String, String> {
-    let limits = config.limits.constants();
-    limits.entries().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    by_name(&config.limits.constants())
+}
+
+/// What decides the results of commands in this program, as the manifest of a cluster has it whose log is executed again.
+pub(crate) fn behaviour_of(durability: Durability) -> BTreeMap<String, String> {
+    match durability {
+        Durability::Memory | Durability::Async => BTreeMap::new(),
+        Durability::Sync => by_name(&behaviour()),
+    }
+}
+
+fn by_name(constants: &Constants) -> BTreeMap<String, String> {
+    constants.entries().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn checksum(manifest: &Value) -> String {
@@ -167,6 +196,7 @@ mod tests {
             store: StoreKind::Memory,
             points: false,
             limits: if durable { limits_of(&ClusterConfig::default()) } else { BTreeMap::new() },
+            behaviour: if durable { behaviour_of(Durability::Sync) } else { BTreeMap::new() },
             data: None,
             returned: None,
             made: vec![PathBuf::from("/srv/skein")],
@@ -263,6 +293,15 @@ mod tests {
         assert!(error.contains("made with 1073741824"), "{error}");
         let older = Manifest { limits: BTreeMap::new(), ..manifest(true) };
         assert!(older.check_config(&directory, &other).is_ok(), "nothing says what it was");
+        let mut behaves = manifest(true);
+        behaves.behaviour.insert("behaviour".to_owned(), "0".to_owned());
+        let error = behaves.check_config(&directory, &durable).unwrap_err().to_string();
+        assert!(error.contains("behaviour is 0 there and ") && error.contains("backup"), "{error}");
+        let older = Manifest { behaviour: BTreeMap::new(), ..manifest(true) };
+        assert!(older.check_config(&directory, &durable).is_ok(), "nothing says what it was");
+        let points = ClusterConfig { durability: Durability::Async, ..durable.clone() };
+        let restored = Manifest { points: true, ..behaves };
+        assert!(restored.check_config(&directory, &points).is_ok(), "no log is executed again");
         let rocksdb = ClusterConfig { store: StoreKind::Rocksdb, ..durable };
         let error = manifest(true).check_config(&directory, &rocksdb).unwrap_err().to_string();
         assert!(error.contains("node.store = rocksdb"), "{error}");

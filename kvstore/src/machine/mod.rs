@@ -109,7 +109,7 @@ struct Stock {
 }
 
 /// Version of the results of commands. It is incremented with every change of a result: all replicas of a group
-/// must have the same version.
+/// must have the same version, and so must the programs that execute one log.
 const BEHAVIOUR: u32 = 3;
 
 /// Constants that decide a command's result besides the configuration: the version of the behaviour, the bytes
