@@ -23,8 +23,8 @@ pub(crate) struct Large {
 /// A logged message whose payload is not here. To accept it would acknowledge bytes that no replica may hold.
 pub(super) struct Stalled<R> {
     message: MessageId,
-    /// Time at which it stalled, or at which the payload was last requested.
-    since_ms: u64,
+    /// Time from which the payload is to be requested.
+    ask_from_ms: u64,
     entry: Uncommitted<R>,
     last: bool,
 }
@@ -78,15 +78,16 @@ impl<R: Copy> Payloads<R> {
         self.kept.drain(..).map(|large| large.message)
     }
 
-    /// Stalls on an entry that waits for its payload. `last` says whether this is the entry's last record.
+    /// Stalls on an entry that waits for its payload, which is to be requested from `ask_from_ms` on. `last` says whether this
+    /// is the entry's last record.
     pub(crate) fn stall(
         &mut self,
         message: MessageId,
-        since_ms: u64,
+        ask_from_ms: u64,
         entry: Uncommitted<R>,
         last: bool,
     ) {
-        self.stalled = Some(Stalled { message, since_ms, entry, last });
+        self.stalled = Some(Stalled { message, ask_from_ms, entry, last });
     }
 
     /// The payload has arrived: returns the entry that waited for it, if there is one.
@@ -100,11 +101,10 @@ impl<R: Copy> Payloads<R> {
         self.stalled.as_ref().map(|stalled| stalled.message)
     }
 
-    /// The message whose payload is to be requested, if it was not requested within `timeout_ms`. It counts as
-    /// requested now.
+    /// The message whose payload is to be requested now, and once more after `timeout_ms` if it does not come.
     pub(crate) fn ask_for_stalled(&mut self, now_ms: u64, timeout_ms: u64) -> Option<MessageId> {
-        let stalled = self.stalled.as_mut().filter(|it| now_ms >= it.since_ms + timeout_ms)?;
-        stalled.since_ms = now_ms;
+        let stalled = self.stalled.as_mut().filter(|it| now_ms >= it.ask_from_ms)?;
+        stalled.ask_from_ms = now_ms + timeout_ms;
         Some(stalled.message)
     }
 }

@@ -34,8 +34,8 @@ impl Ramcast {
                 if !guard!(Mutant::AcceptanceWithoutPayload, held) =>
             {
                 self.paths.stalled += 1;
-                let now_ms = self.log.now_ms();
-                self.log.payloads.stall(message, now_ms, entry, last);
+                let ask_from_ms = self.log.now_ms() + self.config.fetch_after_ms;
+                self.log.payloads.stall(message, ask_from_ms, entry, last);
                 return;
             }
             Record::Local { message, low_water, timestamp, destinations, .. } => {

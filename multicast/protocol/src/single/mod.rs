@@ -111,8 +111,8 @@ impl Single {
         let Uncommitted { index, time_ms, record, .. } = entry;
         if let Record::Message { message, low_water, inline } = record {
             if !inline && !held {
-                let now_ms = self.log.now_ms();
-                return self.log.payloads.stall(message, now_ms, entry, last);
+                let ask_from_ms = self.log.now_ms() + self.config.fetch_after_ms;
+                return self.log.payloads.stall(message, ask_from_ms, entry, last);
             }
             self.logged.insert(message, low_water);
         }

@@ -178,11 +178,7 @@ impl Tram {
 
     fn tick(&mut self, now_ms: u64, effects: &mut Vec<Effect>) {
         self.log.tick(now_ms);
-        let after_ms = self.config.fetch_after_ms;
-        if let Some(message) = self.log.payloads.ask_for_stalled(self.log.now_ms(), after_ms) {
-            let from = self.leader_of(self.own());
-            effects.push(Effect::Fetch { message, from });
-        }
+        self.fetch_stalled(effects);
         if self.log.leads() {
             self.log_due_changes(effects);
             self.spread(effects);
@@ -192,6 +188,15 @@ impl Tram {
             self.ask_for_reports(effects);
         }
         self.drop_results(effects);
+    }
+
+    /// As follower: asks our leader for the payload for which our log waits.
+    fn fetch_stalled(&mut self, effects: &mut Vec<Effect>) {
+        let after_ms = self.config.fetch_after_ms;
+        if let Some(message) = self.log.payloads.ask_for_stalled(self.log.now_ms(), after_ms) {
+            let from = self.leader_of(self.own());
+            effects.push(Effect::Fetch { message, from });
+        }
     }
 
     /// As leader: a message has arrived from its session. The LCA logs it unless that was done. For a destination below
@@ -388,8 +393,11 @@ impl Tram {
             if let Content::Message { message, inline: false, .. } = content
                 && !held
             {
-                let now_ms = self.log.now_ms();
-                return self.log.payloads.stall(message, now_ms, entry, last);
+                // Sessions send it to those who order it, and nobody sends it to us unasked.
+                let is_sent = self.orders(content.destinations(&self.tree));
+                let patience_ms = if is_sent { self.config.fetch_after_ms } else { 0 };
+                let ask_from_ms = self.log.now_ms() + patience_ms;
+                return self.log.payloads.stall(message, ask_from_ms, entry, last);
             }
             self.note_logged(&content);
             self.note_repeat(index, &content, known);
@@ -425,6 +433,7 @@ impl Tram {
             });
         } else {
             self.forget_kept(effects);
+            self.fetch_stalled(effects);
         }
         if let Some((groups, acceptance)) = self.log.take_word() {
             effects.push(Effect::Acknowledge { groups, acceptance });

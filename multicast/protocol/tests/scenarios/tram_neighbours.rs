@@ -8,7 +8,7 @@ use skein_protocol::step::{Effect as Any, Event};
 use skein_protocol::tram::content::Content;
 use skein_protocol::tram::edges::{Edge, EdgeNumber};
 use skein_protocol::tram::tree::Tree;
-use skein_protocol::tram::{Effect, PeerEffect, PeerEvent, Tram};
+use skein_protocol::tram::{Effect, PeerEffect, PeerEvent, Record, Taken, Tram};
 
 use crate::stage::{message, replica};
 use crate::tram::{Cluster, set};
@@ -335,4 +335,26 @@ fn a_payload_that_brings_nothing_is_kept_until_all_followers_have_its_entry() {
     };
     assert!(!accepted(1), "the other one may still ask for it");
     assert!(accepted(2), "nobody needs it any more");
+}
+
+/// A follower has read an entry without its payload. Sessions send a message to those who order it first, and to nobody else.
+#[test]
+fn who_is_sent_no_payload_unasked_asks_its_leader_at_once() {
+    for (own, taken) in [(GroupId(0), None), (GroupId(1), Some(edge(1, false)))] {
+        let mut cluster = chain();
+        let follower = cluster.stage.core(ReplicaId::new(own, 1));
+        let taken = taken.map(|edge| Taken { number: edge.number, place: edge.place });
+        let record = Record::Ordered { content: edge(1, false).content, taken, known: false };
+        let (index, birth) = (follower.log().last_index() + 1, follower.log().ballot());
+        let logged = Event::Logged { index, birth, time_ms: 0, record, held: false, last: true };
+        let mut effects = Vec::new();
+        follower.step(logged, &mut effects);
+        follower.step(Event::TurnEnd, &mut effects);
+        let leader = follower.leader_of(own);
+        let asks = |it: &Effect| matches!(it, Any::Fetch { message: it, from } if (*it, *from) == (message(1), leader));
+        assert_eq!(effects.iter().any(|it| asks(it)), taken.is_some(), "{own}");
+        effects.clear();
+        follower.step(Event::TurnEnd, &mut effects);
+        assert!(!effects.iter().any(|it| asks(it)), "once: an answer is on its way");
+    }
 }
