@@ -2,6 +2,7 @@
 
 use skein_checker::chart::{grouped, whole};
 use skein_client::GroupSet;
+use skein_multicast::config::Tuning;
 
 use super::choice::{Basis, Choice};
 use super::touched::{Touched, touched};
@@ -98,8 +99,16 @@ fn of_multicast(reports: &[Numbered<'_>]) -> Result<Load, String> {
     let weight = weight(in_flight);
     let adjacent = first.tree.as_deref().filter(|_| first.adjacent);
     let ratios = own::ratios(&usable);
+    let inline_bytes_max = Tuning::default().inline_bytes_max;
     let choice = if to == 1 {
         Choice { ratios, ..Choice::same() }
+    } else if ratios.is_empty() && first.payload_bytes > inline_bytes_max {
+        notes.push(format!(
+            "payloads of more than {} B stand in no log entry: RamCast's clients write them to all groups, and along a tree \
+             each level fetches them, so the table, of 64 B, says nothing of them",
+            grouped(inline_bytes_max as u64)
+        ));
+        Choice::unknown()
     } else if ratios.is_empty() {
         table::choice(to, groups, weight, adjacent)
     } else {

@@ -95,6 +95,23 @@ fn a_file_with_one_ordering_is_judged_by_the_table() {
 }
 
 #[test]
+fn the_table_says_nothing_of_payloads_that_stand_in_no_entry() {
+    let with =
+        |bytes: u64| changed(&fixture("two-groups"), |it| it["payload_bytes"] = bytes.into());
+    assert_eq!(one(&with(4_096)).main().unwrap().choice.basis, Basis::Table);
+    let large = with(4_097);
+    assert_eq!(one(&large).main().unwrap().choice, Choice::unknown());
+    let said = said(&large);
+    for words in ["use ramcast until both are measured", "of more than 4,096 B", "--payload 4097"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    // What both orderings did with them counts.
+    let large = |report| changed(report, |it| it["payload_bytes"] = 16_384.into());
+    let both: Vec<_> = fixture("all-groups").lines().map(large).collect();
+    assert_eq!(one(&both.join("\n")).main().unwrap().choice.basis, Basis::File);
+}
+
+#[test]
 fn what_is_in_flight_chooses_the_column() {
     let text = fixture("two-groups");
     let with = |clients: u64, window: u64| {
