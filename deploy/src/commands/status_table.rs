@@ -16,6 +16,9 @@ use crate::held_up::Because;
 use crate::output::names;
 
 /// Share of what a log may take on disk, or a group may hold, above which it is warned.
+/// A message that has waited for so long is told.
+const WAITS_LONG_MS: u64 = 1_000;
+
 const BOUND_WARNED_PERCENT: u64 = 80;
 /// Width of the tables unless `wide` is given.
 const WIDTH: usize = 80;
@@ -367,7 +370,7 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 _ => {}
             }
         }
-        if let Some(blocked) = &view.blocked {
+        if let Some(blocked) = view.blocked.as_ref().filter(|it| it.age_ms >= WAITS_LONG_MS) {
             let by: Vec<_> = blocked.held_up_by.iter().map(|group| format!("g{group}")).collect();
             let by = if by.is_empty() { "its own order".to_owned() } else { by.join(", ") };
             let (message, age) = (&blocked.message, time(blocked.age_ms));

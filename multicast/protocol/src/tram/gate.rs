@@ -44,6 +44,8 @@ pub struct Unstable {
     /// Numbers of the edges to children, or 0 for what was acknowledged in our former generation.
     pub to_children: Vec<(GroupId, u64)>,
     pub(super) in_subtree: bool,
+    /// Time of its commit here.
+    pub(super) since_ms: u64,
 }
 
 impl Unstable {
@@ -55,7 +57,8 @@ impl Unstable {
         from_parent: Option<u64>,
         to_children: Vec<(GroupId, u64)>,
     ) -> Self {
-        Self { rank, delivered, destinations, from_parent, to_children, in_subtree: false }
+        let in_subtree = false;
+        Self { rank, delivered, destinations, from_parent, to_children, in_subtree, since_ms: 0 }
     }
 }
 
@@ -251,6 +254,30 @@ impl Gate {
             there.iter().all(|group| self.up[group.index()] > *number)
         };
         guard!(Mutant::UpIgnored, entry.to_children.iter().all(covers))
+    }
+
+    /// As leader: the first message delivered here on which answers wait, the time of its commit here, and the groups of
+    /// which no word has come that it is stable there. `None` if answers wait for nothing.
+    pub(super) fn holds_up(&self) -> Option<(u64, MessageId, GroupSet)> {
+        let mut lacks = GroupSet::EMPTY;
+        let below = self.tree.below(self.own);
+        for entry in &self.entries {
+            for (child, number) in &entry.to_children {
+                let there = self.tree.below(*child).intersection(entry.destinations).iter();
+                lacks =
+                    there.filter(|it| self.up[it.index()] <= *number).fold(lacks, GroupSet::with);
+            }
+            let here = entry.destinations.intersection(below);
+            if !self.is_covered_above(entry, here) {
+                // Our parent's word is of all groups together.
+                let above = entry.destinations.iter().filter(|group| !below.contains(*group));
+                lacks = above.fold(lacks, GroupSet::with);
+            }
+            if let Some(message) = entry.delivered {
+                return Some((entry.since_ms, message, lacks));
+            }
+        }
+        None
     }
 
     /// Whether our parent's words cover the entry.

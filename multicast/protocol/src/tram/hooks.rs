@@ -226,7 +226,9 @@ impl Tram {
         let had = known && !planted(Mutant::OrderedAgainDelivered);
         let here = destinations.contains(self.own()) && !had || planted(Mutant::BystanderDelivers);
         let delivered = content.message().filter(|_| here);
-        self.gate.commit(Unstable::new(rank, delivered, destinations, from_parent, hops));
+        let since_ms = self.log.now_ms();
+        let entry = Unstable::new(rank, delivered, destinations, from_parent, hops);
+        self.gate.commit(Unstable { since_ms, ..entry });
         here
     }
 

@@ -1,5 +1,6 @@
 //! A read-only view of a replica's order, for operators, the simulator and tests.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -134,12 +135,14 @@ impl Inspect for Inspection<'_> {
         self.0.pending.first().map(|it| (it.since_ms, it.message))
     }
 
+    /// A message that is not stable everywhere, and on which answers wait.
     fn blocked(&self) -> Option<(u64, MessageId, GroupSet)> {
-        None
+        self.0.gate.holds_up().filter(|_| self.0.log.leads() && !self.0.ungated)
     }
 
     fn describe_blocked(&self) -> String {
-        String::new()
+        let Some((_, message, lacks)) = self.blocked() else { return String::new() };
+        format!("{message}, which is not known to be stable in {lacks}")
     }
 
     fn retained(&self) -> usize {

@@ -56,6 +56,36 @@ fn an_entry_is_stable_when_the_words_of_all_its_destinations_cover_it() {
 }
 
 #[test]
+fn who_holds_up_answers_is_known_by_the_words_that_are_missing() {
+    let mut gate = gate();
+    assert_eq!(gate.holds_up(), None);
+    // What is only passed on holds up what comes behind it.
+    gate.commit(Unstable { since_ms: 7, ..entry(2, &[4, 5], Some(1), &[(2, 1)]) });
+    gate.commit(Unstable { since_ms: 9, ..entry(3, &[1, 0, 6], Some(2), &[(3, 1)]) });
+    gate.settle();
+    let message = MessageId::new(SessionId(1), 3);
+    for (up, of, word, lacks) in [
+        (true, 6, 2, &[0, 4, 5][..]),
+        (true, 4, 2, &[0, 5]),
+        (true, 5, 2, &[0]),
+        (false, 6, 3, &[0]),
+    ] {
+        if up {
+            gate.hear_up(GroupId(of), word);
+        } else {
+            gate.hear_down(GroupId(of), word);
+        }
+        gate.settle();
+        assert_eq!(gate.holds_up(), Some((9, message, set(lacks))), "g{of}");
+    }
+    for of in [1, 4, 5] {
+        gate.hear_down(GroupId(of), 3);
+    }
+    gate.settle();
+    assert_eq!(gate.holds_up(), None);
+}
+
+#[test]
 fn an_entry_waits_for_earlier_ones_with_a_destination_in_common() {
     let mut gate = gate();
     gate.commit(entry(2, &[1, 4], None, &[(2, 1)]));
