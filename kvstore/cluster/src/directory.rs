@@ -321,6 +321,12 @@ pub enum DirectoryError {
         /// Former directory of the shared memory.
         regions: PathBuf,
     },
+    #[error("the shared memory of the cluster in {}, {}, is gone; its data is on disk: `skein down` stops what runs, and `skein up` starts it again with new memory", dir.display(), regions.display())]
+    MemoryGoneDataKept {
+        dir: PathBuf,
+        /// Former directory of the shared memory.
+        regions: PathBuf,
+    },
     /// A foreign file has the name of a cluster's file.
     #[error("{} is not ours, and a file of that name is needed: move it away, or name another directory with --dir", file.display())]
     Foreign {

@@ -3,10 +3,13 @@
 //! The process that starts the cluster and every node hold a shared lock on it. A directory that no process holds is
 //! abandoned, for instance because its cluster was killed and its `--dir` deleted; the next `up` on this machine
 //! removes it. The directory is locked before it gets its name, so that it never counts as abandoned in between.
+//!
+//! **Invariant (only what was looked at is removed).** Whoever removes a directory holds a lock on it and has found it
+//! under its name since: nobody else removes it meanwhile, so no other directory gets the name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -36,7 +39,11 @@ impl Regions {
     pub fn hold_of(directory: &Directory, manifest: &Manifest) -> Result<Self, DirectoryError> {
         if !manifest.regions.is_dir() {
             let (dir, regions) = (directory.path().to_owned(), manifest.regions.clone());
-            return Err(DirectoryError::MemoryGone { dir, regions });
+            return Err(if manifest.durable {
+                DirectoryError::MemoryGoneDataKept { dir, regions }
+            } else {
+                DirectoryError::MemoryGone { dir, regions }
+            });
         }
         Self::hold(&manifest.regions)
     }
@@ -156,6 +163,14 @@ pub(crate) fn remove(manifest: &Manifest) -> Result<(), DirectoryError> {
         return Ok(());
     }
     let name = manifest.regions.file_name().unwrap_or_default().to_string_lossy();
+    // A process that sweeps has found it abandoned, and removes it under its name: that must end before another directory
+    // gets the name.
+    let _held = match Regions::hold(&manifest.regions) {
+        Err(DirectoryError::System { source, .. }) if source.kind() != ErrorKind::NotFound => {
+            return Err(failed("lock", &manifest.regions)(source));
+        }
+        held => held.ok(),
+    };
     for path in [manifest.regions.clone(), root.join(format!(".{name}"))] {
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -175,12 +190,27 @@ pub(crate) fn sweep(root: &Path) {
             continue;
         }
         let Ok(dir) = File::open(&path) else { continue };
-        let abandoned = dir.try_lock().is_ok()
-            && skein_fabric::shm::Host::at(&path).is_ok_and(|host| host.live().is_empty());
-        if abandoned && fs::remove_dir_all(&path).is_ok() {
+        if remove_abandoned(&dir, &path) {
             tracing::info!(path = %path.display(), "removed abandoned shared memory");
         }
     }
+}
+
+/// Removes the directory `dir`, which was opened at `path`, if it is abandoned. Returns whether it did.
+fn remove_abandoned(dir: &File, path: &Path) -> bool {
+    let abandoned = dir.try_lock().is_ok()
+        // Its cluster may have started again since it was opened, in a new directory of that name.
+        && is_at(dir, path)
+        && skein_fabric::shm::Host::at(path).is_ok_and(|host| host.live().is_empty());
+    abandoned && fs::remove_dir_all(path).is_ok()
+}
+
+/// Whether the open directory `dir` still has the name `path`.
+fn is_at(dir: &File, path: &Path) -> bool {
+    let same = |dir: fs::Metadata, there: fs::Metadata| {
+        (dir.dev(), dir.ino()) == (there.dev(), there.ino())
+    };
+    dir.metadata().is_ok_and(|dir| fs::metadata(path).is_ok_and(|there| same(dir, there)))
 }
 
 /// Removes abandoned shared memory from the default root.
@@ -195,4 +225,58 @@ fn cluster_of(path: &Path) -> Option<&str> {
     let cluster = path.file_name()?.to_str()?.strip_prefix(&format!("skein-{}-", uid()))?;
     let whole = cluster.len() == 16 && cluster.bytes().all(|b| b.is_ascii_hexdigit());
     whole.then_some(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::BUILD;
+
+    fn named(root: &Path) -> PathBuf {
+        path(root, "0123456789abcdef")
+    }
+
+    #[test]
+    fn a_directory_that_has_got_the_name_of_an_abandoned_one_is_kept() {
+        let root = tempfile::tempdir().unwrap();
+        let path = named(root.path());
+        drop(Regions::make(&path).unwrap());
+        // One process is about to sweep, and another one starts the cluster again.
+        let abandoned = File::open(&path).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+        let _held = Regions::make(&path).unwrap();
+        assert!(!remove_abandoned(&abandoned, &path));
+        assert!(path.is_dir());
+    }
+
+    #[test]
+    fn a_start_waits_for_a_sweep_of_what_it_removes() {
+        let root = tempfile::tempdir().unwrap();
+        let regions = named(root.path());
+        drop(Regions::make(&regions).unwrap());
+        let sweeping = File::open(&regions).unwrap();
+        sweeping.try_lock().unwrap();
+        let (ended, has_ended) = channel();
+        let cluster = cluster_of(&regions).unwrap();
+        let manifest = serde_json::json!({
+            "build": BUILD.owned(), "cluster": cluster, "regions": regions, "nodes": 1, "made": []
+        });
+        let manifest: Manifest = serde_json::from_value(manifest).unwrap();
+        thread::spawn(move || {
+            remove(&manifest).unwrap();
+            ended.send(()).unwrap();
+        });
+        assert!(
+            has_ended.recv_timeout(Duration::from_millis(200)).is_err(),
+            "the sweep is not over"
+        );
+        assert!(regions.is_dir());
+        fs::remove_dir_all(&regions).unwrap();
+        drop(sweeping);
+        has_ended.recv().unwrap();
+    }
 }
