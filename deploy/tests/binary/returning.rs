@@ -534,3 +534,43 @@ fn what_cannot_work_with_restore_points_is_refused_with_a_reason() {
         assert!(refused.err.contains(why), "{}", refused.err);
     }
 }
+
+#[test]
+fn a_manifest_that_is_older_than_the_data_is_refused_and_nothing_is_lost() {
+    let (dir, sandbox) = on_disk();
+    let manifests = ["cluster.json", "cluster.json.copy"];
+    let keep = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).expect("the directory can be written");
+        for name in manifests {
+            fs::copy(from.join(name), to.join(name)).expect("it is there");
+        }
+    };
+    sandbox.expect(0, &["up", "--detach", "--durability", "async"]);
+    for generation in 0..3 {
+        sandbox.expect(0, &["put", &format!("key{generation}"), "value"]);
+        sandbox.expect(0, &["down"]);
+        keep(&sandbox.dir, &dir.path().join(generation.to_string()));
+        if generation < 2 {
+            sandbox.expect(0, &["up", "--detach"]);
+        }
+    }
+    for older in 0..2 {
+        keep(&dir.path().join(older.to_string()), &sandbox.dir);
+        for arguments in [&["up", "--detach"][..], &["up", "--detach", "--accept-lost-disks"]] {
+            let refused = sandbox.expect(3, arguments);
+            for part in
+                ["cluster.json is older than the data", "cluster.json.copy back", "node0.data"]
+            {
+                assert!(refused.err.contains(part), "{}", refused.err);
+            }
+        }
+    }
+    // One of the two is enough.
+    let newest = dir.path().join("2");
+    fs::copy(newest.join(manifests[1]), sandbox.dir.join(manifests[1])).expect("it is there");
+    sandbox.expect(0, &["up", "--detach"]);
+    for generation in 0..3 {
+        assert_eq!(sandbox.expect(0, &["get", &format!("key{generation}")]).out, "value");
+    }
+    wipe(&sandbox);
+}

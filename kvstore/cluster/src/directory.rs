@@ -552,6 +552,11 @@ impl Directory {
         lock::holder_or_dying(&self.node_lock(node))
     }
 
+    /// Path of the manifest.
+    pub fn manifest_path(&self) -> PathBuf {
+        self.path.join(MANIFEST)
+    }
+
     /// Path of the lock that the process of `node` holds.
     pub fn node_lock(&self, node: u16) -> PathBuf {
         self.path.join(format!("node{node}.lock"))

@@ -143,6 +143,11 @@ impl Directory {
                 copy().map_err(|_| error)
             }
             Ok(manifest) if manifest.durable => match copy() {
+                // One of the two is older: it was put back, or the cluster lost its power between the two writes.
+                Ok(copied) if copied.data_name() == manifest.data_name() => {
+                    let newer = copied.generation() > manifest.generation();
+                    Ok(if newer { copied } else { manifest })
+                }
                 Ok(copied) if copied.cluster != manifest.cluster => Err(DirectoryError::Mixed {
                     file: self.path().join(MANIFEST),
                     cluster: manifest.cluster,
@@ -182,6 +187,7 @@ mod tests {
     use super::*;
     use crate::BUILD;
     use crate::config::StoreKind;
+    use crate::directory::Returned;
 
     fn manifest(durable: bool) -> Manifest {
         let topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
@@ -235,6 +241,32 @@ mod tests {
         assert!(error.contains("cluster.json") && error.contains("its checksum"), "{error}");
         std::fs::write(&file, &text).unwrap();
         assert_eq!(directory.manifest().unwrap(), manifest(true));
+    }
+
+    #[test]
+    fn the_newer_one_of_a_manifest_and_its_copy_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::at(dir.path()).unwrap();
+        let returned = |generation| Manifest {
+            cluster: format!("cluster{generation}"),
+            data: Some("31d9c0de".to_owned()),
+            returned: Some(Returned {
+                generation,
+                of: generation - 1,
+                point: 7,
+                versions: 8,
+                closed: true,
+                rolled_back: None,
+            }),
+            ..manifest(true)
+        };
+        let all = [manifest(true), returned(1), returned(2)];
+        for (file, copy, newest) in [(0, 1, 1), (1, 0, 1), (1, 2, 2), (2, 1, 2)] {
+            for (name, manifest) in [(MANIFEST, file), (MANIFEST_COPY, copy)] {
+                std::fs::write(dir.path().join(name), all[manifest].to_text().unwrap()).unwrap();
+            }
+            assert_eq!(directory.manifest().unwrap(), all[newest], "{file}, {copy}");
+        }
     }
 
     #[test]

@@ -53,6 +53,13 @@ pub enum ChoiceError {
          directories away, and `skein up --accept-lost-disks` again", shown(.0)
     )]
     Unread(Vec<PathBuf>),
+    /// The data would be taken for void, and the cluster would go on with what it had before.
+    #[error(
+        "{} is older than the data: it says that the cluster has returned to restore points {generation} times, and the log \
+         in {} was written after {found} times; put the newest cluster.json and cluster.json.copy back, and start the \
+         cluster again; no data is lost", manifest.display(), data.display()
+    )]
+    OlderManifest { manifest: PathBuf, generation: u32, data: PathBuf, found: u32 },
     #[error("cannot sync {}: {why}", path.display())]
     Sync { path: PathBuf, why: FileError },
     #[error(
@@ -101,7 +108,7 @@ fn advice(newest: Option<u64>) -> &'static str {
 /// any point is left.
 ///
 /// # Errors
-/// If points may be lost that were on f+1 disks of every group.
+/// If points may be lost that were on f+1 disks of every group, or the manifest is older than the data.
 pub fn choose(
     directory: &Directory,
     manifest: &Manifest,
@@ -125,12 +132,26 @@ pub fn choose(
         // What is read may be in a cache only, and the choice would outlive it.
         files::sync_everything(&files)
             .map_err(|why| ChoiceError::Sync { path: path.clone(), why })?;
+        let mut newest = 0;
         let read = read(&files, manifest, node, None, &mut |group, points, record| {
+            if let PointRecord::Begin { generation, .. } = &record {
+                newest = newest.max(*generation);
+            }
             if let Some((generation, end)) = points.take(&record) {
                 survey.take(group, generation, end);
             }
             Ok(())
         });
+        // Even a log that cannot be read to its end says so.
+        if newest > manifest.generation() {
+            let (manifest, generation) = (directory.manifest_path(), manifest.generation());
+            return Err(ChoiceError::OlderManifest {
+                manifest,
+                generation,
+                data: path,
+                found: newest,
+            });
+        }
         if let Err(why) = read {
             warn(format!("the log in {} counts as lost: {why}", path.display()));
             unread.insert(node, path);
