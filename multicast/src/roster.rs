@@ -42,7 +42,7 @@ pub(crate) struct Credentials {
 }
 
 /// Why a process may not speak for a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Mistrust {
     /// The number of its start is too low, or belongs to another process.
     #[error(

@@ -22,6 +22,7 @@ mod namespaces;
 mod networks;
 mod operators;
 mod orderings;
+mod refusals;
 mod returning;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;

@@ -322,6 +322,7 @@ impl Claim {
             self.write(&format!("node{node}.identity"), &identity::draw(0))?;
             self.write(&format!("node{node}.lock"), "")?;
             remove_file(&self.directory.node_peers(node))?;
+            remove_file(&self.directory.node_refused(node))?;
         }
         Ok(())
     }
@@ -588,8 +589,10 @@ fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     for entry in listed {
         let entry = entry.map_err(failed("list", dir))?;
         let name = entry.file_name();
-        let number =
-            name.to_str().and_then(|name| name.strip_prefix("node")?.strip_suffix(".data"));
+        let number = name.to_str().and_then(|name| {
+            let (number, kind) = name.strip_prefix("node")?.split_once('.')?;
+            (kind == "data" || data::is_aside(kind)).then_some(number)
+        });
         if number.is_some_and(|number| number.parse::<u16>().is_ok()) {
             found.push(entry.path());
         }
@@ -598,14 +601,15 @@ fn data_of(dir: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
 }
 
 /// Whether a file of this name belongs to a cluster: `cluster.json.copy`, `cluster.toml`, `supervisor.log`, `nodeN.lock`,
-/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.sock`, `nodeN.log`, `nodeN.disk`, rotated logs, unfinished
-/// writes of them, and what is written to find out what the file system can do.
+/// `nodeN.incarnation`, `nodeN.identity`, `nodeN.peers`, `nodeN.refused`, `nodeN.sock`, `nodeN.log`, `nodeN.disk`, rotated
+/// logs, unfinished writes of them, and what is written to find out what the file system can do.
 fn is_ours(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let begun = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     let node = begun.unwrap_or(name).strip_prefix("node").and_then(|rest| rest.split_once('.'));
     let of_node = node.is_some_and(|(number, kind)| {
-        let kinds = ["lock", "incarnation", "identity", "peers", "sock", "log", "log.1", "disk"];
+        let kinds =
+            ["lock", "incarnation", "identity", "peers", "refused", "sock", "log", "log.1", "disk"];
         number.parse::<u16>().is_ok() && kinds.contains(&kind)
     });
     of_node

@@ -51,6 +51,41 @@ pub(crate) fn link(directory: &Directory, places: &[PathBuf]) -> Result<(), Dire
     Ok(())
 }
 
+/// What follows `nodeN.` and a number in the name of data that was moved away.
+const ASIDE: &str = "data.replaced-";
+
+/// Whether this is the name of data that was moved away, without the `nodeN.` in front.
+pub(crate) fn is_aside(kind: &str) -> bool {
+    kind.strip_prefix(ASIDE).is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+/// Moves the data of a node away, so that its start number `start` finds none. Returns where it is now, if there was any.
+/// Data in `node.data_dir` stays on its disk, and a link leads to it.
+pub(crate) fn move_aside(
+    directory: &Directory,
+    node: u16,
+    start: u32,
+) -> Result<Option<PathBuf>, DirectoryError> {
+    let data = directory.node_data(node);
+    let aside = data.with_file_name(format!("node{node}.{ASIDE}{start}"));
+    let (from, to) = match fs::read_link(&data) {
+        Ok(place) => {
+            let name = place.file_name().unwrap_or_default().to_string_lossy();
+            let to = place.with_file_name(format!("{name}.replaced-{start}"));
+            (place, to)
+        }
+        Err(_) => (data.clone(), aside.clone()),
+    };
+    match fs::rename(&from, &to) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        moved => moved.map_err(failed("move away", &from))?,
+    }
+    if to != aside {
+        symlink(&to, &aside).map_err(failed("make the link", &aside))?;
+    }
+    Ok(Some(aside))
+}
+
 /// Removes the data of a node, and the link to it if there is one.
 pub(crate) fn remove(data: &Path) -> Result<(), DirectoryError> {
     let Ok(place) = fs::read_link(data) else {

@@ -9,6 +9,7 @@
 //! DIR/node0.incarnation …  how often it has been started
 //! DIR/node0.identity …     how often its host was replaced, and a random number
 //! DIR/node0.peers …        the processes of other nodes that it has met
+//! DIR/node0.refused …      why the others have refused it, if its files are out of date
 //! DIR/node0.sock …         its admin interface (docs/admin.md)
 //! DIR/node0.data …         its data, if the cluster is durable
 //! DIR/node0.log …          its log
@@ -308,6 +309,14 @@ pub enum DirectoryError {
         file: PathBuf,
         /// The defect of the file.
         why: &'static str,
+    },
+    /// A node that was refused must not become another one by being started again and again.
+    #[error("node {node} does not start, for the other nodes have refused it: {why}; or put its newest files back, all of those named node{node}.*, and remove {}", file.display())]
+    Refused {
+        node: u16,
+        /// The mark of the refusal.
+        file: PathBuf,
+        why: String,
     },
     #[error("cannot read {}, by which the node remembers the other nodes: {source}; let the user who runs the node read it, or move it away while the other nodes run: they tell the node again what they remember", file.display())]
     PeersUnreadable {

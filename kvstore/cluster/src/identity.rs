@@ -13,15 +13,20 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use skein_multicast::roster::{NOBODYS, Seen};
 
+use crate::data;
 use crate::directory::{Directory, DirectoryError, failed};
 use crate::files;
 use crate::incarnations;
 use crate::lock::Lock;
+use crate::refusals;
 
 /// Content of a node's `nodeN.peers`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peers {
+    /// The cluster whose nodes these are; absent in a file that was written before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The process that the other nodes accept as this node, if it is another process.
     pub successor: Option<Seen>,
     /// Last process of each other node, by node number.
@@ -56,14 +61,14 @@ pub fn read(path: &Path) -> Result<(u32, u64), DirectoryError> {
     parsed.ok_or_else(|| damaged("it holds no identity"))
 }
 
-/// Reads the record of the other nodes. It is empty if the node has met no other node, or if the file is damaged: the
-/// other nodes send its content again. A node without the record is no worse off than one whose directory was created
-/// anew.
-pub fn peers(path: &Path) -> Result<Peers, DirectoryError> {
+/// Reads the record of the other nodes of `cluster`. It is empty if the node has met no other node, or if the file is
+/// damaged or of another cluster: the other nodes send its content again. A node without the record is no worse off than
+/// one whose directory was created anew.
+pub fn peers(path: &Path, cluster: &str) -> Result<Peers, DirectoryError> {
     match fs::read(path) {
-        Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_else(|error| {
+        Ok(text) => Ok(parse(&text, cluster).unwrap_or_else(|why| {
             tracing::error!(
-                "{} is damaged ({error}): what it said of the other nodes is learned anew from those that \
+                "{} is {why}: what it said of the other nodes is learned anew from those that \
                  run; nothing need be done as long as another node that has met them is among these",
                 path.display()
             );
@@ -71,6 +76,16 @@ pub fn peers(path: &Path) -> Result<Peers, DirectoryError> {
         })),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Peers::default()),
         Err(source) => Err(DirectoryError::PeersUnreadable { file: path.to_owned(), source }),
+    }
+}
+
+/// Parses the record of the other nodes of `cluster`, or returns what is wrong with it.
+fn parse(text: &[u8], cluster: &str) -> Result<Peers, String> {
+    let peers: Peers =
+        serde_json::from_slice(text).map_err(|error| format!("damaged ({error})"))?;
+    match &peers.cluster {
+        Some(theirs) if theirs != cluster => Err(format!("of another cluster ({theirs})")),
+        _ => Ok(peers),
     }
 }
 
@@ -114,7 +129,7 @@ pub enum ReplaceError {
 }
 
 /// Result of a replacement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replacement {
     /// Number of the next incarnation.
     pub incarnation: u32,
@@ -122,6 +137,8 @@ pub struct Replacement {
     /// it is not, the other nodes refuse the node and report what they have seen, and another replacement starts from
     /// there.
     pub known: bool,
+    /// Where the data of a refused node was moved to: nothing reads it any more.
+    pub aside: Option<PathBuf>,
 }
 
 /// Makes `node` of the cluster in `directory` the replacement of the process that the other nodes remember, with a new
@@ -138,15 +155,18 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
         node,
         pid: holder.map_or(0, |holder| holder.pid),
     })?;
+    let peers = |path: &Path| peers(path, &manifest.cluster);
     let successor = peers(&directory.node_peers(node))?.successor;
     let mut known: Vec<Seen> = successor.into_iter().collect();
+    let refused = refusals::read(directory, node);
+    known.extend(refused.flatten().map(|it| it.known));
     for other in (0..manifest.nodes).filter(|other| *other != node) {
         known.extend(peers(&directory.node_peers(other))?.others.get(&node));
     }
     let incarnations = undamaged(directory.incarnations(node))?;
     let own = undamaged(read(&directory.node_identity(node)))?;
     let whole = incarnations.is_some() && own.is_some();
-    if whole && known.is_empty() {
+    if whole && known.is_empty() && refused.is_none() {
         return Err(ReplaceError::NotRefused { node });
     }
     if whole && successor.is_none() && incarnations == Some(0) {
@@ -157,14 +177,27 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
         known.iter().map(|seen| seen.incarnation).max().max(incarnations).unwrap_or(0) + 1;
     let own = own.map_or(0, |(replaced, _)| replaced);
     let replaced = known.iter().map(|seen| seen.replaced).max().unwrap_or(0).max(own) + 1;
+    // A log that is out of date must not be read by a node that the others take in.
+    let aside = match refused {
+        Some(_) => data::move_aside(directory, node, incarnation)?,
+        None => None,
+    };
     let path = directory.node_identity(node);
     files::replace_or_overwrite(&path, &draw(replaced)).map_err(failed("write", &path))?;
     let path = directory.node_incarnations(node);
     incarnations::store(&path, incarnation).map_err(failed("write", &path))?;
     let path = directory.node_peers(node);
     let others = peers(&path)?.others;
-    save(&path, &Peers { successor: None, others }).map_err(failed("write", &path))?;
-    Ok(Replacement { incarnation, known: !known.is_empty() })
+    let cluster = Some(manifest.cluster.clone());
+    save(&path, &Peers { cluster, successor: None, others }).map_err(failed("write", &path))?;
+    let path = directory.node_refused(node);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("remove", &path)(error).into());
+        }
+        _ => {}
+    }
+    Ok(Replacement { incarnation, known: !known.is_empty(), aside })
 }
 
 /// Content of a file of a node; `None` if it is missing or damaged.
@@ -178,7 +211,11 @@ fn undamaged<T>(read: Result<T, DirectoryError>) -> Result<Option<T>, DirectoryE
 
 #[cfg(test)]
 mod tests {
+    use skein_multicast::roster::Mistrust;
+
     use super::*;
+    use crate::config::{ClusterConfig, Durability};
+    use crate::refusals::Refusal;
 
     #[test]
     fn an_identity_is_drawn_once_and_read_as_it_was() {
@@ -196,14 +233,47 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_node_is_replaced_without_its_data() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Directory::at(root.path()).unwrap();
+        let mut claim = directory.claim_new().unwrap();
+        let mut config = ClusterConfig { durability: Durability::Sync, ..ClusterConfig::default() };
+        config.region_root = root.path().to_owned();
+        claim.lay_out(&config, &mut |_| ()).unwrap();
+        fs::create_dir(directory.node_data(1)).unwrap();
+        fs::write(directory.node_data(1).join("log"), "old").unwrap();
+        incarnations::store(&directory.node_incarnations(1), 3).unwrap();
+        let known = Seen { replaced: 0, identity: 9, incarnation: 6, process: 4 };
+        let why = Mistrust::WentBack { node: 1, incarnation: 2, known: 6 };
+        directory.mark_refused(1, &Refusal { why, known }).unwrap();
+        let Replacement { incarnation, known, aside } = replace(&directory, 1).unwrap();
+        assert_eq!((incarnation, known), (7, true), "it counts above what the others know");
+        let aside = aside.expect("there was data");
+        assert_eq!(fs::read_to_string(aside.join("log")).unwrap(), "old", "nothing is lost");
+        assert!(!directory.node_data(1).exists(), "and nothing of it is read");
+        directory.check_refused(1).unwrap();
+        claim.clear().unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
     fn what_was_remembered_is_there_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node0.peers");
+        let peers = |path: &Path| peers(path, "ours");
         assert_eq!(peers(&path).unwrap(), Peers::default());
         let seen = Seen { replaced: 1, identity: u64::MAX, incarnation: 3, process: 4 };
-        let known = Peers { successor: Some(seen), others: BTreeMap::from([(2, seen)]) };
+        let others = BTreeMap::from([(2, seen)]);
+        let cluster = Some("ours".to_owned());
+        let known = Peers { cluster, successor: Some(seen), others };
         save(&path, &known).unwrap();
         assert_eq!(peers(&path).unwrap(), known);
+        save(&path, &Peers { cluster: Some("theirs".to_owned()), ..known.clone() }).unwrap();
+        assert_eq!(peers(&path).unwrap(), Peers::default(), "what is foreign is learned anew");
+        let unnamed = Peers { cluster: None, ..known };
+        save(&path, &unnamed).unwrap();
+        assert!(!fs::read_to_string(&path).unwrap().contains("cluster"));
+        assert_eq!(peers(&path).unwrap(), unnamed, "what was written before it had a name");
         for garbage in [&b"{"[..], b"", b"\xff\xfe\x00", b"{\"successor\":1,\"others\":{}}"] {
             fs::write(&path, garbage).unwrap();
             assert_eq!(peers(&path).unwrap(), Peers::default(), "what is damaged is learned anew");

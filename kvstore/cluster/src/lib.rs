@@ -11,6 +11,7 @@ pub mod incarnations;
 pub mod lock;
 mod manifest;
 pub mod network;
+pub mod refusals;
 pub mod regions;
 pub mod shared;
 mod strays;

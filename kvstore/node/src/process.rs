@@ -15,12 +15,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use skein_cluster::config::{ClusterConfig, FabricKind};
+use skein_cluster::config::{ClusterConfig, Durability, FabricKind};
 use skein_cluster::directory::{Directory, DirectoryError, Manifest, failed};
 use skein_cluster::identity;
 use skein_cluster::incarnations;
 use skein_cluster::lock::{Holder, Lock};
 use skein_cluster::network;
+use skein_cluster::refusals::Refusal;
 use skein_cluster::regions::Regions;
 use skein_cluster::shared;
 use skein_fabric::shm::Host;
@@ -220,6 +221,8 @@ pub fn run(
         return Err(NodeError::DataGone { node, path: directory.node_data(node) });
     }
     let mut lock = take_lock(directory, node)?;
+    // Before the count of starts: the start of a refused node is no step towards the next one.
+    directory.check_refused(node)?;
     let _regions = Regions::hold_of(directory, &manifest)?;
     // An engine never waits for the thread that reads the alarm.
     for end in [&alarm, alarm_end] {
@@ -228,7 +231,7 @@ pub fn run(
     let incarnation_file = directory.node_incarnations(node);
     let incarnation = incarnations::next(&incarnation_file)?
         .ok_or(NodeError::TooManyIncarnations { node, incarnations: Identity::INCARNATIONS_MAX })?;
-    let roster = Arc::new(roster(directory, node, incarnation)?);
+    let roster = Arc::new(roster(directory, &manifest, node, incarnation)?);
     let upkeep = Upkeep::begin(directory, node, incarnation)?;
     // All steps that can fail for want of a certificate, a port or memory come first.
     let failure = Arc::new(OnceLock::new());
@@ -364,6 +367,7 @@ impl Node {
             if self.roster.successor().is_some() {
                 // The record of the successor must be written: `skein admin replace` starts from it.
                 self.remember_peers(true);
+                self.remember_refusal();
                 return;
             }
             if self.clean_again <= Instant::now() {
@@ -521,7 +525,8 @@ impl Node {
             return;
         }
         let successor = self.roster.successor().map(|(seen, _)| seen);
-        let peers = identity::Peers { successor, others: self.roster.others() };
+        let cluster = Some(self.manifest.cluster.clone());
+        let peers = identity::Peers { cluster, successor, others: self.roster.others() };
         let saved = identity::save(&path, &peers);
         if let Err(error) = &saved
             && !self.forgets
@@ -529,6 +534,24 @@ impl Node {
             tracing::warn!(%error, file = %path.display(), "what is known of the other nodes is not kept");
         }
         self.forgets = saved.is_err();
+    }
+
+    /// Writes down that the other nodes have refused this one since its log may be out of date: it must not start again.
+    /// A node that keeps no log, or does not begin with it, takes its state from the others.
+    fn remember_refusal(&self) {
+        let Some((known, why @ Mistrust::WentBack { .. })) = self.roster.successor() else {
+            return;
+        };
+        if self.config.durability != Durability::Sync {
+            return;
+        }
+        if let Err(error) = self.directory.mark_refused(self.number, &Refusal { why, known }) {
+            tracing::error!(
+                "it is not written down that this node is refused: {error}; do not start it again, but make it a new one \
+                 by `skein admin replace {}`",
+                self.number
+            );
+        }
     }
 
     /// Removes the remains of killed clients. The next process that joins would do so, too.

@@ -461,9 +461,15 @@ impl Crew {
         }
     }
 
-    /// The error that keeps the number of the node's next incarnation from being read, once nodes are restarted.
+    /// The error that keeps the node from starting until its files are mended, once nodes are restarted.
     fn waits_for_its_files(&self, node: u16) -> Option<DirectoryError> {
-        self.plan.directory.incarnations(node).err().filter(|_| self.restart)
+        self.next_incarnation(node).err().filter(|_| self.restart)
+    }
+
+    /// Number of the node's next incarnation, unless it must not start: its count is damaged, or others have refused it.
+    fn next_incarnation(&self, node: u16) -> Result<u32, DirectoryError> {
+        self.plan.directory.check_refused(node)?;
+        self.plan.directory.incarnations(node)
     }
 
     /// Follows the process that already runs the node.
@@ -546,7 +552,7 @@ impl Crew {
             None => "has ended; how is known only to the process that had started it".into(),
         };
         let taken = self.adopt(number);
-        let incarnations = self.plan.directory.incarnations(number);
+        let incarnations = self.next_incarnation(number);
         let watched = &mut self.nodes[node];
         watched.has_state = taken.is_some();
         watched.again = if watched.since.elapsed() < AGAIN_WITHIN { watched.again + 1 } else { 0 };

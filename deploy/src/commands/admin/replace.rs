@@ -41,7 +41,7 @@ impl Args {
                  its place, correct network.addresses on all hosts first"
             )));
         }
-        let Replacement { incarnation, known } = match identity::replace(&directory, node) {
+        let Replacement { incarnation, known, aside } = match identity::replace(&directory, node) {
             Ok(replacement) => replacement,
             Err(error) => bail!(error),
         };
@@ -51,6 +51,14 @@ impl Args {
             "node {node} is a new one, which counts as started {times} before: \
              `skein{dir} node --index {node}` starts it, and it receives the state from the others\n"
         );
+        if let Some(aside) = aside {
+            let _ = writeln!(
+                text,
+                "Its former data was out of date and is not read any more: it is in {}; remove that when the node has \
+                 its state",
+                aside.display()
+            );
+        }
         if !known {
             let _ = writeln!(
                 text,

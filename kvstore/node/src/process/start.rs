@@ -57,11 +57,12 @@ pub(super) struct Engines {
 /// The node's own identity, and its record of the other nodes.
 pub(super) fn roster(
     directory: &Directory,
+    manifest: &Manifest,
     node: u16,
     incarnation: u32,
 ) -> Result<Roster, DirectoryError> {
     let (replaced, identity) = identity::read(&directory.node_identity(node))?;
-    let peers = identity::peers(&directory.node_peers(node))?;
+    let peers = identity::peers(&directory.node_peers(node), &manifest.cluster)?;
     let own = Seen { replaced, identity, incarnation, process: identity::random() };
     Ok(Roster::new(node, own, peers.others))
 }
