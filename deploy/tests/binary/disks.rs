@@ -487,3 +487,57 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing_when_all_star
         let _ = node.wait();
     }
 }
+
+#[test]
+fn a_node_whose_data_is_removed_while_it_runs_ends_and_takes_that_of_the_others() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    put_all(&sandbox, 0..3);
+    let pids = sandbox.pids();
+    fs::remove_dir_all(sandbox.dir.join("node0.data")).expect("it is there");
+    until("the node has ended", || !is_running(pids[0]));
+    until("all are ready", || ready(&sandbox));
+    let said = log(&sandbox, 0);
+    assert!(said.contains("node 0 has stopped, as its log cannot be written"), "{said}");
+    assert!(said.contains("node0.data was removed while the node ran"), "{said}");
+    assert!(said.contains("what was written since is not kept"), "{said}");
+    put_all(&sandbox, 3..6);
+    assert_eq!(sandbox.pids()[1..], pids[1..], "no other node has ended");
+    sandbox.kill_all();
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..6);
+    wipe(&sandbox);
+}
+
+#[test]
+fn nodes_that_all_lose_their_data_run_on_and_acknowledge_nothing_until_it_is_back() {
+    let (dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--durability", "sync"]);
+    put_all(&sandbox, 0..3);
+    let pids = sandbox.pids();
+    let data = |node: u16| sandbox.dir.join(format!("node{node}.data"));
+    let away = |node: u16| dir.path().join(format!("away{node}"));
+    (0..3).for_each(|node| fs::rename(data(node), away(node)).expect("it is there"));
+    until("all say so", || (0..3).all(|node| log(&sandbox, node).contains("acknowledges nothing")));
+    let put = sandbox.run(&["put", "--timeout", "2", "later", "value"]);
+    assert_ne!(put.code, Some(0), "nothing would be kept of it: {}", put.out);
+    let shown = sandbox.run(&["status"]).out;
+    let words: Vec<_> = shown.split_whitespace().collect();
+    assert!(words.join(" ").contains("node1.data was removed while the node ran"), "{shown}");
+    assert_eq!(sandbox.pids(), pids, "what is in their memory is not lost");
+    (0..3).for_each(|node| fs::rename(away(node), data(node)).expect("it is there"));
+    until("it goes on", || {
+        sandbox.run(&["put", "--timeout", "5", "last", "value"]).code == Some(0)
+    });
+    assert_eq!(sandbox.pids(), pids, "no node has ended");
+    // They are told to stop while their logs stand still.
+    (0..3).for_each(|node| fs::rename(data(node), away(node)).expect("it is there"));
+    let times = |node| log(&sandbox, node).matches("acknowledges nothing").count();
+    until("all say so again", || (0..3).all(|node| times(node) == 2));
+    sandbox.expect(0, &["down"]);
+    (0..3).for_each(|node| fs::rename(away(node), data(node)).expect("it is there"));
+    sandbox.expect(0, &["up", "--detach"]);
+    all_there(&sandbox, 0..3);
+    assert_eq!(sandbox.expect(0, &["get", "last"]).out, "value");
+    wipe(&sandbox);
+}

@@ -12,7 +12,8 @@ use skein_multicast::config::Topology;
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{DiskError, DiskOptions, Status, Wake};
 use skein_wal::files::{
-    self, Bounded, FileError, Files, OpenError, Orders, OrdersError, Shortage, Volatile,
+    self, Bounded, FileError, Files, Gate, Gated, OpenError, Orders, OrdersError, Shortage,
+    Volatile,
 };
 use skein_wal::{
     Disk, Group, Lsn, Options, Owner, RecoverError, RecoveredGroup, Recovery, Verdict,
@@ -22,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::engine_log::{EngineLog, PIECE_BYTES, Recovered, Shared};
 use crate::snapshots_due::{HeldBackMax, Hosted, SnapshotsDue};
 use crate::status::{DamagedLog, DiskStatus};
+use crate::vanished::{Found, Watch};
 
 /// Starts whose segments are kept. If there are more, the state is written whatever the length of the log, so that a node
 /// that is started again and again fills no disk.
@@ -84,6 +86,7 @@ pub(crate) type LogFiles = Box<dyn Files>;
 pub(crate) struct NodeLog {
     disk: Disk<LogFiles>,
     path: PathBuf,
+    watch: Watch,
     /// Bytes that it may take on disk, if that is bounded.
     bytes_max: Option<u64>,
     /// The file with the orders of a test, which stands between the log and its directory.
@@ -119,6 +122,13 @@ impl NodeLog {
         if let Some(most) = config.disk_bytes_max {
             files = Box::new(Bounded::new(files, most, options.segment_bytes));
         }
+        let gate = Arc::<Gate>::default();
+        let files: LogFiles = Box::new(Gated::new(files, Arc::clone(&gate)));
+        let watch = Watch::begin(path.clone(), orders.is_none(), gate);
+        let watch = watch.map_err(|source| {
+            let path = path.clone();
+            LogError::Open(OpenError::Io { operation: "examine", path, source })
+        })?;
         let files = Arc::new(files);
         // What was read back may be in a cache only.
         files::sync_everything(&*files)
@@ -178,7 +188,26 @@ impl NodeLog {
         };
         let engines = handles.into_iter().zip(hosted).map(log).collect();
         let (store, given_up) = (config.store, shared.given_up);
-        Ok((Self { disk, path, bytes_max, orders, store, missing, damaged, given_up }, engines))
+        let this = Self { disk, path, watch, bytes_max, orders, store, missing, damaged, given_up };
+        Ok((this, engines))
+    }
+
+    /// Looks whether the log is where the next start looks for it. If not, it fails, or stands still if the node
+    /// `is_needed` for a quorum.
+    pub(crate) fn look(&mut self, is_needed: impl FnOnce() -> bool) {
+        if let Found::Gone(error) = self.watch.look(self.disk.current(), is_needed) {
+            self.disk.fail(error);
+        }
+    }
+
+    /// Ends a standstill, since the node ends.
+    pub(crate) fn end(&self) {
+        self.watch.end();
+    }
+
+    /// What keeps it from being written, if it stands still.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.watch.problem()
     }
 
     /// Why it finds no room, if it does not.

@@ -18,6 +18,7 @@ mod socket;
 pub mod status;
 pub mod supervise;
 mod upkeep;
+mod vanished;
 
 #[cfg(test)]
 #[path = "../../tests/failing/mod.rs"]

@@ -5,6 +5,7 @@ use std::io;
 
 use skein_cluster::config::{ClusterConfig, Durability};
 use skein_cluster::directory::Directory;
+use skein_cluster::network::elsewhere;
 use skein_protocol::ids::GroupId;
 use skein_wal::files::{FileError, FileName, Files as _, View};
 
@@ -43,6 +44,17 @@ pub fn indispensable(directory: &Directory, config: &ClusterConfig) -> BTreeSet<
     }
     let missing = (0..config.topology.nodes).filter(|node| is_missing(directory, *node));
     needed(config, &missing.collect())
+}
+
+/// Whether a group has no quorum without `node`, which runs and whose data is gone: too few others run and have theirs.
+pub(crate) fn is_needed(directory: &Directory, config: &ClusterConfig, node: u16) -> bool {
+    let lacks = |other: u16| {
+        // What is on other hosts cannot be seen from here.
+        let here = elsewhere(config, other).is_none();
+        other == node || here && (directory.node(other).is_none() || !has_log(directory, other))
+    };
+    needed(config, &(0..config.topology.nodes).filter(|other| lacks(*other)).collect())
+        .contains(&node)
 }
 
 /// Those of the `missing` nodes that a quorum of some group needs.

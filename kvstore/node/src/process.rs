@@ -272,6 +272,10 @@ pub fn run(
     this.serve(&mut server, &mut alarm, &mut lock);
     // No client shall connect to a node that is ending.
     let _ = fs::remove_file(directory.socket(node));
+    if let Some(disk) = &this.disk {
+        // Engines may wait for it.
+        disk.end();
+    }
     let engines = this.stop_engines();
     if this.dismissed {
         // If the lock cannot be signed, the node will be restarted.
@@ -364,6 +368,9 @@ impl Node {
         loop {
             let looked = self.upkeep.look(lock, server);
             self.remember_peers(looked);
+            if looked {
+                self.look_for_data();
+            }
             if self.roster.successor().is_some() {
                 // The record of the successor must be written: `skein admin replace` starts from it.
                 self.remember_peers(true);
@@ -534,6 +541,13 @@ impl Node {
             tracing::warn!(%error, file = %path.display(), "what is known of the other nodes is not kept");
         }
         self.forgets = saved.is_err();
+    }
+
+    /// Looks whether the log on disk is still there.
+    fn look_for_data(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.look(|| missing::is_needed(&self.directory, &self.config, self.number));
+        }
     }
 
     /// Writes down that the other nodes have refused this one since its log may be out of date: it must not start again.

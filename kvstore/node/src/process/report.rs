@@ -78,7 +78,12 @@ impl Node {
             resident_bytes: resident_bytes(),
             log_lines_lost: self.log.lost.load(Ordering::Relaxed),
             log_lines_left_out: self.log.left_out.load(Ordering::Relaxed),
-            directory_problem: self.upkeep.problem().map(str::to_owned),
+            directory_problem: self
+                .disk
+                .as_ref()
+                .and_then(NodeLog::problem)
+                .or(self.upkeep.problem())
+                .map(str::to_owned),
             disk: self
                 .disk
                 .as_ref()

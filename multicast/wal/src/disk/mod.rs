@@ -28,7 +28,7 @@ use latency::Latencies;
 use sleepers::Sleepers;
 use staging::{Lane, Stage, Taken};
 
-use crate::files::{FileError, Files, Shortage, perform};
+use crate::files::{FileError, FileName, Files, Shortage, perform};
 use crate::{AppendError, Lsn, Sizes, Writer};
 
 /// How long nothing is appended before the log is sealed.
@@ -242,6 +242,16 @@ impl<F: Files + 'static> Disk<F> {
             flushes: core.latencies.report(),
             bytes: core.bytes,
         }
+    }
+
+    /// The file of the segment that is written.
+    pub fn current(&self) -> Option<FileName> {
+        self.shared.core().writer.current()
+    }
+
+    /// Ends the log as a failed write does: whoever watches the files has found that they are not kept.
+    pub fn fail(&self, error: FileError) {
+        self.shared.fail(error.into());
     }
 
     /// Writes and seals what was appended, and ends the threads. So does dropping it.

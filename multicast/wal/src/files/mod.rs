@@ -2,6 +2,7 @@
 
 mod bounded;
 mod directory;
+mod gate;
 mod measure;
 mod medium;
 mod name;
@@ -14,6 +15,7 @@ use std::io;
 
 pub use bounded::Bounded;
 pub use directory::{Directory, OpenError, PROBE, check};
+pub use gate::{Gate, Gated};
 pub use measure::{AppendTimes, measure};
 pub use medium::{Faults, Medium, Snapshot, WriteId};
 pub use name::{FileName, NotOurs, SegmentName};

@@ -328,6 +328,11 @@ impl Writer {
         self.segments.begins_without_space()
     }
 
+    /// The file of the segment that is written.
+    pub fn current(&self) -> Option<FileName> {
+        self.segments.current()
+    }
+
     /// How much the log holds.
     pub fn sizes(&self) -> Sizes {
         self.segments.sizes()

@@ -156,6 +156,11 @@ impl Segments {
         self.header_durable_once
     }
 
+    /// The file of the segment that is written.
+    pub(super) fn current(&self) -> Option<FileName> {
+        self.current.map(|open| FileName::Segment(open.name))
+    }
+
     /// The prepared successor.
     pub(super) fn successor(&self) -> Option<Open> {
         match self.successor {
