@@ -9,7 +9,8 @@ use skein_cluster::config::SNAPSHOT_AFTER;
 use skein_multicast::disk::{Disk, ReadOn, Reader, is_of_a_state};
 use skein_protocol::ids::GroupId;
 use skein_wal::disk::{Handle, StageError};
-use skein_wal::{Group, Recovery, Verdict};
+use skein_wal::format::Record;
+use skein_wal::{Group, Lsn, Recovery, Verdict};
 
 use crate::disk::{LogFiles, lock, with_causes};
 use crate::reading::{Readings, Written};
@@ -169,6 +170,40 @@ impl EngineLog {
     }
 }
 
+/// Puts the pieces of a group's records together, in the order of the log.
+///
+/// **Invariant.** `begun` is empty, or holds all pieces of a record up to that at `last`.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    last: Lsn,
+    begun: Vec<u8>,
+}
+
+impl Joined {
+    /// Takes the group's next record, and hands out that which it completes.
+    pub(crate) fn take(
+        &mut self,
+        recovery: &Recovery,
+        record: &Record<'_>,
+        each: impl FnOnce(u8, &[u8]),
+    ) {
+        let last = std::mem::replace(&mut self.last, record.lsn);
+        // A start that ended within a record never went on with it.
+        if !self.begun.is_empty() && recovery.start_of(last) != recovery.start_of(record.lsn) {
+            self.begun.clear();
+        }
+        if record.kind == CONTINUED {
+            self.begun.extend_from_slice(record.bytes);
+        } else if self.begun.is_empty() {
+            each(record.kind, record.bytes);
+        } else {
+            self.begun.extend_from_slice(record.bytes);
+            each(record.kind, &self.begun);
+            self.begun.clear();
+        }
+    }
+}
+
 impl Disk for EngineLog {
     fn append(&mut self, group: GroupId, kind: u8, record: &[&[u8]]) -> u64 {
         if !self.waiting.is_empty() {
@@ -257,19 +292,10 @@ impl Disk for EngineLog {
             self.begin_anew(group);
             return Ok(());
         }
-        let (mut result, mut begun) = (Ok(()), Vec::new());
+        let (mut result, mut joined) = (Ok(()), Joined::default());
         let read = recovery.replay_group(group, &**files, |record| {
-            if result.is_err() {
-                return;
-            }
-            if record.kind == CONTINUED {
-                begun.extend_from_slice(record.bytes);
-            } else if begun.is_empty() {
-                result = each(record.kind, record.bytes);
-            } else {
-                begun.extend_from_slice(record.bytes);
-                result = each(record.kind, &begun);
-                begun.clear();
+            if result.is_ok() {
+                joined.take(recovery, record, |kind, bytes| result = each(kind, bytes));
             }
         });
         read.map_err(|why| with_causes(&why)).and(result)
@@ -297,7 +323,7 @@ pub(crate) mod tests {
     use skein_cluster::config::SEGMENT_BYTES;
     use skein_wal::disk::DiskOptions;
     use skein_wal::files::Medium;
-    use skein_wal::{Disk as Threads, Lsn, Options, Owner};
+    use skein_wal::{Disk as Threads, Options, Owner};
 
     use super::*;
     use crate::snapshots_due::{HeldBackMax, Hosted};
@@ -372,6 +398,28 @@ pub(crate) mod tests {
             assert!(std::time::Instant::now() < deadline, "two segments are needed");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_record_that_was_cut_short_does_not_go_on_in_a_later_start() {
+        let files: Arc<LogFiles> = Arc::new(Box::new(Medium::new(1)));
+        let (disk, mut log) = start(&files, OPTIONS, None);
+        log.append(GROUP, ENTRY, &[b"whole"]);
+        log.push(Group(GROUP.0), CONTINUED, &[b"cut"]);
+        log.sync();
+        drop((disk, log));
+        let (disk, mut log) = start(&files, OPTIONS, None);
+        log.append(GROUP, ENTRY, &[b"later"]);
+        log.sync();
+        drop((disk, log));
+        let (_disk, mut log) = start(&files, OPTIONS, None);
+        let mut found = Vec::new();
+        let read = log.replay(GROUP, &mut |kind, bytes| {
+            found.push((kind, bytes.to_vec()));
+            Ok(())
+        });
+        assert_eq!(read, Ok(()));
+        assert_eq!(found, [(ENTRY, b"whole".to_vec()), (ENTRY, b"later".to_vec())]);
     }
 
     #[test]

@@ -17,11 +17,12 @@ use skein_kvstore::slots::SlotMap;
 use skein_kvstore::store::Store;
 use skein_protocol::ids::{GroupId, ReplicaId};
 use skein_wal::files::{self, FileError, Files, OpenError, View};
+use skein_wal::format::Record;
 use skein_wal::{Group, RecoverError, Recovery};
 
 use super::marker::now_us;
 use crate::disk::owner;
-use crate::engine_log::CONTINUED;
+use crate::engine_log::Joined;
 use crate::missing::{has_log, needed};
 
 /// Versions for each millisecond of `lag_ms_max` between the newest one at a point and those that are assigned after a return:
@@ -292,27 +293,22 @@ fn read(
     visit: &mut Visit<'_>,
 ) -> Result<(), ReadError> {
     let recovery = Recovery::read(files, owner(manifest, node), &[])?;
-    let mut logs: BTreeMap<u16, (Points, Vec<u8>)> = BTreeMap::new();
+    let mut logs: BTreeMap<u16, (Points, Joined)> = BTreeMap::new();
     let mut malformed = None;
-    let mut take = |group: Group, kind: u8, bytes: &[u8]| {
-        let (points, begun) = logs.entry(group.0).or_default();
-        if kind == CONTINUED {
-            begun.extend_from_slice(bytes);
-            return;
-        }
-        let whole = if begun.is_empty() { bytes } else { &[&begun[..], bytes].concat() };
-        let taken = PointRecord::decode(kind, whole).map_err(drop);
-        let taken = taken.and_then(|record| visit(group.0, points, record));
-        if taken.is_err() {
-            malformed.get_or_insert(group.0);
-        }
-        begun.clear();
+    let take = |record: &Record<'_>| {
+        let group = record.group;
+        let (points, joined) = logs.entry(group.0).or_default();
+        joined.take(&recovery, record, |kind, whole| {
+            let taken = PointRecord::decode(kind, whole).map_err(drop);
+            let taken = taken.and_then(|record| visit(group.0, points, record));
+            if taken.is_err() {
+                malformed.get_or_insert(group.0);
+            }
+        });
     };
     match only {
-        Some(group) => {
-            recovery.replay_group(group, files, |it| take(it.group, it.kind, it.bytes))?;
-        }
-        None => recovery.replay(files, |it| take(it.group, it.kind, it.bytes))?,
+        Some(group) => recovery.replay_group(group, files, take)?,
+        None => recovery.replay(files, take)?,
     }
     malformed.map_or(Ok(()), |group| Err(ReadError::Malformed(group)))
 }

@@ -166,6 +166,12 @@ impl Recovery {
         starts.len()
     }
 
+    /// The start that wrote the record at `lsn`; `None` if no segment of the log holds it.
+    pub fn start_of(&self, lsn: Lsn) -> Option<u64> {
+        let at = self.kept.partition_point(|segment| segment.end <= lsn);
+        self.kept.get(at).map(|segment| segment.name.start)
+    }
+
     /// Gives the start that follows a number above `known`, for a caller that counts starts, too.
     pub fn start_above(&mut self, known: u64) {
         self.start = self.start.max(known + 1);
