@@ -134,6 +134,10 @@ fn segment(
         Err(why @ InspectError::Unbegun) => return printer.nothing(path, &why.to_string()),
         Err(why) => return printer.unreadable(path, &why.to_string()),
     };
+    describer.begin_start(segment.header.start);
+    for entry in &segment.header.table {
+        describer.keeps(entry.group, entry.keep);
+    }
     let mut shown = describer.clone();
     let mut problems: Vec<_> = segment.faults.iter().map(ToString::to_string).collect();
     for block in &segment.blocks {
@@ -189,6 +193,12 @@ fn log(path: &Path, absolute: &Path, printer: &mut Printer) -> anyhow::Result<bo
         None => cannot_read(path),
     };
     let (mut sound, mut describer) = (true, Describer::default());
+    let recover = |owner: Owner| Recovery::read(&view, owner, &[]);
+    // A node writes more while the segments are read, and needs no less of them than now.
+    let recovery = owner.map(recover);
+    for found in recovery.iter().flatten().flat_map(Recovery::groups) {
+        describer.keeps(found.group, found.keep);
+    }
     for (file, _) in &files {
         let path = path.join(file.to_string());
         let FileName::Segment(name) = file else {
@@ -200,7 +210,7 @@ fn log(path: &Path, absolute: &Path, printer: &mut Printer) -> anyhow::Result<bo
         owner = owner.or_else(|| read.as_ref().ok().map(owner_of));
         sound &= segment(&path, read, &mut describer, printer)?;
     }
-    let recovery = owner.map(|owner| Recovery::read(&view, owner, &[]));
+    let recovery = recovery.or_else(|| owner.map(recover));
     if let Some(Err(RecoverError::File(error))) = recovery {
         return Err(error).with_context(|| cannot(path));
     }
