@@ -145,6 +145,15 @@ fn a_start_begins_with_a_checkpoint_and_a_replica_that_lacks_it_joins_anew() {
     sandbox.expect(0, &["put", "key0", "later"]);
     sandbox.expect(0, &["put", "key0", "value0"]);
     sandbox.kill_all();
+    let data = sandbox.dir.join("node0.data");
+    let inspect = ["inspect", "--summary", data.to_str().expect("text")];
+    let text = sandbox.expect(0, &inspect).out;
+    let stores = format!("NOT VERIFIED: {}", data.join("stores").display());
+    assert!(text.contains(&stores) && text.contains("kept-"), "{text}");
+    assert!(text.contains("the log is sound; the stores were not verified"), "{text}");
+    let json = sandbox.expect(0, &[&inspect[..], &["--json"]].concat()).out;
+    let line: Value = serde_json::from_str(json.lines().last().expect("a log")).expect("JSON");
+    assert_eq!(line["log"]["stores"]["verified"], false, "{line}");
     sandbox.expect(0, &["up", "--detach"]);
     all_there(&sandbox);
     agree(&sandbox);

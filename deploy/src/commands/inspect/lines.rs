@@ -1,6 +1,7 @@
 //! Segments, blocks and logs as `skein inspect` prints them: as text, and as JSON objects.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -266,6 +267,60 @@ pub(super) struct LogLine<'a> {
     end: Option<CutLine>,
     damages: Vec<DamageLine>,
     groups: Vec<GroupLine>,
+    /// The stores beside it, if replicas hold keys and values in RocksDB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stores: Option<StoresLine>,
+}
+
+/// The stores of a node's replicas, of which only the names are read.
+#[derive(Debug, Serialize)]
+struct StoresLine {
+    directory: PathBuf,
+    verified: bool,
+    /// The checkpoints in them, as `REPLICA/NAME`.
+    checkpoints: Vec<String>,
+}
+
+impl StoresLine {
+    /// The stores in the data directory of a node, if there are any.
+    fn of(data: &Path) -> Option<Self> {
+        let directory = data.join("stores");
+        let names = |path: &Path| {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        if !directory.is_dir() {
+            return None;
+        }
+        let mut checkpoints = Vec::new();
+        for replica in names(&directory) {
+            let kept = names(&directory.join(&replica)).into_iter();
+            let kept = kept.filter(|name| is_checkpoint(name));
+            checkpoints.extend(kept.map(|name| format!("{replica}/{name}")));
+        }
+        Some(Self { directory, verified: false, checkpoints })
+    }
+
+    fn text(&self) -> String {
+        let directory = self.directory.display();
+        let kept = match &self.checkpoints[..] {
+            [] => "there are none".to_owned(),
+            kept => format!("there are {}", kept.join(", ")),
+        };
+        format!(
+            "  NOT VERIFIED: {directory}, whose files are RocksDB's. A start reads of them only checkpoints that the \
+             log names; {kept}\n"
+        )
+    }
+}
+
+/// Whether it is the name of a checkpoint that is whole.
+fn is_checkpoint(name: &str) -> bool {
+    let number = name.strip_prefix("kept-").unwrap_or_default();
+    number.len() == 16 && number.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
 #[derive(Debug, Serialize)]
@@ -294,6 +349,7 @@ impl<'a> LogLine<'a> {
             end: None,
             damages: Vec::new(),
             groups: Vec::new(),
+            stores: StoresLine::of(directory),
         };
         match recovery {
             _ if files == 0 => line.refused = Some("it is empty: its log is gone".to_owned()),
@@ -342,8 +398,11 @@ impl<'a> LogLine<'a> {
         if let Some(pid) = self.written_by {
             let _ = writeln!(text, "  process {pid} writes it now: it may have changed meanwhile");
         }
-        if self.sound {
-            text.push_str("  sound\n");
+        text.extend(self.stores.as_ref().map(StoresLine::text));
+        match (self.sound, &self.stores) {
+            (true, None) => text.push_str("  sound\n"),
+            (true, Some(_)) => text.push_str("  the log is sound; the stores were not verified\n"),
+            (false, _) => {}
         }
         text
     }
