@@ -25,6 +25,7 @@ mod get;
 mod incr;
 mod init;
 mod inspect;
+mod last_words;
 mod multicast;
 mod node;
 mod pki;

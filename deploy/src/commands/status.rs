@@ -23,6 +23,7 @@ use skein_node::status::{
     DiskStatus, GoneNode, NodeStatus, PointsStatus, RefusedNode, ReplicaReport,
 };
 
+use super::last_words;
 use super::screen::{Key, Screen};
 use super::status_table;
 use crate::args::Global;
@@ -102,6 +103,9 @@ pub(super) struct NodeView {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
+    /// Why it ended or cannot be started, if it is dead and that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cause: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<NodeSummary>,
 }
@@ -209,11 +213,13 @@ pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
     Ok(status_table::text(&take(dir)?, false))
 }
 
+/// The problem of a node that has no process.
+pub(super) const DEAD: &str = "dead";
 /// The problem of a node that another host runs.
 const ELSEWHERE: &str = "on another host";
 
 impl NodeView {
-    fn is_elsewhere(&self) -> bool {
+    pub(super) fn is_elsewhere(&self) -> bool {
         self.problem.as_deref() == Some(ELSEWHERE)
     }
 }
@@ -269,13 +275,19 @@ pub(super) fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             Err(_) if pid.is_none() && running.manifest.durable && is_missing(&directory, node) => {
                 (None, Some("not started: its data is gone".to_owned()))
             }
-            Err(_) if pid.is_none() => (None, Some("dead".to_owned())),
+            Err(_) if pid.is_none() => (None, Some(DEAD.to_owned())),
             Err(CallError::Paused { .. }) => {
                 let go_on = format!("paused; `skein admin kill {node} --signal CONT` resumes it");
                 (None, Some(go_on))
             }
             Err(error) => (None, Some(format!("does not answer: {error}"))),
         };
+        let cause = || match directory.incarnations(node) {
+            // Nothing starts it before that is mended.
+            Err(error) => Some(error.to_string()),
+            Ok(_) => last_words::of_dead(&directory, node),
+        };
+        let cause = if problem.as_deref() == Some(DEAD) { cause() } else { None };
         // Each node reports the time since it noticed the death; the earliest notice is closest to
         // the truth.
         let seen =
@@ -293,7 +305,7 @@ pub(super) fn take(dir: &Path) -> anyhow::Result<Snapshot> {
             directory_problem: status.directory_problem,
             refused: status.refused,
         });
-        NodeView { node, pid, incarnation, life: incarnation, dead_for_ms, problem, status }
+        NodeView { node, pid, incarnation, life: incarnation, dead_for_ms, problem, cause, status }
     });
     let nodes: Vec<NodeView> = nodes.collect();
     let layout = running.config.layout();

@@ -10,7 +10,7 @@ use skein_multicast::operate::{
 };
 use skein_node::status::{DamagedLog, DiskStatus, PointsStatus};
 
-use super::status::{GroupView, NodeView, Replica, Snapshot};
+use super::status::{DEAD, GroupView, NodeView, Replica, Snapshot};
 use super::status_tree;
 use crate::held_up::Because;
 use crate::output::names;
@@ -128,7 +128,7 @@ fn node_state(node: &NodeView, snapshot: &Snapshot) -> String {
     let Some(status) = &node.status else {
         let problem = node.problem.as_deref().unwrap_or("does not answer");
         return match node.dead_for_ms {
-            Some(ms) if problem == "dead" => format!("{problem} for {}", time(ms)),
+            Some(ms) if problem == DEAD => format!("{problem} for {}", time(ms)),
             _ => problem.to_owned(),
         };
     };
@@ -344,9 +344,9 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 view.quorum
             )),
             "no quorum" => notes.push(format!(
-                "g{group} has no quorum: it takes {} replicas that have their state. It resumes by \
-                 itself when enough of those that are paused or cut off return.",
-                view.quorum
+                "g{group} has no quorum: it takes {} replicas that have their state. {}",
+                view.quorum,
+                returns(snapshot)
             )),
             _ => {}
         }
@@ -378,6 +378,8 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     for node in &snapshot.nodes {
+        let cause = node.cause.iter().map(|cause| format!("n{} is dead: {cause}", node.node));
+        notes.extend(cause);
         let disk = disk_of(node);
         let Some(status) = &node.status else { continue };
         let node = node.node;
@@ -440,6 +442,24 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
     }
     notes
+}
+
+/// When a group without a quorum serves again.
+fn returns(snapshot: &Snapshot) -> &'static str {
+    let dead = snapshot.nodes.iter().any(|node| node.pid.is_none() && !node.is_elsewhere());
+    let restarts = snapshot.supervisor.as_ref().is_some_and(|supervisor| supervisor.restarts);
+    match (dead, restarts) {
+        (false, _) => {
+            "It resumes by itself when enough of those that are paused or cut off return."
+        }
+        (true, true) => {
+            "It resumes when enough nodes are back. The supervisor starts dead ones again unless they were refused: the \
+             log of a node, nodeN.log, says what ends it."
+        }
+        (true, false) => {
+            "It resumes when enough nodes are back. Start those that are dead: `skein supervise --detach`."
+        }
+    }
 }
 
 /// A warning if more would be lost with the power of all nodes than it should. A node that has run for so long knows nothing older.

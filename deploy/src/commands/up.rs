@@ -22,6 +22,7 @@ use skein_node::{admin, missing, nodes};
 use self::durability::Choice;
 use self::standstill::Standstill;
 use super::closing::close;
+use super::last_words::Logs;
 use super::supervise::{self, Happened, Upkeep, say_of_cluster};
 use crate::args::Global;
 use crate::exit::Exit;
@@ -33,8 +34,6 @@ use crate::{background, logging, ports, signals};
 /// slow.
 const READY_WITHIN: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(20);
-/// Lines shown of the end of a failed node's log.
-const LOG_LINES_MAX: usize = 10;
 
 /// Starts a cluster on this machine
 ///
@@ -94,6 +93,8 @@ pub(crate) struct Started {
     standstill: Option<Standstill>,
     /// Why its data is in memory only, if nobody has said that it should be.
     volatile: Option<String>,
+    /// The logs of the nodes when they were started.
+    logs: Logs,
 }
 
 impl Started {
@@ -161,6 +162,7 @@ impl Started {
             returns: config.durability == Durability::Async,
             namespaces,
         };
+        let logs = Logs::of(&directory, nodes);
         let supervisor = Supervisor::start(plan, tell_of_nodes(sender.clone()))?;
         let standstill = None;
         let mut this = Self {
@@ -173,6 +175,7 @@ impl Started {
             sender,
             standstill,
             volatile,
+            logs,
         };
         let waited =
             if goes_on { this.wait_served(&left_out) } else { this.wait_ready().map(|()| None) };
@@ -218,7 +221,7 @@ impl Started {
             match self.events.recv_timeout(POLL) {
                 Ok(Event::Signal(signal)) => bail!("not started: {}", signals::name(signal)),
                 Ok(Event::Node(Ok(Ended { node, how, .. }))) => {
-                    bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
+                    bail!("not started: node {node} {how}{}", self.logs.end(node));
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
                 // No question was asked yet, so an answer is ignored, and no node is restarted. This process holds a
@@ -230,7 +233,7 @@ impl Started {
             waiting.retain(|node| !ready(*node));
             progress.show(waiting.len());
             if Instant::now() >= deadline && !waiting.is_empty() {
-                let log = log_end(&self.directory, first);
+                let log = self.logs.end(first);
                 let within = READY_WITHIN.as_secs();
                 bail!("node {first} is not ready after {within} seconds; its log ends:{log}");
             }
@@ -619,13 +622,4 @@ impl Drop for Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
-}
-
-/// The last lines of a node's log, indented, each on a line of its own.
-fn log_end(directory: &Directory, node: u16) -> String {
-    let text = std::fs::read(directory.log(node)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<_> = text.lines().collect();
-    let from = lines.len().saturating_sub(LOG_LINES_MAX);
-    lines[from..].iter().flat_map(|line| ["\n  ", line]).collect()
 }

@@ -151,7 +151,15 @@ impl NodeLog {
             tracing::error!(directory = %path.display(), starts = incarnation,
                 "the data of this node is gone: its replicas begin without a state");
         }
-        let damaged = recovery.groups().iter().filter_map(damaged).collect();
+        let damaged: Vec<_> = recovery.groups().iter().filter_map(damaged).collect();
+        for DamagedLog { group, segment, offset } in &damaged {
+            tracing::warn!(
+                group,
+                sequence = segment,
+                offset,
+                "durable records of the group may be lost"
+            );
+        }
         // Each start of the node has had a higher number in the log than the node had starts before, and the count of
         // starts is durable before a start says anything.
         let known = u64::from(incarnation);

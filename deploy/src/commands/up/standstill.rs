@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use skein_cluster::config::ClusterConfig;
-use skein_cluster::directory::Directory;
 use skein_multicast::operate::{ReplicaStatus, Role};
 use skein_node::admin::CallError;
 use skein_node::nodes;
 use skein_node::status::{DamagedLog, DiskStatus, NodeStatus};
 use skein_node::supervise::Ended;
 
-use super::{Event, Progress, READY_WITHIN, Started, log_end};
+use super::{Event, Progress, READY_WITHIN, Started};
 use crate::signals;
 
 /// How long the replicas of a group must say that too many of them have lost their state.
@@ -121,7 +120,7 @@ impl Started {
                     ended.insert(node, how);
                     if ended.len() + left_out.len() == usize::from(count) {
                         let how = &ended[&node];
-                        bail!("not started: node {node} {how}{}", log_end(&self.directory, node));
+                        bail!("not started: node {node} {how}{}", self.logs.end(node));
                     }
                 }
                 Ok(Event::Node(Err(error))) => return Err(error.context("not started")),
@@ -151,107 +150,99 @@ impl Started {
             };
             if over {
                 let groups = standing(&known, &self.config);
-                let why = explain(&self.directory, &self.config, &groups, &known);
+                let why = self.explain(&groups, &known);
                 return Ok(Some(Standstill { groups, why: why.trim_end().to_owned() }));
             }
             stands = Some((stage, since));
         }
     }
-}
 
-/// Says which groups do not serve, for want of whose data, and what to do.
-fn explain(
-    directory: &Directory,
-    config: &ClusterConfig,
-    groups: &BTreeSet<u16>,
-    nodes: &[Known],
-) -> String {
-    let mut text = String::new();
-    for &group in groups {
-        let with_state = replicas(nodes, group).filter(|it| it.role != Role::Learner).count();
-        let _ = writeln!(
-            text,
-            "g{group} has no quorum: it takes {} of its {} replicas with their data, and {with_state} {} it",
-            config.topology.quorum(),
-            config.topology.replicas,
-            if with_state == 1 { "has" } else { "have" },
-        );
-    }
-    let (mut elsewhere, mut gone) = (false, false);
-    for (node, known) in (0..).zip(nodes) {
-        let data = directory.node_data(node);
-        let data = data.display();
-        let disk = known.status().and_then(|status| status.disk.as_ref());
-        if let Some(DiskStatus { missing: true, .. }) = disk {
-            gone = true;
-            let _ = writeln!(text, "  n{node} found no data in {data}, though it had run before");
-        }
-        for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged) {
-            gone = true;
+    /// Says which groups do not serve, for want of whose data, and what to do.
+    fn explain(&self, groups: &BTreeSet<u16>, nodes: &[Known]) -> String {
+        let Self { directory, config, .. } = self;
+        let mut text = String::new();
+        for &group in groups {
+            let with_state = replicas(nodes, group).filter(|it| it.role != Role::Learner).count();
             let _ = writeln!(
                 text,
-                "  n{node} found its log of g{group} damaged: in {data}, segment {segment:016x}, at offset {offset}"
+                "g{group} has no quorum: it takes {} of its {} replicas with their data, and {with_state} {} it",
+                config.topology.quorum(),
+                config.topology.replicas,
+                if with_state == 1 { "has" } else { "have" },
             );
         }
-        for group in disk.iter().flat_map(|disk| &disk.checkpoints_lost) {
-            gone = true;
-            let _ = writeln!(
-                text,
-                "  n{node} found no checkpoint of g{group} in {data}/stores that its log could begin with"
-            );
-        }
-        match known {
-            Known::LeftOut => {
-                elsewhere = true;
+        let (mut elsewhere, mut gone) = (false, false);
+        for (node, known) in (0..).zip(nodes) {
+            let data = directory.node_data(node);
+            let data = data.display();
+            let disk = known.status().and_then(|status| status.disk.as_ref());
+            if let Some(DiskStatus { missing: true, .. }) = disk {
+                gone = true;
+                let _ =
+                    writeln!(text, "  n{node} found no data in {data}, though it had run before");
+            }
+            for DamagedLog { group, segment, offset } in disk.iter().flat_map(|disk| &disk.damaged)
+            {
+                gone = true;
                 let _ = writeln!(
                     text,
-                    "  n{node} is not started: its data is gone, though it had run before: {data} is empty or not there"
+                    "  n{node} found its log of g{group} damaged: in {data}, segment {segment:016x}, at offset {offset}"
                 );
             }
-            Known::Ended(how) => {
+            for group in disk.iter().flat_map(|disk| &disk.checkpoints_lost) {
                 gone = true;
-                let why = last_words(directory, node);
-                let _ = writeln!(text, "  n{node} does not run: it {how}{why}");
+                let _ = writeln!(
+                    text,
+                    "  n{node} found no checkpoint of g{group} in {data}/stores that its log could begin with"
+                );
             }
-            Known::Silent => {
-                let _ = writeln!(text, "  n{node} does not answer yet: it may be reading its log");
+            match known {
+                Known::LeftOut => {
+                    elsewhere = true;
+                    let _ = writeln!(
+                        text,
+                        "  n{node} is not started: its data is gone, though it had run before: {data} is empty or not there"
+                    );
+                }
+                Known::Ended(how) => {
+                    gone = true;
+                    let why = self.logs.last_error(node);
+                    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                    let _ = writeln!(text, "  n{node} does not run: it {how}{why}");
+                }
+                Known::Silent => {
+                    let _ =
+                        writeln!(text, "  n{node} does not answer yet: it may be reading its log");
+                }
+                Known::Answers(status) if !status.ready && groups.is_empty() => {
+                    let _ = writeln!(text, "  n{node} is not ready: its replicas lack their state");
+                }
+                Known::Answers(_) => {}
             }
-            Known::Answers(status) if !status.ready && groups.is_empty() => {
-                let _ = writeln!(text, "  n{node} is not ready: its replicas lack their state");
-            }
-            Known::Answers(_) => {}
         }
+        if groups.is_empty() {
+            text.push_str("All groups serve. `skein status` shows the nodes.\n");
+            return text;
+        }
+        if groups.len() < usize::from(config.topology.groups) {
+            text.push_str("The other groups answer reads. Clients that come now cannot write before all groups serve.\n");
+        }
+        if elsewhere {
+            let _ = writeln!(
+                text,
+                "If the data is elsewhere, on a disk that is not mounted or in a copy: `skein down`, put it back where it \
+                 was, and `skein up`."
+            );
+        }
+        if elsewhere || gone {
+            let _ = writeln!(
+                text,
+                "What is gone for good cannot be served again: read what you need from groups that serve; `skein down \
+                 --wipe` and `skein up` begin a new cluster."
+            );
+        } else {
+            text.push_str("`skein status` shows what each replica waits for.\n");
+        }
+        text
     }
-    if groups.is_empty() {
-        text.push_str("All groups serve. `skein status` shows the nodes.\n");
-        return text;
-    }
-    if groups.len() < usize::from(config.topology.groups) {
-        text.push_str("The other groups answer reads. Clients that come now cannot write before all groups serve.\n");
-    }
-    if elsewhere {
-        let _ = writeln!(
-            text,
-            "If the data is elsewhere, on a disk that is not mounted or in a copy: `skein down`, put it back where it \
-             was, and `skein up`."
-        );
-    }
-    if elsewhere || gone {
-        let _ = writeln!(
-            text,
-            "What is gone for good cannot be served again: read what you need from groups that serve; `skein down \
-             --wipe` and `skein up` begin a new cluster."
-        );
-    } else {
-        text.push_str("`skein status` shows what each replica waits for.\n");
-    }
-    text
-}
-
-/// The last error that an ended node printed, if there is one.
-fn last_words(directory: &Directory, node: u16) -> String {
-    let text = std::fs::read(directory.log(node)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let said = text.lines().rev().find_map(|line| line.strip_prefix("skein: "));
-    said.map_or_else(String::new, |said| format!(": {said}"))
 }

@@ -29,7 +29,7 @@ use skein_wal::disk::{DiskError, Wake};
 
 use super::stores::{self, InMemory, Stores};
 use super::{Alarm, DISK_FAILED, NodeError, Worker};
-use crate::disk::{NodeLog, as_io};
+use crate::disk::{NodeLog, as_io, with_causes};
 use crate::points::choice;
 use crate::points::log::EnginePoints;
 use crate::points::marker::Marker;
@@ -300,7 +300,7 @@ fn open_log(
     let end = alarm.try_clone().map_err(failed("prepare", &manifest.regions))?;
     let failure = Arc::downgrade(failure);
     let fails = move |error: &DiskError| {
-        tracing::error!(%error, "the log on disk cannot be written");
+        tracing::error!(error = with_causes(error), "the log on disk cannot be written");
         if let Some(failure) = failure.upgrade() {
             let _ = failure.set(as_io(error));
         }

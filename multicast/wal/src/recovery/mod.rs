@@ -139,12 +139,6 @@ impl Recovery {
         // The oldest go first.
         leftovers.sort_by_key(Leftover::sequence);
         let groups = recovered(chains, hosted);
-        for RecoveredGroup { group, verdict, .. } in &groups {
-            if let Verdict::Damaged(damage) = verdict {
-                tracing::warn!(%group, sequence = damage.sequence, offset = damage.offset,
-                    "durable records of the group may be lost");
-            }
-        }
         Ok(Self { owner, start, sequence, base, cut, groups, damages, spans, kept, leftovers })
     }
 
