@@ -4,6 +4,7 @@ mod workload;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,9 +21,12 @@ use skein_multicast::trees::Shape;
 use skein_wal::files::{OpenError, measure};
 
 use super::status;
+use super::status_table::because;
 use crate::args::Global;
 use crate::exit::Exit;
 
+/// Name of the finding about the cluster in the directory, which is no part of the machine.
+const CLUSTER: &str = "cluster";
 /// With fewer descriptors, a node with many sessions runs out of them.
 const FILES_MIN: u64 = 1_024;
 /// Default of Linux, which a node with a thousand sessions can reach.
@@ -30,7 +34,8 @@ const MAPS_MIN: u64 = 65_530;
 
 /// Looks at this machine: what works here, and what to do about the rest
 ///
-/// Exits with 1 if a cluster with the default configuration would not work.
+/// Exits with 1 if a cluster with the default configuration would not work, or if the cluster in the directory runs and
+/// does not serve.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Looks at a load in place of the machine: which ordering suits it, RamCast or a tree, and which tree. FILE has what
@@ -48,7 +53,7 @@ enum Grade {
     Ok,
     /// Works, but something is slower, smaller or missing.
     Note,
-    /// A cluster with the default configuration does not work.
+    /// A cluster with the default configuration does not work, or the one that runs does not serve.
     Problem,
 }
 
@@ -104,19 +109,21 @@ impl Args {
             rdma(),
             cluster(global),
         ];
-        let healthy = findings.iter().all(|finding| finding.grade != Grade::Problem);
+        let fits = |finding: &Finding| finding.grade != Grade::Problem;
+        let healthy = findings.iter().all(fits);
+        let machine_fits = findings.iter().filter(|it| it.name != CLUSTER).all(fits);
         let text = if self.json {
             let report = serde_json::json!({ "healthy": healthy, "findings": findings });
             format!("{report}\n")
         } else {
-            table(&findings, healthy)
+            table(&findings, machine_fits)
         };
         crate::output::say(text)?;
         Ok(if healthy { Exit::Ok } else { Exit::No })
     }
 }
 
-fn table(findings: &[Finding], healthy: bool) -> String {
+fn table(findings: &[Finding], machine_fits: bool) -> String {
     let mut text = String::new();
     for Finding { name, grade, found, advice, .. } in findings {
         let grade = match grade {
@@ -132,7 +139,7 @@ fn table(findings: &[Finding], healthy: bool) -> String {
     let _ = writeln!(
         text,
         "\nfabric shm (processes of this host): {}",
-        if healthy { "works here" } else { "see above" }
+        if machine_fits { "works here" } else { "see above" }
     );
     text.push_str("fabric tcp (one host or several): works wherever connections do\n");
     let verbs = match (cfg!(feature = "verbs"), adapters().is_empty()) {
@@ -233,13 +240,7 @@ fn disk(global: &Global) -> Finding {
         .collect();
     let appends = match measured {
         Ok(appends) => appends,
-        Err(why) => {
-            return Finding::ok("disk", format!("{}: no durable writes", there.display())).note(
-                format!(
-                    "clusters there are in memory, unless --dir names a directory on a disk: {why}"
-                ),
-            );
-        }
+        Err(why) => return no_appends(global, there, &why),
     };
     let each = appends.iter().map(|Append { bytes, p50_us, p99_us }| {
         format!("{} in {p50_us} µs (p99 {p99_us})", show_bytes(*bytes as u64))
@@ -253,6 +254,34 @@ fn disk(global: &Global) -> Finding {
     );
     let grade = if median < SLOW_US { Grade::Ok } else { Grade::Note };
     Finding { grade, advice: Some(advice), appends, ..Finding::ok("disk", found) }
+}
+
+/// The finding of a disk on which no append can be measured.
+fn no_appends(global: &Global, there: &Path, why: &OpenError) -> Finding {
+    let found = Finding::ok("disk", format!("{}: no durable writes", there.display()));
+    let full = matches!(why, OpenError::Io { source, .. }
+        if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded));
+    let durable = Directory::at(&global.dir())
+        .and_then(|directory| directory.manifest())
+        .is_ok_and(|manifest| manifest.durable);
+    if full {
+        let free = free_bytes(there).map_or_else(|_| "few bytes".to_owned(), show_bytes);
+        let then = if durable {
+            "the nodes of the cluster there acknowledge no writes before"
+        } else {
+            "a new cluster there is in memory before"
+        };
+        return found.problem(format!("the disk is full, {free} are free: make room; {then}"));
+    }
+    let cause = match why {
+        OpenError::Io { source, .. } => format!("{why}: {source}"),
+        _ => why.to_string(),
+    };
+    found.note(if durable {
+        format!("the cluster there keeps its data on this disk: {cause}")
+    } else {
+        format!("clusters there are in memory, unless --dir names a directory on a disk: {cause}")
+    })
 }
 
 /// Appends that take longer are no flash memory's, or those of a disk that others keep busy. In microseconds.
@@ -355,22 +384,29 @@ fn rdma() -> Finding {
     }
 }
 
-/// The cluster in the directory, if there is one: whether its nodes run, which process supervises them, and, along a
-/// tree, what groups that do not serve hold up.
+/// The cluster in the directory, if there is one: whether its nodes run and its groups serve, which process supervises
+/// them, and, along a tree, what groups that do not serve hold up.
 fn cluster(global: &Global) -> Finding {
     let found = about_cluster(global);
-    let held_up = status::take(&global.dir()).ok().and_then(|snapshot| snapshot.held_up);
-    let held_up: Vec<_> = held_up.iter().flatten().map(ToString::to_string).collect();
-    if held_up.is_empty() {
-        return found;
+    let Ok(snapshot) = status::take(&global.dir()) else { return found };
+    let mut advice: Vec<_> = found.advice.iter().cloned().collect();
+    let held_up: Vec<_> = snapshot.held_up.iter().flatten().map(ToString::to_string).collect();
+    if !held_up.is_empty() {
+        advice.push(held_up.join(" ") + " `skein status` shows which replicas are missing");
     }
-    let held_up = held_up.join(" ") + " `skein status` shows which replicas are missing";
-    let advice = found.advice.iter().cloned().chain([held_up]).collect::<Vec<_>>().join("; ");
-    found.note(advice)
+    let silent = snapshot.groups.iter().filter(|group| because(group).is_some());
+    let silent: Vec<_> = silent.map(|group| format!("g{}", group.group)).collect();
+    if !silent.is_empty() {
+        let verb = if silent.len() == 1 { "does" } else { "do" };
+        advice
+            .insert(0, format!("{} {verb} not serve: `skein status` says why", silent.join(", ")));
+        return found.problem(advice.join("; "));
+    }
+    if advice.is_empty() { found } else { found.note(advice.join("; ")) }
 }
 
 fn about_cluster(global: &Global) -> Finding {
-    let found = |what: String| Finding::ok("cluster", what);
+    let found = |what: String| Finding::ok(CLUSTER, what);
     let manifest = Directory::at(&global.dir())
         .and_then(|directory| directory.manifest().map(|manifest| (directory, manifest)));
     let (directory, manifest) = match manifest {
@@ -392,6 +428,9 @@ fn about_cluster(global: &Global) -> Finding {
         }
         Some(supervisor) => found(format!("{nodes}, watched by process {}", supervisor.pid)).note(
             "a node that dies stays dead, as `up --no-restart` requested; `skein node` starts it",
+        ),
+        None if running == 0 && manifest.durable => found(nodes).note(
+            "its data is kept: `skein up` goes on with it, and `skein down --wipe` removes it",
         ),
         None if running == 0 => {
             found(nodes).note("`skein down` removes what is left, `skein up` starts a new cluster")

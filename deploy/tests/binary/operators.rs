@@ -1,7 +1,9 @@
 //! Requests of operators that cannot be fulfilled, or that need no quorum.
 
 use rustix::process::Signal;
+use serde_json::Value;
 
+use crate::durable::on_disk;
 use crate::support::{Sandbox, is_running, kill, until};
 
 #[test]
@@ -81,6 +83,39 @@ fn a_node_can_be_paused_ended_and_killed_for_a_drill() {
     });
     let status = sandbox.expect(1, &["status", "--wide"]);
     assert!(!status.out.contains("connecting"), "{}", status.out);
+}
+
+/// What `doctor --json` finds of the cluster, and whether all is well.
+fn found_of_cluster(sandbox: &Sandbox) -> (Value, bool) {
+    let ended = sandbox.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    let healthy = report["healthy"] == true;
+    assert_eq!(ended.code, Some(i32::from(!healthy)), "{report}");
+    let mut findings = report["findings"].as_array().unwrap().iter();
+    (findings.find(|finding| finding["name"] == "cluster").unwrap().clone(), healthy)
+}
+
+#[test]
+fn the_doctor_says_whether_the_cluster_serves_and_that_its_data_is_kept() {
+    let (_dir, sandbox) = on_disk();
+    sandbox.expect(0, &["up", "--detach", "--no-restart", "--durability", "sync", "--groups", "1"]);
+    for node in 0..2 {
+        kill(sandbox.pid(node).unwrap(), Signal::KILL);
+    }
+    until("the group has no quorum", || sandbox.status()["groups"][0]["available"] == false);
+    let (found, healthy) = found_of_cluster(&sandbox);
+    assert!(!healthy && found["grade"] == "problem", "{found}");
+    let advice = found["advice"].as_str().unwrap();
+    assert!(advice.contains("g0 does not serve: `skein status` says why"), "{advice}");
+    let status =
+        sandbox.expect(1, &["status"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(status.contains("Start those that are dead"), "{status}");
+    assert!(!status.contains("It resumes by itself"), "{status}");
+    sandbox.expect(0, &["down"]);
+    let (found, _) = found_of_cluster(&sandbox);
+    let advice = found["advice"].as_str().unwrap();
+    assert!(advice.contains("`skein up` goes on with it"), "{advice}");
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
 }
 
 #[test]
