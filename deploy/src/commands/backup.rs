@@ -7,13 +7,13 @@ use anyhow::{Context, anyhow};
 use serde_json::json;
 use skein_backup::{BackupError, BackupWriter, Origin};
 use skein_checker::chart::grouped;
-use skein_client::backup::{Backup, BackupFailure, Sink};
+use skein_client::backup::{Backup, BackupFailure, Progress, Sink};
 use skein_client::{Driver, Error};
 use skein_cluster::directory::Directory;
 use skein_workloads::report::date;
 
 use crate::args::Global;
-use crate::data::{failed, say_json};
+use crate::data::{failed, say_done, say_json_done};
 use crate::exit::Exit;
 use crate::progress::{Interrupt, bar};
 
@@ -34,6 +34,14 @@ pub(crate) struct Args {
     /// Prints a JSON report
     #[arg(long)]
     json: bool,
+}
+
+/// A backup that is whole.
+struct Taken {
+    written: skein_backup::Backup,
+    progress: Progress,
+    copied: Duration,
+    took: Duration,
 }
 
 /// Writes what the client takes.
@@ -75,9 +83,10 @@ impl Args {
             && let Err(left) = writer.abandon()
         {
             let what = format!("what was written to {} could not be removed", self.to.display());
-            return taken.with_context(|| format!("{what}: {left}"));
+            return taken.map(|_| Exit::Ok).with_context(|| format!("{what}: {left}"));
         }
-        taken
+        self.report(&taken?)?;
+        Ok(Exit::Ok)
     }
 
     fn take(
@@ -87,7 +96,7 @@ impl Args {
         origin: Origin,
         interrupt: &Interrupt,
         global: &Global,
-    ) -> anyhow::Result<Exit> {
+    ) -> anyhow::Result<Taken> {
         let began = Instant::now();
         let mut backup = Backup::begin(driver).map_err(failed(global))?;
         let copying = bar("copying", backup.progress().bytes);
@@ -117,11 +126,17 @@ impl Args {
         });
         reading.finish_and_clear();
         let written = written.with_context(|| self.removed())?;
-        let took = began.elapsed();
+        Ok(Taken { written, progress, copied, took: began.elapsed() })
+    }
+
+    /// Says what the backup holds. It is whole, whether that is heard or not.
+    fn report(&self, taken: &Taken) -> anyhow::Result<()> {
+        let Taken { written, progress, copied, took } = taken;
         let manifest = written.manifest();
         let (keys, bytes) = manifest.totals();
+        let done = format!("the backup in {} is whole", self.to.display());
         if self.json {
-            say_json(&json!({
+            let report = json!({
                 "backup": self.to.display().to_string(),
                 "manifest": manifest,
                 "keys": keys,
@@ -131,18 +146,18 @@ impl Args {
                 "copies_begun_anew": progress.failures,
                 "copied_s": copied.as_secs_f64(),
                 "took_s": took.as_secs_f64(),
-            }))?;
-        } else {
-            crate::output::say(format!(
-                "{}: {} keys, {} bytes; groups: {}; verified, in {:.1} s\n",
-                self.to.display(),
-                grouped(keys),
-                grouped(bytes),
-                manifest.groups.len(),
-                took.as_secs_f64()
-            ))?;
+            });
+            return say_json_done(done, &report);
         }
-        Ok(Exit::Ok)
+        let line = format!(
+            "{}: {} keys, {} bytes; groups: {}; verified, in {:.1} s\n",
+            self.to.display(),
+            grouped(keys),
+            grouped(bytes),
+            manifest.groups.len(),
+            took.as_secs_f64()
+        );
+        say_done(done, line)
     }
 
     fn explained(&self, why: BackupFailure<BackupError>, global: &Global) -> anyhow::Error {

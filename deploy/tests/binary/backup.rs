@@ -187,3 +187,46 @@ fn what_does_not_fit_into_the_cluster_is_refused_before_anything_is_written() {
     assert_eq!(other.expect(0, &["scan"]).out, "");
     other.expect(0, &["down", "--yes"]);
 }
+
+#[test]
+fn a_backup_whose_report_is_not_heard_is_whole() {
+    let (sandbox, (_root, backup)) = (Sandbox::new(), place());
+    sandbox.expect(0, &["up", "--detach"]);
+    sandbox.expect(0, &["put", "key", "value"]);
+    let mut command = sandbox.command(&["backup", text(&backup)]);
+    let full = fs::File::options().write(true).open("/dev/full").expect("a device");
+    let ended = command.stdout(full).output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("is whole; only the output could not be written"), "{said}");
+    sandbox.expect(0, &["inspect", text(&backup)]);
+    sandbox.expect(0, &["down", "--yes"]);
+    assert_eq!(restored(&backup).expect(0, &["get", "key"]).out, "value");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_of_a_backup_is_refused() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kvstore/backup/tests/format-1");
+    let (root, sandbox) = (tempfile::tempdir().expect("a directory"), Sandbox::new());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(kept).expect("it is kept") {
+        let entry = entry.expect("it is kept");
+        fs::copy(entry.path(), root.path().join(entry.file_name())).expect("there is room");
+        files.push(root.path().join(entry.file_name()));
+    }
+    sandbox.expect(0, &["up", "--detach"]);
+    for file in files {
+        let bytes = fs::read(&file).expect("it is there");
+        fs::remove_file(&file).expect("it is ours");
+        let made = std::process::Command::new("mkfifo").arg(&file).status().expect("it is there");
+        assert!(made.success());
+        let said = format!("{} is no regular file", file.display());
+        let inspected = sandbox.expect(1, &["inspect", text(root.path())]);
+        assert!(inspected.out.contains(&said), "{}", inspected.out);
+        let restored = sandbox.run(&["restore", text(root.path())]);
+        assert!(restored.code != Some(0) && restored.err.contains(&said), "{}", restored.err);
+        fs::remove_file(&file).expect("it is ours");
+        fs::write(&file, bytes).expect("there is room");
+    }
+    sandbox.expect(0, &["down", "--yes"]);
+}

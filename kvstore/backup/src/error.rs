@@ -1,6 +1,7 @@
 //! Why a backup cannot be written or read.
 
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Why a backup cannot be written or read.
@@ -24,6 +25,9 @@ pub enum BackupError {
     /// A file of the backup is not there.
     #[error("{} is missing: the backup is incomplete and cannot be restored; restore another one", .0.display())]
     Missing(PathBuf),
+    /// A file of the backup is a pipe, a device or a directory, which is not read: that may take forever.
+    #[error("{} is no regular file: it was put there in place of a file of the backup, which cannot be restored; copy the backup again from where it is whole", .0.display())]
+    NotRegular(PathBuf),
     /// A newer version has written it.
     #[error("{} has format {found}, and this version of Skein reads format {known} at most: use the version that wrote it", .path.display())]
     Newer { path: PathBuf, found: u16, known: u16 },
@@ -45,5 +49,14 @@ impl BackupError {
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+}
+
+/// Checks that a path names a regular file, or nothing, before it is opened. Opening a pipe would wait for a writer.
+pub(crate) fn is_regular(path: &Path) -> Result<(), BackupError> {
+    match fs::metadata(path) {
+        Ok(about) if !about.is_file() => Err(BackupError::NotRegular(path.to_owned())),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(BackupError::system(path, error)),
+        _ => Ok(()),
     }
 }

@@ -11,11 +11,13 @@ use skein_kvstore::backup::Mark;
 use skein_kvstore::limits::Limits;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::error::BackupError;
+use crate::error::{BackupError, is_regular};
 use crate::format::{self, FORMAT};
 
 /// Name of the manifest's file.
 pub const MANIFEST: &str = "MANIFEST";
+/// Its name until it is whole.
+pub(crate) const MANIFEST_NEW: &str = "MANIFEST.new";
 const CHECKSUM: &str = "xxh3-64 ";
 
 /// What a backup is of.
@@ -90,6 +92,7 @@ impl Manifest {
     /// Reads the manifest of the backup in `dir`.
     pub(crate) fn read(dir: &Path) -> Result<Self, BackupError> {
         let path = dir.join(MANIFEST);
+        is_regular(&path)?;
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -140,7 +143,7 @@ impl Manifest {
         let json = serde_json::to_string_pretty(self).expect("plain data") + "\n";
         let checksum = xxh3_64(json.as_bytes());
         let text = format!("{json}{CHECKSUM}{checksum:016x}\n");
-        let (path, new) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.new")));
+        let (path, new) = (dir.join(MANIFEST), dir.join(MANIFEST_NEW));
         let write = || {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use skein_kvstore::backup::Record;
 
-use crate::error::BackupError;
+use crate::error::{BackupError, is_regular};
 use crate::format::{
     self, CHUNK_BYTES, CHUNK_BYTES_MAX, CHUNK_HEAD, FORMAT, HEADER, Header, NotRead,
 };
@@ -100,6 +100,7 @@ impl RunReader {
     /// Opens a run, at its first record.
     pub(crate) fn open(path: &Path) -> Result<Self, BackupError> {
         let system = |source| BackupError::system(path, source);
+        is_regular(path)?;
         let file = match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Err(BackupError::Missing(path.to_owned()));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use skein_kvstore::backup::{Mark, Record};
@@ -9,7 +10,7 @@ use skein_kvstore::command::{Key, Value, Version};
 
 use crate::error::BackupError;
 use crate::format::Header;
-use crate::manifest::{FileEntry, Manifest, Origin, has_runs};
+use crate::manifest::{FileEntry, MANIFEST, MANIFEST_NEW, Manifest, Origin, has_runs};
 use crate::reader::Backup;
 use crate::run::RunWriter;
 
@@ -147,12 +148,19 @@ impl BackupWriter {
         Ok(Backup::of(&self.dir, manifest))
     }
 
-    /// Removes what was written.
+    /// Removes what was written, and the manifest first: without it, nothing that is left looks like a backup.
     pub fn abandon(self) -> Result<(), BackupError> {
-        for (group, of) in (0..).zip(&self.groups) {
-            for run in 0..of.next {
-                let path = self.dir.join(crate::format::file_name(group, run));
-                fs::remove_file(&path).map_err(|source| BackupError::system(&path, source))?;
+        let files = (0..).zip(&self.groups).flat_map(|(group, of)| {
+            (0..of.next).map(move |run| crate::format::file_name(group, run))
+        });
+        let manifests = [MANIFEST, MANIFEST_NEW].map(str::to_owned);
+        for name in manifests.into_iter().chain(files) {
+            let path = self.dir.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(BackupError::system(&path, error));
+                }
+                _ => {}
             }
         }
         if self.made {
