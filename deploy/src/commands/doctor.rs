@@ -266,12 +266,12 @@ fn no_appends(global: &Global, there: &Path, why: &OpenError) -> Finding {
         .is_ok_and(|manifest| manifest.durable);
     if full {
         let free = free_bytes(there).map_or_else(|_| "few bytes".to_owned(), show_bytes);
-        let then = if durable {
-            "the nodes of the cluster there acknowledge no writes before"
+        let advice = format!("the disk is full, {free} are free: make room");
+        return if durable {
+            found.problem(advice + "; the nodes of the cluster there acknowledge no writes before")
         } else {
-            "a new cluster there is in memory before"
+            found.note(advice + ", or a new cluster there is in memory")
         };
-        return found.problem(format!("the disk is full, {free} are free: make room; {then}"));
     }
     let cause = match why {
         OpenError::Io { source, .. } => format!("{why}: {source}"),
@@ -390,6 +390,12 @@ fn cluster(global: &Global) -> Finding {
     let found = about_cluster(global);
     let Ok(snapshot) = status::take(&global.dir()) else { return found };
     let mut advice: Vec<_> = found.advice.iter().cloned().collect();
+    let silent = snapshot.nodes.iter().filter(|node| node.status.is_none() && !node.is_elsewhere());
+    let silent: Vec<_> = silent.map(|node| format!("n{}", node.node)).collect();
+    if !silent.is_empty() {
+        let verb = if silent.len() == 1 { "does" } else { "do" };
+        advice.push(format!("{} {verb} not answer: `skein status` says why", silent.join(", ")));
+    }
     let held_up: Vec<_> = snapshot.held_up.iter().flatten().map(ToString::to_string).collect();
     if !held_up.is_empty() {
         advice.push(held_up.join(" ") + " `skein status` shows which replicas are missing");

@@ -103,7 +103,7 @@ pub(super) struct NodeView {
     /// Why it does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) problem: Option<String>,
-    /// Why it ended or cannot be started, if it is dead and that is known.
+    /// Why it ended last or cannot be started, if it does not answer and that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,6 +215,8 @@ pub(super) fn picture(dir: &Path) -> anyhow::Result<String> {
 
 /// The problem of a node that has no process.
 pub(super) const DEAD: &str = "dead";
+/// The beginning of the problem of a node whose process says nothing.
+const SILENT: &str = "does not answer";
 /// The problem of a node that another host runs.
 const ELSEWHERE: &str = "on another host";
 
@@ -280,14 +282,16 @@ pub(super) fn take(dir: &Path) -> anyhow::Result<Snapshot> {
                 let go_on = format!("paused; `skein admin kill {node} --signal CONT` resumes it");
                 (None, Some(go_on))
             }
-            Err(error) => (None, Some(format!("does not answer: {error}"))),
+            Err(error) => (None, Some(format!("{SILENT}: {error}"))),
         };
         let cause = || match directory.incarnations(node) {
             // Nothing starts it before that is mended.
             Err(error) => Some(error.to_string()),
             Ok(_) => last_words::of_dead(&directory, node),
         };
-        let cause = if problem.as_deref() == Some(DEAD) { cause() } else { None };
+        // A node that ends in each start has a process for a while, which does not answer yet.
+        let ends = |problem: &str| problem == DEAD || problem.starts_with(SILENT);
+        let cause = problem.as_deref().is_some_and(ends).then(cause).flatten();
         // Each node reports the time since it noticed the death; the earliest notice is closest to
         // the truth.
         let seen =

@@ -378,7 +378,8 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     for node in &snapshot.nodes {
-        let cause = node.cause.iter().map(|cause| format!("n{} is dead: {cause}", node.node));
+        let cause =
+            node.cause.iter().map(|cause| format!("n{} does not serve: {cause}", node.node));
         notes.extend(cause);
         let disk = disk_of(node);
         let Some(status) = &node.status else { continue };

@@ -95,6 +95,10 @@ fn an_error_of_the_disk_ends_a_node_which_comes_back_with_all_that_it_had() {
     until("all are ready", || ready(&sandbox));
     let said = log(&sandbox, 1);
     assert!(said.contains("node 1 has stopped, as its log cannot be written"), "{said}");
+    let line = said.lines().find(|line| line.contains("the log on disk cannot be written"));
+    let line = line.expect("the node logs it");
+    assert!(line.contains("cannot write") && line.contains("(os error 5)"), "{line}");
+    assert!(sandbox.status()["nodes"][1]["cause"].is_null(), "it runs again");
     all_there(&sandbox, 0..10);
     // Its next start fails at the first sync, and the one after that does not.
     order(&sandbox, 1, "fail=sync");
@@ -123,6 +127,12 @@ fn a_disk_that_is_read_only_keeps_its_node_from_running_until_it_is_not() {
     until("its next start says why it fails", || {
         log(&sandbox, 2).contains("cannot keep its data on disk")
     });
+    until("status says it, too", || {
+        let cause = sandbox.status()["nodes"][2]["cause"].clone();
+        cause.as_str().is_some_and(|cause| cause.contains("cannot keep its data on disk"))
+    });
+    let status = sandbox.expect(1, &["status"]).out;
+    assert!(status.contains("n2 does not serve: node 2 cannot keep its data"), "{status}");
     put_all(&sandbox, 8..10);
     all_there(&sandbox, 0..10);
     order(&sandbox, 2, "seed=2");
