@@ -16,10 +16,9 @@ use crate::held_up::Because;
 use crate::output::names;
 
 /// Share of what a log may take on disk, or a group may hold, above which it is warned.
-/// A message that has waited for so long is told.
-const WAITS_LONG_MS: u64 = 1_000;
-
 const BOUND_WARNED_PERCENT: u64 = 80;
+/// A message that has waited for so long is told, in milliseconds.
+const WAITS_LONG_MS: u64 = 1_000;
 /// Width of the tables unless `wide` is given.
 const WIDTH: usize = 80;
 
