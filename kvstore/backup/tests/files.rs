@@ -158,6 +158,18 @@ fn what_is_not_what_the_group_had_at_its_mark_is_no_backup() {
 }
 
 #[test]
+fn a_whole_backup_that_is_abandoned_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("backup");
+    let mut writer = BackupWriter::create(&dir, 1, [1; 16]).unwrap();
+    writer.begin(0).unwrap();
+    writer.finish(origin(), &[mark(&Map::new())], &mut |_, _| ()).unwrap();
+    verify(&dir).unwrap();
+    writer.abandon().unwrap();
+    assert!(!dir.exists());
+}
+
+#[test]
 fn every_flipped_bit_and_every_cut_is_refused_and_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let backup = write(dir.path(), 1, 12);
