@@ -268,7 +268,10 @@ fn no_appends(global: &Global, there: &Path, why: &OpenError) -> Finding {
         let free = free_bytes(there).map_or_else(|_| "few bytes".to_owned(), show_bytes);
         let advice = format!("the disk is full, {free} are free: make room");
         return if durable {
-            found.problem(advice + "; the nodes of the cluster there acknowledge no writes before")
+            found.problem(
+                advice
+                    + "; until then the cluster there acknowledges what fits the files of its logs",
+            )
         } else {
             found.note(advice + ", or a new cluster there is in memory")
         };
