@@ -158,15 +158,15 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     let peers = |path: &Path| peers(path, &manifest.cluster);
     let successor = peers(&directory.node_peers(node))?.successor;
     let mut known: Vec<Seen> = successor.into_iter().collect();
-    let refused = refusals::read(directory, node);
-    known.extend(refused.flatten().map(|it| it.known));
+    let refused = refusals::is_marked(directory, node);
+    known.extend(refusals::read(directory, node).map(|it| it.known));
     for other in (0..manifest.nodes).filter(|other| *other != node) {
         known.extend(peers(&directory.node_peers(other))?.others.get(&node));
     }
     let incarnations = undamaged(directory.incarnations(node))?;
     let own = undamaged(read(&directory.node_identity(node)))?;
     let whole = incarnations.is_some() && own.is_some();
-    if whole && known.is_empty() && refused.is_none() {
+    if whole && known.is_empty() && !refused {
         return Err(ReplaceError::NotRefused { node });
     }
     if whole && successor.is_none() && incarnations == Some(0) {
@@ -178,10 +178,7 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     let own = own.map_or(0, |(replaced, _)| replaced);
     let replaced = known.iter().map(|seen| seen.replaced).max().unwrap_or(0).max(own) + 1;
     // A log that is out of date must not be read by a node that the others take in.
-    let aside = match refused {
-        Some(_) => data::move_aside(directory, node, incarnation)?,
-        None => None,
-    };
+    let aside = if refused { data::move_aside(directory, node, incarnation)? } else { None };
     let path = directory.node_identity(node);
     files::replace_or_overwrite(&path, &draw(replaced)).map_err(failed("write", &path))?;
     let path = directory.node_incarnations(node);

@@ -54,13 +54,15 @@ impl Directory {
     }
 }
 
-/// What is known of the refusal of `node`, if it is marked. Outer `None`: it is not.
-pub(crate) fn read(directory: &Directory, node: u16) -> Option<Option<Refusal>> {
-    let file = directory.node_refused(node);
-    match fs::read(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => Some(read.ok().and_then(|text| serde_json::from_slice(&text).ok())),
-    }
+/// Whether `node` is marked.
+pub(crate) fn is_marked(directory: &Directory, node: u16) -> bool {
+    let marked = fs::symlink_metadata(directory.node_refused(node));
+    marked.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true)
+}
+
+/// What the mark of `node` says, if it can be read.
+pub(crate) fn read(directory: &Directory, node: u16) -> Option<Refusal> {
+    serde_json::from_slice(&fs::read(directory.node_refused(node)).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -75,7 +77,7 @@ mod tests {
         let why = Mistrust::WentBack { node: 1, incarnation: 2, known: 6 };
         let known = Seen { replaced: 0, identity: 3, incarnation: 6, process: 4 };
         directory.mark_refused(1, &Refusal { why, known }).unwrap();
-        assert_eq!(read(&directory, 1), Some(Some(Refusal { why, known })));
+        assert_eq!(read(&directory, 1), Some(Refusal { why, known }));
         let said = directory.check_refused(1).unwrap_err().to_string();
         for part in ["start number 3", "start number 7", "`skein admin replace 1`", "node1.refused"]
         {
@@ -85,8 +87,9 @@ mod tests {
         fs::write(directory.node_refused(1), "{").unwrap();
         let said = directory.check_refused(1).unwrap_err().to_string();
         assert!(said.contains("`skein admin replace 1`"), "{said}");
-        assert_eq!(read(&directory, 1), Some(None));
+        assert!(is_marked(&directory, 1) && read(&directory, 1).is_none());
         fs::remove_file(directory.node_refused(1)).unwrap();
         directory.check_refused(1).unwrap();
+        assert!(!is_marked(&directory, 1));
     }
 }

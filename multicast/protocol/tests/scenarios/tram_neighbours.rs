@@ -352,9 +352,9 @@ fn who_is_sent_no_payload_unasked_asks_its_leader_at_once() {
         follower.step(Event::TurnEnd, &mut effects);
         let leader = follower.leader_of(own);
         let asks = |it: &Effect| matches!(it, Any::Fetch { message: it, from } if (*it, *from) == (message(1), leader));
-        assert_eq!(effects.iter().any(|it| asks(it)), taken.is_some(), "{own}");
+        assert_eq!(effects.iter().any(&asks), taken.is_some(), "{own}");
         effects.clear();
         follower.step(Event::TurnEnd, &mut effects);
-        assert!(!effects.iter().any(|it| asks(it)), "once: an answer is on its way");
+        assert!(!effects.iter().any(asks), "once: an answer is on its way");
     }
 }

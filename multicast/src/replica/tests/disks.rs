@@ -393,7 +393,7 @@ fn no_two_processes_of_a_replica_stand_in_one_ballot() {
         scene.replica.set_out(Cause::Start, &mut scene.links);
         scene.replica.core.log().promised()
     });
-    assert_eq!(ballots.map(|ballot| ballot.incarnation()), [0, 1 << 10, 2 << 10]);
+    assert_eq!(ballots.map(Ballot::incarnation), [0, 1 << 10, 2 << 10]);
 }
 
 /// A replica that begins with what the disk holds, and writes to it.
