@@ -540,6 +540,7 @@ fn nodes_that_all_lose_their_data_run_on_and_acknowledge_nothing_until_it_is_bac
         sandbox.run(&["put", "--timeout", "5", "last", "value"]).code == Some(0)
     });
     assert_eq!(sandbox.pids(), pids, "no node has ended");
+    until("all have seen it", || (0..3).all(|node| log(&sandbox, node).contains("is there again")));
     // They are told to stop while their logs stand still.
     (0..3).for_each(|node| fs::rename(data(node), away(node)).expect("it is there"));
     let times = |node| log(&sandbox, node).matches("acknowledges nothing").count();

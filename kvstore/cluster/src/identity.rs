@@ -187,13 +187,7 @@ pub fn replace(directory: &Directory, node: u16) -> Result<Replacement, ReplaceE
     let others = peers(&path)?.others;
     let cluster = Some(manifest.cluster.clone());
     save(&path, &Peers { cluster, successor: None, others }).map_err(failed("write", &path))?;
-    let path = directory.node_refused(node);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(failed("remove", &path)(error).into());
-        }
-        _ => {}
-    }
+    directory.clear_refused(node)?;
     Ok(Replacement { incarnation, known: !known.is_empty(), aside })
 }
 
@@ -242,7 +236,7 @@ mod tests {
         incarnations::store(&directory.node_incarnations(1), 3).unwrap();
         let known = Seen { replaced: 0, identity: 9, incarnation: 6, process: 4 };
         let why = Mistrust::WentBack { node: 1, incarnation: 2, known: 6 };
-        directory.mark_refused(1, &Refusal { why, known }).unwrap();
+        directory.mark_refused(1, &Refusal { why, known, starts: 3 }).unwrap();
         let Replacement { incarnation, known, aside } = replace(&directory, 1).unwrap();
         assert_eq!((incarnation, known), (7, true), "it counts above what the others know");
         let aside = aside.expect("there was data");

@@ -3,7 +3,8 @@
 //! **Invariant (a refusal lasts).** Every start of a node raises its count of starts, so a node with an old log and an old
 //! count would be taken in once it was started often enough. A node that learns that it is refused writes the mark before
 //! it ends, and a marked node does not start: no start of it is counted. `skein admin replace` removes the mark, after it
-//! has moved the data away. Only a node that keeps a log is marked: any other one takes its state from the others.
+//! has moved the data away. If the count is above all that the others know, and was not when the mark was written, the
+//! newest files were put back, and the mark is void. Only a node that keeps a log is marked: any other one takes its state from the others.
 
 use std::fs;
 use std::io;
@@ -21,6 +22,15 @@ pub struct Refusal {
     pub why: Mistrust,
     /// The process that the other nodes remember.
     pub known: Seen,
+    /// Number of starts of the node, the one that was refused included.
+    pub starts: u32,
+}
+
+impl Refusal {
+    /// Whether the node has so many starts by now that it is not the one that was refused.
+    fn is_void(&self, starts: u32) -> bool {
+        starts > self.starts && starts > self.known.incarnation
+    }
 }
 
 impl Directory {
@@ -31,19 +41,26 @@ impl Directory {
 
     /// Fails if the other nodes have refused `node`, and it was not replaced since.
     pub fn check_refused(&self, node: u16) -> Result<(), DirectoryError> {
+        let Some(refusal) = read(self, node) else { return Ok(()) };
         let file = self.node_refused(node);
-        let why = match fs::read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Ok(text) => serde_json::from_slice::<Refusal>(&text).ok().map(|it| it.why.to_string()),
-            Err(_) => None,
-        };
-        let why = why.unwrap_or_else(|| {
+        let why = refusal.map(|it| it.why.to_string()).unwrap_or_else(|| {
             format!(
                 "why is not known any more, since {} cannot be read; `skein admin replace {node}` makes it a new one",
                 file.display()
             )
         });
         Err(DirectoryError::Refused { node, file, why })
+    }
+
+    /// Removes the mark of `node`, if there is one.
+    pub fn clear_refused(&self, node: u16) -> Result<(), DirectoryError> {
+        let file = self.node_refused(node);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &file)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Marks `node` as refused, durably once this returns.
@@ -54,20 +71,25 @@ impl Directory {
     }
 }
 
-/// Whether `node` is marked.
-pub(crate) fn is_marked(directory: &Directory, node: u16) -> bool {
-    let marked = fs::symlink_metadata(directory.node_refused(node));
-    marked.map_or_else(|error| error.kind() != io::ErrorKind::NotFound, |_| true)
-}
-
-/// What the mark of `node` says, if it can be read.
-pub(crate) fn read(directory: &Directory, node: u16) -> Option<Refusal> {
-    serde_json::from_slice(&fs::read(directory.node_refused(node)).ok()?).ok()
+/// What is known of the refusal of `node`, if it is marked. Outer `None`: it is not, or the mark is void.
+pub(crate) fn read(directory: &Directory, node: u16) -> Option<Option<Refusal>> {
+    let file = directory.node_refused(node);
+    match fs::read(&file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => {
+            let refusal: Option<Refusal> =
+                read.ok().and_then(|text| serde_json::from_slice(&text).ok());
+            let starts = directory.incarnations(node).unwrap_or_default();
+            let is_void = refusal.is_some_and(|it| it.is_void(starts));
+            (!is_void).then_some(refusal)
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::incarnations;
 
     #[test]
     fn a_marked_node_is_refused_until_the_mark_is_gone_even_if_it_is_damaged() {
@@ -76,19 +98,28 @@ mod tests {
         directory.check_refused(1).unwrap();
         let why = Mistrust::WentBack { node: 1, incarnation: 2, known: 6 };
         let known = Seen { replaced: 0, identity: 3, incarnation: 6, process: 4 };
-        directory.mark_refused(1, &Refusal { why, known }).unwrap();
-        assert_eq!(read(&directory, 1), Some(Refusal { why, known }));
+        let refusal = Refusal { why, known, starts: 3 };
+        directory.mark_refused(1, &refusal).unwrap();
+        assert_eq!(read(&directory, 1), Some(Some(refusal)));
         let said = directory.check_refused(1).unwrap_err().to_string();
         for part in ["start number 3", "start number 7", "`skein admin replace 1`", "node1.refused"]
         {
             assert!(said.contains(part), "{said}");
         }
         directory.check_refused(0).unwrap();
+        let count = directory.node_incarnations(1);
+        for (starts, refused) in [(3, true), (6, true), (7, false)] {
+            incarnations::store(&count, starts).unwrap();
+            assert_eq!(directory.check_refused(1).is_err(), refused, "{starts} starts");
+        }
+        // Another process of the same start was met: the newest count is that of the copy.
+        directory.mark_refused(1, &Refusal { starts: 7, ..refusal }).unwrap();
+        assert!(directory.check_refused(1).is_err());
         fs::write(directory.node_refused(1), "{").unwrap();
         let said = directory.check_refused(1).unwrap_err().to_string();
         assert!(said.contains("`skein admin replace 1`"), "{said}");
-        assert!(is_marked(&directory, 1) && read(&directory, 1).is_none());
-        fs::remove_file(directory.node_refused(1)).unwrap();
+        assert_eq!(read(&directory, 1), Some(None));
+        directory.clear_refused(1).unwrap();
         directory.check_refused(1).unwrap();
         assert!(!is_marked(&directory, 1));
     }

@@ -223,6 +223,7 @@ pub fn run(
     let mut lock = take_lock(directory, node)?;
     // Before the count of starts: the start of a refused node is no step towards the next one.
     directory.check_refused(node)?;
+    directory.clear_refused(node)?;
     let _regions = Regions::hold_of(directory, &manifest)?;
     // An engine never waits for the thread that reads the alarm.
     for end in [&alarm, alarm_end] {
@@ -559,7 +560,8 @@ impl Node {
         if self.config.durability != Durability::Sync {
             return;
         }
-        if let Err(error) = self.directory.mark_refused(self.number, &Refusal { why, known }) {
+        let refusal = Refusal { why, known, starts: self.incarnation + 1 };
+        if let Err(error) = self.directory.mark_refused(self.number, &refusal) {
             tracing::error!(
                 "it is not written down that this node is refused: {error}; do not start it again, but make it a new one \
                  by `skein admin replace {}`",

@@ -73,7 +73,8 @@ impl Node {
             cluster: self.manifest.cluster.clone(),
             build: self.manifest.build.clone(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
-            ready: replicas.iter().all(ReplicaReport::serves),
+            ready: replicas.iter().all(ReplicaReport::serves)
+                && self.disk.as_ref().is_none_or(|log| log.problem().is_none()),
             draining: self.drained || !matches!(self.phase, Phase::Serving),
             resident_bytes: resident_bytes(),
             log_lines_lost: self.log.lost.load(Ordering::Relaxed),
