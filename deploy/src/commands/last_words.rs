@@ -56,7 +56,10 @@ pub(super) fn of_dead(directory: &Directory, node: u16) -> Option<String> {
     if begun.is_ok_and(|begun| begun > written) {
         return None;
     }
-    error_in(&end_of(&log, 0))
+    let text = end_of(&log, 0);
+    // A process that was started since, and wrote more, was killed without a word.
+    let mut last = text.lines().rev().take_while(|line| !line.starts_with('{')).take(LINES_MAX);
+    last.find_map(|line| line.strip_prefix(SAID)).map(str::to_owned)
 }
 
 /// The end of the file behind `from`, or of all of it if it was replaced by a shorter one.
@@ -93,6 +96,8 @@ mod tests {
         assert_eq!(logs.end(0), "\n  skein: a new one");
         assert_eq!(logs.last_error(0).as_deref(), Some("a new one"));
         assert_eq!(of_dead(&directory, 0).as_deref(), Some("a new one"));
+        fs::write(&log, "skein: an old error\n{\"level\":\"INFO\"}\n").expect("there is room");
+        assert_eq!(of_dead(&directory, 0), None, "a later process was killed");
         // It was rotated.
         fs::write(&log, "a line\n").expect("there is room");
         assert_eq!((logs.end(0), logs.last_error(0)), ("\n  a line".to_owned(), None));

@@ -14,6 +14,9 @@ use skein_node::status::ReplicaReport;
 use crate::args::Global;
 use crate::held_up::{Because, HeldUpBy, held_up_by};
 
+/// A message that has waited for so long, in milliseconds, is why its group does not answer.
+const WAITS_LONG_MS: u64 = 1_000;
+
 /// The error, followed by a line for each group concerned. Along a tree, other groups that do not serve may be why a
 /// group is silent, and are named too.
 pub(super) fn explained(error: Error, global: &Global) -> anyhow::Error {
@@ -170,7 +173,8 @@ impl Seen {
             None => {}
         }
         let holds_up = |replica: &ReplicaReport| {
-            let others = replica.order.blocked.as_ref()?.held_up_by.iter();
+            let blocked = replica.order.blocked.as_ref();
+            let others = blocked.filter(|it| it.age_ms >= WAITS_LONG_MS)?.held_up_by.iter();
             others.copied().find(|other| *other != number)
         };
         if let Some(other) = self.of(group).find_map(holds_up) {
@@ -261,7 +265,8 @@ mod tests {
         );
         whole.mute.clear();
 
-        let blocked = BlockedStatus { message: String::new(), age_ms: 9, held_up_by: vec![0, 1] };
+        let blocked =
+            BlockedStatus { message: String::new(), age_ms: 1_000, held_up_by: vec![0, 1] };
         whole.replicas[1].order.blocked = Some(blocked);
         assert!(whole.lines(both)[0].contains("g0 waits for g1"));
 

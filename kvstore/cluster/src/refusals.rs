@@ -43,12 +43,13 @@ impl Directory {
     pub fn check_refused(&self, node: u16) -> Result<(), DirectoryError> {
         let Some(refusal) = read(self, node) else { return Ok(()) };
         let file = self.node_refused(node);
-        let why = refusal.map(|it| it.why.to_string()).unwrap_or_else(|| {
-            format!(
+        let why = match read(self, node) {
+            Some(refusal) => refusal.why.to_string(),
+            None => format!(
                 "why is not known any more, since {} cannot be read; `skein admin replace {node}` makes it a new one",
                 file.display()
-            )
-        });
+            ),
+        };
         Err(DirectoryError::Refused { node, file, why })
     }
 

@@ -262,7 +262,8 @@ impl Gate {
         let mut lacks = GroupSet::EMPTY;
         let below = self.tree.below(self.own);
         for entry in &self.entries {
-            for (child, number) in &entry.to_children {
+            let children = if entry.in_subtree { &[][..] } else { &entry.to_children };
+            for (child, number) in children {
                 let there = self.tree.below(*child).intersection(entry.destinations).iter();
                 lacks =
                     there.filter(|it| self.up[it.index()] <= *number).fold(lacks, GroupSet::with);

@@ -75,7 +75,8 @@ impl Tram {
         let clock = from.u64()?;
         let incoming = Incoming::read(self.config.groups, from)?;
         let children = Children::read(&self.tree, self.own(), from)?;
-        let gate = Gate::read(&self.tree, self.own(), &incoming, &children, from)?;
+        let gate =
+            Gate::read(&self.tree, (self.own(), self.log.now_ms()), &incoming, &children, from)?;
         let shared = Shared::restore(&self.tree, self.own(), from)?;
         let mut pending = PendingQueue::default();
         for _ in 0..from.u64()? {
@@ -194,7 +195,7 @@ impl Gate {
 
     fn read(
         tree: &Tree,
-        own: GroupId,
+        (own, since_ms): (GroupId, u64),
         incoming: &Incoming,
         children: &Children,
         from: &mut Reader<'_>,
@@ -214,7 +215,7 @@ impl Gate {
                 gate.note_delivered(rank, destinations);
             }
             let entry = Unstable::new(rank, delivered, destinations, number, hops);
-            gate.entries.push_back(Unstable { in_subtree, ..entry });
+            gate.entries.push_back(Unstable { in_subtree, since_ms, ..entry });
         }
         let numbers: Vec<_> = children.iter().map(|(child, it)| (child, it.numbered)).collect();
         gate.note_edges(Some(incoming.committed().number), &numbers);

@@ -1,10 +1,17 @@
 //! A gate in front of a log's files: while it is shut, whoever would change a file waits.
+//!
+//! Whoever does not find a file waits, too, until the directory was [looked at](LOOKED_WITHIN): if the directory is gone,
+//! it is not the thread that misses a file first which decides what the process does.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{FileError, FileName, Files};
+
+/// Whoever watches the directory shuts or breaks the gate within this time if the directory is gone.
+const LOOKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// State of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +85,15 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Something was not there, and the gate was open. Waits until it is not, and returns whether that is so in time.
+    fn closes(&self) -> bool {
+        let open = |state: &mut State| *state == State::Open;
+        let waited = self.changed.wait_timeout_while(self.state(), LOOKED_WITHIN, open);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
 /// Files behind a gate. Reading is not kept from going on.
 #[derive(Debug)]
 pub struct Gated<F> {
@@ -89,6 +105,24 @@ impl<F: Files> Gated<F> {
     pub fn new(inner: F, gate: Arc<Gate>) -> Self {
         Self { inner, gate }
     }
+
+    /// Changes a file when the gate is open.
+    fn change(
+        &self,
+        operation: &'static str,
+        file: &impl ToString,
+        change: impl Fn(&F) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        loop {
+            self.gate.pass(operation, file)?;
+            let changed = change(&self.inner);
+            let is_missing = matches!(&changed, Err(FileError::Io { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory));
+            if !is_missing || !self.gate.closes() {
+                return changed;
+            }
+        }
+    }
 }
 
 impl<F: Files> Files for Gated<F> {
@@ -97,8 +131,7 @@ impl<F: Files> Files for Gated<F> {
     }
 
     fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {
-        self.gate.pass("make", &name)?;
-        self.inner.create(name, bytes)
+        self.change("make", &name, |files| files.create(name, bytes))
     }
 
     fn read(&self, name: FileName, offset: u64, into: &mut [u8]) -> Result<(), FileError> {
@@ -106,28 +139,23 @@ impl<F: Files> Files for Gated<F> {
     }
 
     fn write(&self, name: FileName, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
-        self.gate.pass("write to", &name)?;
-        self.inner.write(name, offset, bytes)
+        self.change("write to", &name, |files| files.write(name, offset, bytes))
     }
 
     fn sync(&self, name: FileName) -> Result<(), FileError> {
-        self.gate.pass("sync", &name)?;
-        self.inner.sync(name)
+        self.change("sync", &name, |files| files.sync(name))
     }
 
     fn rename(&self, from: FileName, to: FileName) -> Result<(), FileError> {
-        self.gate.pass("rename", &from)?;
-        self.inner.rename(from, to)
+        self.change("rename", &from, |files| files.rename(from, to))
     }
 
     fn remove(&self, name: FileName) -> Result<(), FileError> {
-        self.gate.pass("remove", &name)?;
-        self.inner.remove(name)
+        self.change("remove", &name, |files| files.remove(name))
     }
 
     fn sync_directory(&self) -> Result<(), FileError> {
-        self.gate.pass("sync", &"the directory of the log")?;
-        self.inner.sync_directory()
+        self.change("sync", &"the directory of the log", F::sync_directory)
     }
 }
 
@@ -138,7 +166,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::files::Medium;
+    use crate::files::{Directory, Medium};
 
     #[test]
     fn who_writes_waits_until_the_gate_is_open_or_broken() {
@@ -162,5 +190,24 @@ mod tests {
         }
         gate.open();
         assert!(files.sync(name).is_err(), "what is broken stays so");
+    }
+
+    #[test]
+    fn who_misses_a_file_waits_for_whoever_watches_the_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("log");
+        std::fs::create_dir(&dir).unwrap();
+        let gate = Arc::new(Gate::default());
+        let gated = Gated::new(Directory::open(&dir).unwrap(), Arc::clone(&gate));
+        std::fs::remove_dir(&dir).unwrap();
+        let (ended, has_ended) = channel();
+        let writer = thread::spawn(move || ended.send(gated.create(FileName::Spare(1), 1 << 16)));
+        assert!(has_ended.recv_timeout(Duration::from_millis(50)).is_err(), "it waits");
+        gate.shut();
+        assert!(has_ended.recv_timeout(Duration::from_millis(50)).is_err(), "it still waits");
+        std::fs::create_dir(&dir).unwrap();
+        gate.open();
+        has_ended.recv().unwrap().unwrap();
+        writer.join().unwrap().unwrap();
     }
 }
