@@ -95,6 +95,8 @@ pub(crate) struct NodeLog {
     store: StoreKind,
     /// It was not there when this process began, though the node had run before.
     missing: bool,
+    /// Number of the last start that had written to it, if any had.
+    last_start: Option<u64>,
     /// Groups of which something was lost when this process began.
     damaged: Vec<DamagedLog>,
     /// Groups that have given up a sound log when this process began, since it began with a checkpoint that is not there.
@@ -166,6 +168,7 @@ impl NodeLog {
         if recovery.cut().is_some() && recovery.start() <= known {
             return Err(LogError::Old { path, found: recovery.start() - 1, known });
         }
+        let last_start = recovery.cut().map(|_| recovery.start() - 1);
         recovery.start_above(known);
         let writer = recovery.writer(options, rand::random());
         let recovered = Arc::new(Recovered { files: Arc::clone(&files), recovery });
@@ -196,7 +199,18 @@ impl NodeLog {
         };
         let engines = handles.into_iter().zip(hosted).map(log).collect();
         let (store, given_up) = (config.store, shared.given_up);
-        let this = Self { disk, path, watch, bytes_max, orders, store, missing, damaged, given_up };
+        let this = Self {
+            disk,
+            path,
+            watch,
+            bytes_max,
+            orders,
+            store,
+            missing,
+            last_start,
+            damaged,
+            given_up,
+        };
         Ok((this, engines))
     }
 
@@ -206,6 +220,11 @@ impl NodeLog {
         if let Found::Gone(error) = self.watch.look(self.disk.current(), is_needed) {
             self.disk.fail(error);
         }
+    }
+
+    /// Whether it was written last before the process that begins `incarnation` wrote to it.
+    pub(crate) fn is_older_than(&self, incarnation: u32) -> bool {
+        self.last_start.is_some_and(|last| last <= u64::from(incarnation))
     }
 
     /// Ends a standstill, since the node ends.

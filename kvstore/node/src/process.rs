@@ -551,13 +551,15 @@ impl Node {
         }
     }
 
-    /// Writes down that the other nodes have refused this one since its log may be out of date: it must not start again.
+    /// Writes down that the other nodes have refused this one since its log is out of date: it must not start again.
     /// A node that keeps no log, or does not begin with it, takes its state from the others.
     fn remember_refusal(&self) {
         let Some((known, why @ Mistrust::WentBack { .. })) = self.roster.successor() else {
             return;
         };
-        if self.config.durability != Durability::Sync {
+        // Others may have met a start that failed before it was counted: then its mark is in the log.
+        let is_old = self.disk.as_ref().is_some_and(|disk| disk.is_older_than(known.incarnation));
+        if self.config.durability != Durability::Sync || !is_old {
             return;
         }
         let refusal = Refusal { why, known, starts: self.incarnation + 1 };
