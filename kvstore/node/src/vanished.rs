@@ -75,8 +75,8 @@ impl Watch {
             if self.problem.is_none() {
                 let problem = format!(
                     "{what}; too few other nodes run with their data, so this one runs on for what is in its memory, and \
-                     acknowledges nothing: put the directory back if it was moved, or read what you need, and \
-                     `skein down`"
+                     acknowledges nothing: put the directory back if it was moved; if it is gone, what is in memory \
+                     ends with `skein down`"
                 );
                 tracing::error!("{problem}");
                 self.problem = Some(problem);
