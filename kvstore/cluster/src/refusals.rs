@@ -41,7 +41,9 @@ impl Directory {
 
     /// Fails if the other nodes have refused `node`, and it was not replaced since.
     pub fn check_refused(&self, node: u16) -> Result<(), DirectoryError> {
-        let Some(refusal) = read(self, node) else { return Ok(()) };
+        if !is_marked(self, node) {
+            return Ok(());
+        }
         let file = self.node_refused(node);
         let why = match read(self, node) {
             Some(refusal) => refusal.why.to_string(),
@@ -72,19 +74,19 @@ impl Directory {
     }
 }
 
-/// What is known of the refusal of `node`, if it is marked. Outer `None`: it is not, or the mark is void.
-pub(crate) fn read(directory: &Directory, node: u16) -> Option<Option<Refusal>> {
-    let file = directory.node_refused(node);
-    match fs::read(&file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => {
-            let refusal: Option<Refusal> =
-                read.ok().and_then(|text| serde_json::from_slice(&text).ok());
-            let starts = directory.incarnations(node).unwrap_or_default();
-            let is_void = refusal.is_some_and(|it| it.is_void(starts));
-            (!is_void).then_some(refusal)
-        }
+/// Whether `node` is marked, and the mark is not void.
+pub(crate) fn is_marked(directory: &Directory, node: u16) -> bool {
+    let marked = fs::symlink_metadata(directory.node_refused(node));
+    if marked.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return false;
     }
+    let starts = directory.incarnations(node).unwrap_or_default();
+    !read(directory, node).is_some_and(|it| it.is_void(starts))
+}
+
+/// What the mark of `node` says, if it can be read.
+pub(crate) fn read(directory: &Directory, node: u16) -> Option<Refusal> {
+    serde_json::from_slice(&fs::read(directory.node_refused(node)).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -101,7 +103,7 @@ mod tests {
         let known = Seen { replaced: 0, identity: 3, incarnation: 6, process: 4 };
         let refusal = Refusal { why, known, starts: 3 };
         directory.mark_refused(1, &refusal).unwrap();
-        assert_eq!(read(&directory, 1), Some(Some(refusal)));
+        assert_eq!(read(&directory, 1), Some(refusal));
         let said = directory.check_refused(1).unwrap_err().to_string();
         for part in ["start number 3", "start number 7", "`skein admin replace 1`", "node1.refused"]
         {
@@ -119,7 +121,7 @@ mod tests {
         fs::write(directory.node_refused(1), "{").unwrap();
         let said = directory.check_refused(1).unwrap_err().to_string();
         assert!(said.contains("`skein admin replace 1`"), "{said}");
-        assert_eq!(read(&directory, 1), Some(None));
+        assert!(is_marked(&directory, 1) && read(&directory, 1).is_none());
         directory.clear_refused(1).unwrap();
         directory.check_refused(1).unwrap();
         assert!(!is_marked(&directory, 1));
