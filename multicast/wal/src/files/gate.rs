@@ -102,6 +102,7 @@ pub struct Gated<F> {
 }
 
 impl<F: Files> Gated<F> {
+    /// Files that are changed when the gate is open.
     pub fn new(inner: F, gate: Arc<Gate>) -> Self {
         Self { inner, gate }
     }
