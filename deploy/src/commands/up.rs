@@ -3,6 +3,7 @@
 pub(crate) mod durability;
 mod standstill;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -507,8 +508,10 @@ impl Args {
             config.durability = kept.durability;
         }
         let bound = config.disk_bytes_max;
-        if self.shape.is_given() && *config != (ClusterConfig { disk_bytes_max: bound, ..kept }) {
-            return Err(DirectoryError::Settings { dir: directory.path().to_owned() }.into());
+        let kept = ClusterConfig { disk_bytes_max: bound, ..kept };
+        if self.shape.is_given() && *config != kept {
+            let dir = directory.path().to_owned();
+            return Err(DirectoryError::Settings { dir, differs: difference(config, &kept) }.into());
         }
         Ok(())
     }
@@ -622,4 +625,24 @@ impl Drop for Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }
+}
+/// A setting that differs, in the words of a configuration file.
+fn difference(given: &ClusterConfig, kept: &ClusterConfig) -> String {
+    let (given, kept) = (given.print(), kept.print());
+    let entries = |text: &str| -> BTreeMap<String, String> {
+        let entry = |line: &str| line.split_once(" = ").map(|(name, _)| name.to_owned());
+        text.lines().filter_map(|line| Some((entry(line)?, line.to_owned()))).collect()
+    };
+    let (given, kept) = (entries(&given), entries(&kept));
+    let differs = |name: &&String| given.get(*name) != kept.get(*name);
+    // Ports that were found differ with whatever else does.
+    let all = || kept.keys().chain(given.keys()).filter(differs);
+    let Some(name) = all().find(|name| *name != "addresses").or_else(|| all().next()) else {
+        return "some differ".to_owned();
+    };
+    let said = |entries: &BTreeMap<String, String>| match entries.get(name) {
+        Some(line) => format!("`{line}`"),
+        None => format!("no `{name}`"),
+    };
+    format!("{} was given and {} is kept", said(&given), said(&kept))
 }

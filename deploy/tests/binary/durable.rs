@@ -44,6 +44,7 @@ fn a_cluster_that_is_stopped_goes_on_as_it_was() {
     assert!(down.err.contains("its data is kept"), "{}", down.err);
     let other = sandbox.expect(3, &["up", "--detach", "--groups", "2"]);
     assert!(other.err.contains("keeps its data and its settings"), "{}", other.err);
+    assert!(other.err.contains("`groups = 2` was given and `groups = 3` is kept"), "{}", other.err);
     sandbox.expect(0, &["up", "--detach"]);
     assert_eq!(sandbox.status()["groups"].as_array().map(Vec::len), Some(3));
     assert_eq!(sandbox.expect(0, &["get", "one"]).out, "1");

@@ -241,8 +241,12 @@ pub enum DirectoryError {
     #[error("the cluster in {} does not run, and its data is kept: `skein up` starts it again", dir.display())]
     SetAside { dir: PathBuf },
     /// A cluster that exists cannot be started with other settings.
-    #[error("there is a cluster in {} that does not run, and keeps its data and its settings: `skein up` without settings starts it again; `skein down --wipe` removes it", dir.display())]
-    Settings { dir: PathBuf },
+    #[error("there is a cluster in {} that does not run, and keeps its data and its settings, of which {differs}: `skein up` without settings starts it again; `skein down --wipe` removes it", dir.display())]
+    Settings {
+        dir: PathBuf,
+        /// A setting that was given, and what the cluster has.
+        differs: String,
+    },
     /// All nodes have died, and their data is lost.
     #[error("the cluster in {} is not running any more: none of its {nodes} nodes is alive; `skein down` removes what is left, `skein up` starts a new one", dir.display())]
     Stopped {

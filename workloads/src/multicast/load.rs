@@ -69,6 +69,20 @@ pub struct Measured {
     pub utilisation: Option<Utilisation>,
 }
 
+impl Measured {
+    /// A run in which no message was answered has measured nothing, and says so.
+    pub(super) fn say_if_empty(&mut self, plan: &Plan) {
+        if self.latency_ns.is_empty() {
+            self.ended_early.get_or_insert_with(|| {
+                format!(
+                    "nothing was measured: no message was answered within {} s; give it longer",
+                    plan.duration.as_secs_f64()
+                )
+            });
+        }
+    }
+}
+
 /// Number of destination sets drawn beforehand.
 const DRAWS: usize = 4096;
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -92,15 +106,7 @@ pub fn run<F: Fabric>(
     for client in &load.clients {
         transport.close(client.key);
     }
-    let Measured { latency_ns, ended_early, .. } = &mut load.measured;
-    if latency_ns.is_empty() {
-        ended_early.get_or_insert_with(|| {
-            format!(
-                "nothing was measured: no message was answered within {} s; give it longer",
-                plan.duration.as_secs_f64()
-            )
-        });
-    }
+    load.measured.say_if_empty(plan);
     load.measured
 }
 

@@ -284,7 +284,7 @@ impl Args {
     fn refuse_shape(&self) -> anyhow::Result<()> {
         if self.shape.is_given() {
             return Err(usage(
-                "--nodes, --groups, --replicas, --fabric and --config are of a cluster of its own: leave them out, or leave out --dir and SKEIN_DIR",
+                "--nodes, --groups, --replicas, --order, --tree, --fabric, --durability and --config are of a cluster of its own: leave them out, or leave out --dir and SKEIN_DIR",
             ));
         }
         Ok(())

@@ -124,6 +124,7 @@ fn run_with<O: Links>(
     };
     simulation.start(layout, prepare)?;
     simulation.drive(watch);
+    simulation.measured.say_if_empty(plan);
     let busy = simulation.busy_times();
     let measured = &mut simulation.measured;
     measured.utilisation =
