@@ -1,4 +1,4 @@
-//! What a node's log says of the node's end.
+//! The reason of a node's end, from its log.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};

@@ -85,7 +85,7 @@ fn a_node_can_be_paused_ended_and_killed_for_a_drill() {
     assert!(!status.out.contains("connecting"), "{}", status.out);
 }
 
-/// What `doctor --json` finds of the cluster, and whether all is well.
+/// The findings of `doctor --json` about the cluster, and whether all is well.
 fn found_of_cluster(sandbox: &Sandbox) -> (Value, bool) {
     let ended = sandbox.run(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&ended.out).unwrap();

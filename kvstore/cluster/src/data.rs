@@ -51,7 +51,7 @@ pub(crate) fn link(directory: &Directory, places: &[PathBuf]) -> Result<(), Dire
     Ok(())
 }
 
-/// What follows `nodeN.` and a number in the name of data that was moved away.
+/// Data that was moved away has this behind `nodeN.` in its name, and a number behind it.
 const ASIDE: &str = "data.replaced-";
 
 /// Whether this is the name of data that was moved away, without the `nodeN.` in front.

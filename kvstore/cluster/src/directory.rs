@@ -96,8 +96,8 @@ pub struct Manifest {
     /// if it was created before this was recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
-    /// What decides the results of commands in the program that wrote the log of a cluster with durability `sync`, by
-    /// name: no other program may execute that log again. Absent if it was created before this was recorded.
+    /// Constants of the program that wrote the log of a cluster with durability `sync`, by name, which decide the results of
+    /// commands: a program with others may not execute that log again. Absent if it was created before this was recorded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub behaviour: BTreeMap<String, String>,
     /// The name under which the data was written first, if that is not the present one: a cluster that has returned to a

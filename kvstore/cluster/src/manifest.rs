@@ -117,7 +117,8 @@ pub(crate) fn limits_of(config: &ClusterConfig) -> BTreeMap<String, String> {
     by_name(&config.limits.constants())
 }
 
-/// What decides the results of commands in this program, as the manifest of a cluster has it whose log is executed again.
+/// The constants of this program that decide the results of commands, as a manifest has them. None if no log is executed
+/// again.
 pub(crate) fn behaviour_of(durability: Durability) -> BTreeMap<String, String> {
     match durability {
         Durability::Memory | Durability::Async => BTreeMap::new(),

@@ -84,7 +84,7 @@ pub(crate) fn is_marked(directory: &Directory, node: u16) -> bool {
     !read(directory, node).is_some_and(|it| it.is_void(starts))
 }
 
-/// What the mark of `node` says, if it can be read.
+/// The refusal in the mark of `node`, if there is one that can be read.
 pub(crate) fn read(directory: &Directory, node: u16) -> Option<Refusal> {
     serde_json::from_slice(&fs::read(directory.node_refused(node)).ok()?).ok()
 }

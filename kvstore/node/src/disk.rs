@@ -232,7 +232,7 @@ impl NodeLog {
         self.watch.end();
     }
 
-    /// What keeps it from being written, if it stands still.
+    /// Why it stands still, if it does.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.watch.problem()
     }

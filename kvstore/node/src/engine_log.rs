@@ -170,13 +170,41 @@ impl EngineLog {
     }
 }
 
+/// Pieces of a record whose last one has not come.
+#[derive(Debug, Default)]
+pub(crate) struct Begun(Vec<u8>);
+
+impl Begun {
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Forgets the pieces: the record does not go on.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Takes the next piece, and hands out the record if that is its last one.
+    pub(crate) fn take(&mut self, record: &Record<'_>, each: impl FnOnce(u8, &[u8])) {
+        if record.kind == CONTINUED {
+            self.0.extend_from_slice(record.bytes);
+        } else if self.0.is_empty() {
+            each(record.kind, record.bytes);
+        } else {
+            self.0.extend_from_slice(record.bytes);
+            each(record.kind, &self.0);
+            self.0.clear();
+        }
+    }
+}
+
 /// Puts the pieces of a group's records together, in the order of the log.
 ///
-/// **Invariant.** `begun` is empty, or holds all pieces of a record up to that at `last`.
+/// **Invariant.** `begun` holds all pieces of a record up to that at `last`, or none.
 #[derive(Debug, Default)]
 pub(crate) struct Joined {
     last: Lsn,
-    begun: Vec<u8>,
+    begun: Begun,
 }
 
 impl Joined {
@@ -189,18 +217,10 @@ impl Joined {
     ) {
         let last = std::mem::replace(&mut self.last, record.lsn);
         // A start that ended within a record never went on with it.
-        if !self.begun.is_empty() && recovery.start_of(last) != recovery.start_of(record.lsn) {
+        if !self.begun.0.is_empty() && recovery.start_of(last) != recovery.start_of(record.lsn) {
             self.begun.clear();
         }
-        if record.kind == CONTINUED {
-            self.begun.extend_from_slice(record.bytes);
-        } else if self.begun.is_empty() {
-            each(record.kind, record.bytes);
-        } else {
-            self.begun.extend_from_slice(record.bytes);
-            each(record.kind, &self.begun);
-            self.begun.clear();
-        }
+        self.begun.take(record, each);
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Describer {
     start: u64,
 }
 
-/// What is known of a group in front of its next record.
+/// The state of a group in front of its next record.
 #[derive(Clone, Debug, Default)]
 struct Before {
     last: Lsn,

@@ -15,7 +15,7 @@ use skein_wal::format::Record;
 use skein_wal::{Group, Lsn, Owner, Progress, Reading};
 
 use crate::disk::LogFiles;
-use crate::engine_log::{CONTINUED, PIECE_BYTES};
+use crate::engine_log::{Begun, CONTINUED, PIECE_BYTES};
 
 /// Name of the threads.
 const THREAD: &str = "skein-reading";
@@ -174,7 +174,7 @@ fn read_group(
 
 /// Puts the pieces of a group's records together, wherever in the log they are begun to be read.
 ///
-/// **Invariant.** `begun` is empty, or holds all pieces of a record up to that at `last`.
+/// **Invariant.** `begun` holds all pieces of a record up to that at `last`, or none.
 #[derive(Debug)]
 struct Pieces {
     group: Group,
@@ -184,12 +184,12 @@ struct Pieces {
     last: Lsn,
     /// The next one goes on with a record of which the beginning was not seen.
     cut: bool,
-    begun: Vec<u8>,
+    begun: Begun,
 }
 
 impl Pieces {
     const fn of(group: Group, from: Lsn) -> Self {
-        Self { group, from, last: Lsn::NONE, cut: true, begun: Vec::new() }
+        Self { group, from, last: Lsn::NONE, cut: true, begun: Begun::new() }
     }
 
     /// Takes the next record of the log, and hands out that of the group which it completes.
@@ -205,18 +205,10 @@ impl Pieces {
             self.cut = !(begins || close);
             self.begun.clear();
         }
-        if record.kind == CONTINUED {
-            if !self.cut {
-                self.begun.extend_from_slice(record.bytes);
-            }
-        } else if mem::take(&mut self.cut) {
-            self.begun.clear();
-        } else if self.begun.is_empty() {
-            each(record.kind, record.bytes);
-        } else {
-            self.begun.extend_from_slice(record.bytes);
-            each(record.kind, &self.begun);
-            self.begun.clear();
+        if !self.cut {
+            self.begun.take(record, each);
+        } else if record.kind != CONTINUED {
+            self.cut = false;
         }
     }
 }

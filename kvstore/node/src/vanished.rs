@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     gate: Arc<Gate>,
     /// Looks in a row at which it was gone.
     gone: u32,
-    /// What keeps the log from being written, if it stands still.
+    /// Why the log stands still, if it does.
     problem: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Watch {
         Ok(Self { path, place, names, gate, gone: 0, problem: None })
     }
 
-    /// What keeps the log from being written, if it stands still.
+    /// Why the log stands still, if it does.
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
