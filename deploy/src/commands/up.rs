@@ -148,9 +148,12 @@ impl Started {
         let left_out = missing::indispensable(&directory, &config);
         if left_out.len() == usize::from(nodes) {
             claim.set_aside()?;
+            let place = config.data_dir.as_ref().map_or_else(String::new, |dir| {
+                format!(" (links into node.data_dir = {}: is its disk mounted?)", dir.display())
+            });
             bail!(
-                "not started: the data of all nodes is gone: {0}/node*.data are empty or not there; put it back, or \
-                 `skein down --wipe` removes the rest, and `skein up` begins a new cluster",
+                "not started: the data of all nodes is gone: {0}/node*.data{place} are empty or not there; put it back, \
+                 or `skein down --wipe` removes the rest, and `skein up` begins a new cluster",
                 directory.path().display()
             );
         }

@@ -263,6 +263,7 @@ fn data_lies_where_the_configuration_says() {
     std::fs::rename(&place, root.path().join("aside")).expect("a name");
     let refused = sandbox.expect(3, &["up", "--detach"]);
     assert!(refused.err.contains("the data of all nodes is gone"), "{}", refused.err);
+    assert!(refused.err.contains("is its disk mounted?"), "{}", refused.err);
     std::fs::rename(root.path().join("aside"), &place).expect("a name");
     sandbox.expect(0, &["up", "--detach"]);
     assert_eq!(sandbox.expect(0, &["get", "key"]).out, "value");

@@ -331,6 +331,17 @@ fn a_manifest_or_a_configuration_that_is_wrong_hides_and_removes_no_data() {
     assert!(refused.err.contains(why), "{}", refused.err);
     let refused = sandbox.expect(3, &["down", "--yes"]);
     assert!(refused.err.contains("nothing was done, because there is data"), "{}", refused.err);
+
+    // Without both, the data belongs to nobody who could be started.
+    for file in [&manifest, &copy] {
+        fs::remove_file(file).expect("a file");
+    }
+    let refused = sandbox.expect(3, &["up", "--detach"]);
+    for part in ["node0.data is the data of a node", "put the newest copy of them back"] {
+        assert!(refused.err.contains(part), "{}", refused.err);
+    }
+    sandbox.expect(3, &["down", "--wipe", "--yes"]);
+    assert!(path("node0.data").exists());
     fs::write(&manifest, &whole).expect("it can be written");
 
     let config = path("cluster.toml");

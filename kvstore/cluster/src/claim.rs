@@ -422,7 +422,11 @@ impl Claim {
                     let dir = self.directory.path().to_owned();
                     return Err(DirectoryError::Removed { dir, holders });
                 }
-                match files_of(self.directory.path())?.into_iter().next() {
+                let dir = self.directory.path();
+                if let Some(data) = data_of(dir)?.into_iter().min() {
+                    return Err(DirectoryError::DataWithoutManifest { dir: dir.to_owned(), data });
+                }
+                match files_of(dir)?.into_iter().next() {
                     Some(file) => Err(DirectoryError::Foreign { file }),
                     None => Ok(()),
                 }

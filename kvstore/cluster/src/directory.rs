@@ -346,6 +346,13 @@ pub enum DirectoryError {
         /// Path of the file.
         file: PathBuf,
     },
+    /// Data of a cluster whose manifest and its copy were removed.
+    #[error("{} is the data of a node, but {MANIFEST} and {MANIFEST_COPY}, without which it cannot be used, are not in {}: put the newest copy of them back; or move the data away, or name another directory with --dir", data.display(), dir.display())]
+    DataWithoutManifest {
+        dir: PathBuf,
+        /// The data of the first node that has some.
+        data: PathBuf,
+    },
     /// The directory was removed, but its processes run and create it again.
     #[error("the directory {} of a running cluster was removed: {}; they make it anew within seconds, unless it cannot be written: see `skein status` then; `skein down` stops them now", dir.display(), pids(.holders))]
     Removed {
