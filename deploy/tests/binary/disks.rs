@@ -8,6 +8,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use skein_client::Client;
 
 use crate::durable::on_disk;
 use crate::support::{Sandbox, is_running, kill, until};
@@ -496,6 +497,49 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing_when_all_star
     for node in &mut nodes {
         let _ = node.wait();
     }
+}
+
+/// As above, but the node that lacks the write runs, and remembers what the copy's node had acknowledged.
+#[test]
+fn a_node_that_lags_is_not_elected_by_a_copy_that_was_put_back_alone() {
+    let (dir, sandbox) = on_disk();
+    // What follows is more than a ring, which its leader fills though the node stands still.
+    let config = sandbox.config("[node]\ndurability = \"sync\"\n[tuning]\nlog_bytes = 65536\n");
+    let up = ["up", "--detach", "--no-restart", "--groups", "1", "--config", &config];
+    sandbox.expect(0, &up);
+    let mut client = Client::connect(&sandbox.dir).expect("it serves");
+    put_all(&sandbox, 0..3);
+    let (data, old) = (sandbox.dir.join("node2.data"), dir.path().join("old"));
+    std::thread::sleep(Duration::from_millis(100));
+    copy(&data, &old);
+    let pids = sandbox.pids();
+    kill(pids[1], Signal::STOP);
+    for _ in 0..200 {
+        client.put(b"key0", &[b'v'; 1000]).expect("two are a quorum");
+    }
+    client.put(b"acknowledged", b"1").expect("two are a quorum");
+    kill(pids[0], Signal::STOP);
+    kill(pids[2], Signal::KILL);
+    until("it has ended", || !is_running(pids[2]));
+    copy(&old, &data);
+    let mut node = start(&sandbox, 2);
+    kill(pids[1], Signal::CONT);
+    until("the copy's node has granted", || {
+        let status = sandbox.status();
+        let replicas = status["groups"][0]["replicas"].as_array();
+        let mut replicas = replicas.map_or(&[][..], Vec::as_slice).iter();
+        replicas.any(|it| it["slot"] == 2 && it["elections"]["granted"] != 0)
+    });
+    let serves = (0..5).any(|_| sandbox.status()["groups"][0]["available"] == true);
+    assert!(!serves, "node 0 is awaited");
+    kill(pids[0], Signal::CONT);
+    until("it is answered", || {
+        let got = sandbox.run(&["get", "acknowledged"]);
+        assert_ne!(got.code, Some(1), "it is answered that there is nothing");
+        got.out == "1"
+    });
+    sandbox.kill_all();
+    let _ = node.wait();
 }
 
 #[test]

@@ -17,11 +17,24 @@ use crate::mutants::Mutant;
 /// **Invariant.** As leader, `accepted(slot) <= last`. A follower may read words above its own `last`, so it commits at
 /// most up to `last`.
 #[derive(Clone)]
-pub(super) struct AcceptanceWords(Vec<Acceptance>);
+pub(super) struct AcceptanceWords {
+    read: Vec<Acceptance>,
+    /// Words that have fallen since, within their ballot: who wrote them has an older disk now.
+    fallen: Vec<Acceptance>,
+}
 
 impl AcceptanceWords {
     pub(super) fn new(replicas: u8) -> Self {
-        Self(vec![Acceptance::default(); usize::from(replicas)])
+        let words = vec![Acceptance::default(); usize::from(replicas)];
+        Self { read: words.clone(), fallen: words }
+    }
+
+    #[cold]
+    fn fell(&mut self, slot: u8, from: Acceptance) {
+        let fallen = &mut self.fallen[usize::from(slot)];
+        if fallen.tag != from.tag || fallen.index < from.index {
+            *fallen = from;
+        }
     }
 }
 
@@ -53,7 +66,10 @@ impl<R: LogRecord> GroupLog<R> {
     /// Records the acceptance word of a slot.
     #[inline]
     pub(crate) fn acknowledged(&mut self, slot: u8, word: Acceptance) {
-        self.words.0[usize::from(slot)] = word;
+        let before = core::mem::replace(&mut self.words.read[usize::from(slot)], word);
+        if before.tag == word.tag && word.index < before.index {
+            self.words.fell(slot, before);
+        }
     }
 
     /// Our acceptance word: what we hold in the ballot in which we log, whichever leader wrote it; if the cluster is
@@ -114,12 +130,18 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The index up to which the word of `slot` counts in the ballot in which we log.
     pub(crate) fn accepted(&self, slot: u8) -> u64 {
-        vouches(self.words.0[usize::from(slot)], self.entries.ballot)
+        vouches(self.words.read[usize::from(slot)], self.entries.ballot)
+    }
+
+    /// The highest index that a word of `slot` has covered in the ballot in which we log, as far as we know.
+    pub(super) fn once_accepted(&self, slot: u8) -> u64 {
+        let fallen = self.words.fallen[usize::from(slot)];
+        self.accepted(slot).max(vouches(fallen, self.entries.ballot))
     }
 
     /// Whether the word of `slot` is of our ballot and covers everything that is committed.
     pub(crate) fn holds_committed(&self, slot: u8) -> bool {
-        let word = self.words.0[usize::from(slot)];
+        let word = self.words.read[usize::from(slot)];
         word.tag == self.entries.ballot.tag() && word.index >= self.entries.commit
     }
 }

@@ -13,6 +13,10 @@
 //! the leader of its last ballot seems well: that one may have started, too, and does not lead any more. And after
 //! [`LEADS_WITHIN_MS`] it stands itself, as the one that should may have forgotten that it led.
 //!
+//! **Old copies beside nodes that run.** A candidate that has had a leader knows by the acceptance words what its granters
+//! have held. If no reported log is as long as that, one of them has an older disk now, and the candidate waits for the
+//! others in the same way.
+//!
 //! This is no promise: if the one replica that holds the entry returns later than that, the group goes on without it.
 //! Decision 0024 lists what else it does not cover.
 
@@ -55,7 +59,7 @@ impl ColdStart {
 
     /// Somebody leads us, or we lead.
     pub(super) const fn end(&mut self) {
-        (self.left_alone_ms, self.until_ms) = (None, None);
+        (self.left_alone_ms, self.until_ms, self.over) = (None, None, false);
     }
 
     /// A slot's incarnation asks for a state: it has none.
@@ -79,9 +83,16 @@ impl ColdStart {
     }
 
     /// Whether a candidate waits for others. It has the grants of these slots, of so many: f+1 at least, and its time begins if
-    /// it had never so many. Evicted ones are awaited, since they may be members again: our own log may be the old one.
-    pub(super) fn awaits_others(&mut self, now_ms: u64, replicas: u8, granted: u16) -> bool {
-        if !self.is_leaderless() {
+    /// it had never so many. Evicted ones are awaited, since they may be members again: our own log may be the old one. If
+    /// their logs are `short`, it waits though it has had a leader.
+    pub(super) fn awaits_others(
+        &mut self,
+        now_ms: u64,
+        replicas: u8,
+        granted: u16,
+        short: bool,
+    ) -> bool {
+        if !self.is_leaderless() && !short {
             return false;
         }
         self.until_ms.get_or_insert(now_ms + WAITS_MS);
@@ -124,15 +135,17 @@ mod tests {
 
     use super::super::control::GroupEffect;
     use super::super::election::GrantDecision;
-    use super::super::testing::{Record, config};
+    use super::super::testing::{Record, config, log_of, read_to};
     use super::super::{Cause, GroupLog};
     use super::*;
-    use crate::ballot::Ballot;
+    use crate::ballot::{Acceptance, Ballot};
     use crate::detector::Pulse;
     use crate::ids::{GroupId, ReplicaId};
     use crate::view::View;
 
     const START_MS: u64 = 100;
+    /// A ballot in which slot 0 leads.
+    const LED: Ballot = Ballot::new(1, 0, 0);
 
     /// Slot 1 of three, which has begun with what its disk held, and stands.
     fn candidate() -> GroupLog<Record> {
@@ -241,6 +254,61 @@ mod tests {
         log.succeed(asks, &mut effects);
         log.campaign(Cause::Transfer);
         assert_eq!(granted(&mut log, 2), Some(1));
+    }
+
+    /// Slot 1 of three, which has followed `LED` up to its third entry while slot 2 held the fifth, and stands.
+    fn candidate_that_was_led(durable: bool) -> GroupLog<Record> {
+        let mut log = log_of(3, durable);
+        log.promise(LED);
+        log.follow(LED, 1);
+        read_to(&mut log, 3);
+        log.acknowledged(2, Acceptance { tag: LED.tag(), index: 5 });
+        log.campaign(Cause::Death);
+        log
+    }
+
+    fn granted_with(log: &mut GroupLog<Record>, slot: u8, last: (Ballot, u64)) -> Option<u8> {
+        let named = log.named();
+        log.granted(slot, 0, last, named)
+    }
+
+    #[test]
+    fn who_held_more_than_it_reports_elects_nobody_without_the_others() {
+        let mut log = candidate_that_was_led(true);
+        assert_eq!(granted_with(&mut log, 2, (LED, 4)), None, "slot 0 holds the fifth entry");
+        log.acknowledged(2, Acceptance { tag: LED.tag(), index: 4 });
+        assert_eq!(log.elected(), None, "what it says now is of its older disk");
+        assert_eq!(granted_with(&mut log, 0, (LED, 5)), Some(0));
+    }
+
+    #[test]
+    fn those_who_may_hold_more_are_not_awaited_for_ever() {
+        let mut log = candidate_that_was_led(true);
+        for _ in 0..2 {
+            assert_eq!(granted_with(&mut log, 2, (LED, 4)), None);
+            let until_ms = log.now_ms() + WAITS_MS;
+            tick_until(&mut log, until_ms - 1);
+            assert!(!log.waited_long_enough());
+            log.tick(until_ms);
+            assert!(log.waited_long_enough());
+            assert_eq!(log.elected(), Some(2), "slot 0 may be gone for good");
+            // Whoever leads next, and has held more, is waited for again.
+            log.follow(LED, 3);
+            log.campaign(Cause::Death);
+        }
+    }
+
+    #[test]
+    fn who_reports_what_it_held_or_a_later_ballot_is_waited_for_by_nobody() {
+        let later = Ballot::new(2, 2, 0);
+        for last in [(LED, 5), (later, 4)] {
+            assert_eq!(granted_with(&mut candidate_that_was_led(true), 2, last), Some(2));
+        }
+        let mut log = candidate_that_was_led(true);
+        log.acknowledged(2, Acceptance { tag: later.tag(), index: 1 });
+        assert_eq!(granted_with(&mut log, 2, (LED, 4)), Some(2), "an index of another ballot");
+        let mut log = candidate_that_was_led(false);
+        assert_eq!(granted_with(&mut log, 2, (LED, 4)), Some(2), "without disks, none is older");
     }
 
     #[test]

@@ -430,12 +430,24 @@ impl<R: LogRecord> GroupLog<R> {
             return None;
         }
         let granted = grants().fold(0, |slots, (i, _)| slots | 1 << i);
-        let adopts_other = grant.last != own;
-        if self.election.cold_start.awaits_others(self.now_ms, self.config.replicas, granted) {
+        let (adopts_other, last) = (grant.last != own, grant.last);
+        let short = self.are_short(granted, last);
+        let (now_ms, replicas) = (self.now_ms, self.config.replicas);
+        if self.election.cold_start.awaits_others(now_ms, replicas, granted, short) {
             return None;
         }
         self.paths.adopted_other += u64::from(adopts_other);
         Some(best as u8)
+    }
+
+    /// Whether one of the slots that granted, as bits, has held more of the ballot in which we log than the best of their logs
+    /// has, whose last entry has this birth and index: an older disk was put back. A log that has entries of a later ballot may
+    /// be shorter.
+    fn are_short(&self, granted: u16, (birth, last): (Ballot, u64)) -> bool {
+        let mut slots = (0..self.config.replicas).filter(|slot| granted >> slot & 1 == 1);
+        self.config.durable
+            && birth <= self.entries.ballot
+            && slots.any(|slot| self.once_accepted(slot) > last)
     }
 
     /// Whether we need not wait any longer for [all members](super::cold_start), which is told once.
