@@ -55,7 +55,7 @@ pub(super) fn flusher<F: Files>(shared: &Shared<F>, me: usize) {
             continue;
         }
         let stopping = shared.stopping.load(Ordering::Acquire);
-        if stopping && (turn.over || shared.failure.get().is_some()) {
+        if stopping && turn.over {
             flush = seal(shared);
             if flush.is_none() {
                 return;
@@ -82,6 +82,10 @@ fn turn<F>(
     written: Option<Written>,
     wake: &mut [bool],
 ) -> Result<Turn, DiskError> {
+    if shared.failure.get().is_some() {
+        // A write that succeeded meanwhile is not told: the files may be another log's, or nobody's.
+        return Ok(Turn { next: None, task: false, unsealed: false, over: true });
+    }
     if let Some((flush, result, took)) = written {
         core.latencies.note(took);
         core.bytes += flush.bytes().len() as u64;
@@ -108,7 +112,7 @@ fn turn<F>(
 
 fn seal<F>(shared: &Shared<F>) -> Option<Flush> {
     let mut core = shared.core();
-    if core.work() || !core.writer.seal() {
+    if shared.failure.get().is_some() || core.work() || !core.writer.seal() {
         return None;
     }
     core.writer.next_flush()

@@ -14,9 +14,9 @@ use skein_wal::format::BlockKind;
 use skein_wal::inspect::{End, Segment};
 use skein_wal::{Disk, Group, Lsn, Options, Owner, Recovery, Verdict};
 
-const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
+pub(crate) const OWNER: Owner = Owner { cluster: [3; 16], node: 2 };
 
-const SMALL: Options = Options {
+pub(crate) const SMALL: Options = Options {
     segment_bytes: 256 << 10,
     first_bytes: 64 << 10,
     block_bytes_max: 32 << 10,
@@ -35,10 +35,10 @@ fn scratch() -> tempfile::TempDir {
 
 /// A number that rises with each wake-up, and a way to wait for the next.
 #[derive(Default)]
-struct Bell(Mutex<u64>, Condvar);
+pub(crate) struct Bell(Mutex<u64>, Condvar);
 
 impl Bell {
-    fn wake(self: &Arc<Self>) -> Wake {
+    pub(crate) fn wake(self: &Arc<Self>) -> Wake {
         let bell = Arc::clone(self);
         Box::new(move || {
             *bell.0.lock().unwrap() += 1;
@@ -47,7 +47,7 @@ impl Bell {
     }
 
     /// Waits for wake-ups until it holds. A lost wake-up is a failure.
-    fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let mut count = self.0.lock().unwrap();
         while !holds() {
             let (next, timeout) = self.1.wait_timeout(count, Duration::from_secs(30)).unwrap();
@@ -57,7 +57,7 @@ impl Bell {
     }
 }
 
-fn start<F: Files + 'static>(
+pub(crate) fn start<F: Files + 'static>(
     files: &Arc<F>,
     threads: usize,
     wakes: Vec<Wake>,
@@ -70,7 +70,7 @@ fn start<F: Files + 'static>(
 }
 
 /// Everything that is there, by group.
-fn replay(files: &impl Files) -> BTreeMap<Group, Vec<Vec<u8>>> {
+pub(crate) fn replay(files: &impl Files) -> BTreeMap<Group, Vec<Vec<u8>>> {
     let recovery = Recovery::read(files, OWNER, &[]).unwrap();
     assert!(recovery.groups().iter().all(|group| group.verdict == Verdict::Whole));
     let mut found: BTreeMap<Group, Vec<Vec<u8>>> = BTreeMap::new();
@@ -131,7 +131,12 @@ fn engines_append<F: Files + 'static>(files: &Arc<F>, threads: usize) {
 }
 
 /// Appends a record that is wanted on disk now.
-fn write(handle: &mut Handle, group: Group, kind: u8, parts: &[&[u8]]) -> Result<u64, StageError> {
+pub(crate) fn write(
+    handle: &mut Handle,
+    group: Group,
+    kind: u8,
+    parts: &[&[u8]],
+) -> Result<u64, StageError> {
     let appended = handle.append(group, kind, parts);
     handle.flush();
     appended
@@ -295,15 +300,30 @@ fn an_idle_log_is_sealed_and_can_be_shown() {
 }
 
 /// A disk of which one write can be held up.
-struct Held {
-    medium: Medium,
+pub(crate) struct Held {
+    pub(crate) medium: Medium,
     /// Whether the next write is to be held, and whether one is.
     hold: Mutex<(bool, bool)>,
     changed: Condvar,
 }
 
 impl Held {
-    fn release(&self) {
+    pub(crate) fn new() -> Self {
+        let (hold, changed) = (Mutex::new((false, false)), Condvar::new());
+        Self { medium: Medium::new(1), hold, changed }
+    }
+
+    /// Holds the next write up.
+    pub(crate) fn hold_next(&self) {
+        self.hold.lock().unwrap().0 = true;
+    }
+
+    /// Waits until a write is held up.
+    pub(crate) fn until_held(&self) {
+        drop(self.changed.wait_while(self.hold.lock().unwrap(), |hold| !hold.1).unwrap());
+    }
+
+    pub(crate) fn release(&self) {
         self.hold.lock().unwrap().1 = false;
         self.changed.notify_all();
     }
@@ -352,18 +372,14 @@ impl Files for Held {
 
 #[test]
 fn a_later_write_that_ends_first_makes_nothing_durable() {
-    let files = Arc::new(Held {
-        medium: Medium::new(1),
-        hold: Mutex::new((false, false)),
-        changed: Condvar::new(),
-    });
+    let files = Arc::new(Held::new());
     let bell = Arc::new(Bell::default());
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
-    files.hold.lock().unwrap().0 = true;
+    files.hold_next();
     write(&mut handles[0], Group(0), 1, &[b"held up"]).unwrap();
-    drop(files.changed.wait_while(files.hold.lock().unwrap(), |hold| !hold.1).unwrap());
+    files.until_held();
     let flushes = disk.status().flushes.count;
     let mut seen = Vec::new();
     for later in 1..=3 {

@@ -2,6 +2,7 @@
 
 mod damage;
 mod disk;
+mod failures;
 mod harness;
 mod identity;
 mod inspect;
