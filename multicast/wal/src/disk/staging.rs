@@ -236,24 +236,4 @@ fn joined<'a>(parts: &[&[u8]; 2], into: &'a mut [u8]) -> &'a [u8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::{FileError, Medium};
-    use crate::{Options, Owner, Recovery};
-
-    /// The thread whose write failed knows the file and the cause, and another thread must not be first to tell less.
-    #[test]
-    fn a_log_that_failed_is_no_fault_of_the_record_that_it_does_not_take() {
-        let owner = Owner { cluster: [1; 16], node: 1 };
-        let recovery = Recovery::read(&Medium::new(1), owner, &[]).unwrap();
-        let mut writer = recovery.writer(Options::default(), 1);
-        let source = rustix::io::Errno::IO.into();
-        let failed = FileError::Io { operation: "make", file: "a segment".to_owned(), source };
-        let task = writer.next_task().expect("a first segment is to be made");
-        writer.performed(task, Err(failed)).unwrap_err();
-        let (mut stage, mut lane) = lane(4096, 4);
-        assert!(stage.push(Request::Record { kind: 1 }, Group(0), &[b"too late"]));
-        stage.want();
-        assert_eq!(lane.take(&mut writer), Taken::Blocked);
-    }
-}
+mod tests;

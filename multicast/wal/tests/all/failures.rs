@@ -1,10 +1,10 @@
 //! What the threads do when a disk fails, or when somebody else finds that it did.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::disk::{Bell, Held, OWNER, SMALL, replay, write};
-use skein_wal::disk::DiskOptions;
+use skein_wal::disk::{DiskError, DiskOptions};
 use skein_wal::files::FileError;
 use skein_wal::{Disk, Group, Recovery};
 
@@ -20,8 +20,11 @@ fn nothing_is_written_or_called_durable_after_the_log_was_given_up() {
     let bell = Arc::new(Bell::default());
     let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 77);
     let (options, wakes) = (DiskOptions::default(), vec![bell.wake()]);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let errors = Arc::clone(&told);
+    let failed = Box::new(move |error: &DiskError| errors.lock().unwrap().push(error.to_string()));
     let (disk, mut handles) =
-        Disk::start(Arc::clone(&files), writer, options, wakes, Box::new(|_| ())).unwrap();
+        Disk::start(Arc::clone(&files), writer, options, wakes, failed).unwrap();
     write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     files.hold_next();
@@ -29,6 +32,8 @@ fn nothing_is_written_or_called_durable_after_the_log_was_given_up() {
     files.until_held();
     handles[0].append(Group(0), 1, &[b"in the ring"]).unwrap();
     disk.fail(gone());
+    disk.fail(gone());
+    assert_eq!(told.lock().unwrap().len(), 1, "once");
     assert!(handles[0].failed());
     files.release();
     drop(disk);
