@@ -248,3 +248,16 @@ fn volatile(directory: &File) -> io::Result<Option<&'static str>> {
     });
     Ok(forgets.then_some("a volatile overlay"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_waited_for_and_any_other_error_is_not() {
+        for (errno, full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
+            let failed = failure("make", &"a segment", errno.into());
+            assert_eq!(failed.shortage().is_some(), full, "{failed}");
+        }
+    }
+}

@@ -85,7 +85,7 @@ pub trait Files: Send + Sync {
     /// Makes everything durable that the file has.
     fn sync(&self, name: FileName) -> Result<(), FileError>;
 
-    /// Changes a name. There is no file of the new one.
+    /// Changes a name. Replaces a file of the new one, which is there only if a task is done again.
     fn rename(&self, from: FileName, to: FileName) -> Result<(), FileError>;
 
     /// Removes a file.

@@ -324,8 +324,9 @@ impl Writer {
     /// There was no space for a task of a start that has not begun. Returns whether the next task needs none: the start
     /// begins in a file that an earlier one had prepared.
     pub fn begins_without_space(&mut self, task: Task) -> bool {
+        let needs_new = matches!(task, Task::Prepare { reuse: None, .. });
         self.segments.postpone(task);
-        self.segments.begins_without_space()
+        needs_new && self.segments.begins_without_space()
     }
 
     /// The file of the segment that is written.

@@ -299,12 +299,16 @@ impl Segments {
         }
     }
 
-    /// There was no space for it. Only a new file needs space, so nothing has to be undone.
+    /// There was no space for a task, which is done again from its beginning. A file that was to be used again is still
+    /// there.
     pub(super) fn postpone(&mut self, task: Task) {
         match task {
-            Task::Prepare { .. } => {
+            Task::Prepare { reuse, bytes: length, .. } => {
                 self.successor = Successor::Wanted;
                 self.no_space_to_begin |= self.current.is_none();
+                if let Some(file) = reuse {
+                    self.spares.push_front(Leftover { file, length, unnamed: true });
+                }
             }
             Task::Retire { .. } => {}
             Task::Remove { file } => {

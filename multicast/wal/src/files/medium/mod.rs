@@ -18,6 +18,8 @@ pub struct Faults {
     pub power_at: Option<u64>,
     /// This operation fails, and leaves what it wrote in the cache or not.
     pub error_at: Option<u64>,
+    /// From this operation on, the next change of a name or sync finds no space, and does nothing.
+    pub no_space_from: Option<u64>,
     /// Bytes that all files together may have.
     pub capacity: Option<u64>,
     /// Syncs return at once, and sync nothing.

@@ -103,6 +103,13 @@ impl State {
             let source = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
             return Err(FileError::Io { operation, file: file.to_string(), source });
         }
+        let takes_space = matches!(operation, "make" | "rename" | "remove" | "sync");
+        let no_space =
+            self.faults.no_space_from.filter(|from| takes_space && *from <= self.operations);
+        if no_space.is_some() {
+            self.faults.no_space_from = None;
+            return Err(FileError::Full { operation, file: file.to_string() });
+        }
         // Its effects reach the cache, and the power decides what stays of them.
         let dies = self.faults.power_at == now;
         self.faults.lies |= dies;
