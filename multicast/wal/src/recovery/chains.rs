@@ -6,12 +6,11 @@ use super::{RecoveredGroup, Verdict};
 use crate::format::{Damage, Record, TableEntry};
 use crate::{Group, Lsn};
 
-/// A part of the log that cannot be read: `from..end`.
+/// A part of the log that cannot be read, from here to the next sound block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hole {
     pub(super) damage: Damage,
     pub(super) from: Lsn,
-    pub(super) end: Lsn,
 }
 
 /// Records of a group that are missing: none is above `through`, and none of what is replayed may be
@@ -45,11 +44,11 @@ impl Chain {
     }
 
     /// The first loss that the group cannot do without.
-    fn loss(&self) -> Option<Gap> {
-        let gap = self.gaps.iter().find(|gap| gap.through >= self.keep).copied();
-        let suspect = self.suspect.filter(|hole| hole.end > self.keep);
-        let suspect = suspect.map(|Hole { damage, from, end }| Gap { damage, from, through: end });
-        gap.or(suspect)
+    fn loss(&self) -> Option<Hole> {
+        let gap = self.gaps.iter().find(|gap| gap.through >= self.keep);
+        let gap = gap.map(|&Gap { damage, from, .. }| Hole { damage, from });
+        // No header is behind a suspect, and what a group keeps was said in front of it.
+        gap.or(self.suspect)
     }
 }
 
@@ -59,7 +58,6 @@ pub(super) struct Chains {
     known: BTreeMap<Group, Chain>,
     /// A hole since the last header: groups may have begun in it of which nothing else is left.
     unlisted: Option<Damage>,
-    headed: bool,
 }
 
 impl Chains {
@@ -78,12 +76,11 @@ impl Chains {
 
     /// The table of a segment that begins at `base`.
     pub(super) fn table(&mut self, entries: &[TableEntry], base: Lsn, place: Damage) {
-        let oldest = !std::mem::replace(&mut self.headed, true);
         let place = self.unlisted.take().unwrap_or(place);
         for entry in entries {
             let chain = self.known.entry(entry.group).or_default();
-            // Before the oldest segment everything is gone, with right if the group does not need it.
-            chain.expect(entry.last, place, if oldest { Lsn::NONE } else { base });
+            // What was before the oldest segment is gone, with right if the group does not need it.
+            chain.expect(entry.last, place, base);
             chain.last = entry.last;
             chain.keep = chain.keep.max(entry.keep);
             chain.table.clone_from(&entry.bytes);
@@ -119,11 +116,11 @@ impl Chains {
             let loss = chain.loss();
             RecoveredGroup {
                 group,
-                verdict: loss.map_or(Verdict::Whole, |gap| Verdict::Damaged(gap.damage)),
+                verdict: loss.map_or(Verdict::Whole, |hole| Verdict::Damaged(hole.damage)),
                 table: chain.table,
                 last: chain.last,
                 keep: chain.keep,
-                until: loss.map_or(Lsn(u64::MAX), |gap| gap.from),
+                until: loss.map_or(Lsn(u64::MAX), |hole| hole.from),
             }
         };
         self.known.into_iter().map(group).collect()

@@ -22,7 +22,7 @@ impl Run {
         let head = only.head.as_ref()?;
         let behind_header = Lsn(head.base.0 + head.blocks_at);
         let nothing = (end.lsn, end.checksum) == (behind_header, head.checksum);
-        head.header.cut.filter(|_| head.header.first && nothing)
+        head.header.cut.filter(|_| nothing)
     }
 }
 
@@ -58,10 +58,11 @@ pub(super) fn runs(segments: Vec<Segment>) -> (Vec<Run>, Vec<Leftover>) {
         let (limit, continues) = match head {
             // Nothing is known of the end of the start before, or that there was none.
             None => (None, true),
-            Some(header) => (header.cut, header.first && header.cut.is_some()),
+            // The first segment of a start has the cut, if there is one.
+            Some(header) => (header.cut, header.cut.is_some()),
         };
         runs.push(run);
-        while let Some(mut segments) = starts.pop().filter(|_| continues) {
+        while let Some(mut segments) = starts.pop_if(|_| continues) {
             let known =
                 |segment: &Segment| limit.is_none_or(|c| segment.name.sequence <= c.sequence);
             let behind = segments.partition_point(known);

@@ -200,7 +200,8 @@ impl Recovery {
                 Verdict::Damaged(damage) => Some(damage),
             },
             table: found.table.clone(),
-            begins: found.last == Lsn::NONE,
+            // A damaged group says itself when it begins anew.
+            begins: found.last == Lsn::NONE && found.verdict == Verdict::Whole,
         });
         let origin = Origin {
             owner: self.owner,

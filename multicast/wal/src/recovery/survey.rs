@@ -175,18 +175,16 @@ impl<'a, F: Files> Survey<'a, F> {
             None => Damage { sequence: name.sequence, offset: at.offset },
         };
         let behind = self.behind(run, at)?;
-        // A successor is there, durably, before a link names it.
-        let missing = at.link.is_some_and(|(sequence, _)| {
+        // A successor is there, durably, before a link names it, and no block of it before its header is.
+        let begun = at.link.is_some_and(|(sequence, _)| {
             let is = |leftover: &Leftover| matches!(leftover.file, FileName::Segment(n) if n.sequence == sequence);
-            !self.unbegun.iter().any(is) && run.segments.iter().all(|s| s.name.sequence != sequence)
+            !self.unbegun.iter().any(is)
         });
-        if !behind.acked && !missing {
+        if !behind.acked && !begun {
             return Ok(None);
         }
         self.damages.push(damage);
-        let limit = run.limit.map_or(Lsn(u64::MAX), |cut| cut.lsn);
-        let end = behind.next.map_or(limit, |(_, _, lsn)| lsn);
-        self.chains.hole(Hole { damage, from: at.lsn(), end });
+        self.chains.hole(Hole { damage, from: at.lsn() });
         let Some((index, offset, lsn)) = behind.next else { return Ok(None) };
         let segment = &run.segments[index];
         if offset == 0 && segment.head.is_some() {

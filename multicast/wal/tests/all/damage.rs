@@ -10,14 +10,14 @@ const G: [Group; 4] = [Group(0), Group(1), Group(2), Group(3)];
 
 /// A block as it lies in a file.
 #[derive(Clone, Debug)]
-struct Placed {
-    file: FileName,
-    offset: u64,
-    header: BlockHeader,
+pub(crate) struct Placed {
+    pub(crate) file: FileName,
+    pub(crate) offset: u64,
+    pub(crate) header: BlockHeader,
 }
 
 /// All sound blocks, headers' second copies left out.
-fn blocks(log: &Log) -> Vec<Placed> {
+pub(crate) fn blocks(log: &Log) -> Vec<Placed> {
     let mut found = Vec::new();
     for file in log.segments() {
         let FileName::Segment(SegmentName { sequence, salt, .. }) = file else { unreachable!() };
@@ -39,7 +39,7 @@ fn blocks(log: &Log) -> Vec<Placed> {
 }
 
 /// A log with one block for each of these groups' records, in this order.
-fn one_block_each(groups: &[Group]) -> Log {
+pub(crate) fn one_block_each(groups: &[Group]) -> Log {
     let mut log = Log::new(1, SMALL);
     for (i, &group) in groups.iter().enumerate() {
         log.append(group, VALUE, &[i as u8; 100]).unwrap();
@@ -48,11 +48,11 @@ fn one_block_each(groups: &[Group]) -> Log {
     log
 }
 
-fn records(log: &Log) -> Vec<Placed> {
+pub(crate) fn records(log: &Log) -> Vec<Placed> {
     blocks(log).into_iter().filter(|block| block.header.kind == BlockKind::Records).collect()
 }
 
-fn rot(log: &Log, block: &Placed, byte: u64) {
+pub(crate) fn rot(log: &Log, block: &Placed, byte: u64) {
     log.medium.flip(block.file, (block.offset + byte) * 8);
 }
 
@@ -267,6 +267,10 @@ fn a_start_without_its_first_header_harms_everybody_until_they_begin_anew() {
     }
     let second = last_segment(&log);
     log.medium.overwrite(second, 0, &[0; 2 * BLOCK]);
+    // Those of which earlier starts know, and one that the caller hosts.
+    let found = Recovery::read(&log.medium, OWNER, &[G[3]]).unwrap();
+    let harmed = found.groups().iter().filter(|group| group.verdict != Verdict::Whole);
+    assert_eq!(harmed.map(|group| group.group).collect::<Vec<_>>(), [G[0], G[1], G[3]]);
     assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]]);
     assert_eq!(log.restart().unwrap().damaged, [G[0], G[1]]);
     for group in [G[0], G[1]] {
@@ -467,12 +471,12 @@ fn a_log_without_its_last_header_is_not_a_new_one() {
     assert_eq!(log.restart().unwrap().damaged, []);
 }
 
-fn last_segment(log: &Log) -> FileName {
+pub(crate) fn last_segment(log: &Log) -> FileName {
     blocks(log).last().expect("a header").file
 }
 
 /// Changes a byte of a block that holds nothing, or a value, and makes its checksum match.
-fn exchange(log: &Log, block: &Placed) {
+pub(crate) fn exchange(log: &Log, block: &Placed) {
     let FileName::Segment(name) = block.file else { unreachable!() };
     let mut forged = log.medium.bytes(block.file)[block.offset as usize..][..BLOCK].to_vec();
     forged[150] ^= 1;

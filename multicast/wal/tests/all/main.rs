@@ -1,5 +1,6 @@
 //! Logs that lose power, are damaged, or are not theirs who open them: one program, as each one more takes seconds to build.
 
+mod cuts;
 mod damage;
 mod disk;
 mod failures;
@@ -8,4 +9,5 @@ mod identity;
 mod inspect;
 mod power;
 mod reading;
+mod segments;
 mod volatile;
