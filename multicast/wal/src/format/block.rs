@@ -124,7 +124,7 @@ impl BlockHeader {
             length: u32_at(bytes, AT_LENGTH),
             used: u32_at(bytes, AT_USED),
         };
-        let whole = (header.length as usize).is_multiple_of(BLOCK) && header.length > 0;
+        let whole = (header.length as usize).is_multiple_of(BLOCK);
         if !whole || (header.used as usize) < Self::BYTES || header.used > header.length {
             return Err(BlockFault::Field);
         }
@@ -186,5 +186,26 @@ mod tests {
         let (_, mut bytes) = block();
         put(&mut bytes, AT_FORMAT, &(FORMAT + 1).to_le_bytes());
         assert_eq!(BlockHeader::verify(&bytes, 42), Err(BlockFault::Format(FORMAT + 1)));
+    }
+
+    /// What is read before the checksum is believed must not lead out of the bytes.
+    #[test]
+    fn fields_out_of_range_are_no_block() {
+        #[rustfmt::skip]
+        let cases = [
+            // length  used   because
+            (0,        88,    "no block has no bytes"),
+            (4,        88,    "shorter than the checksum"),
+            (4100,     88,    "not whole blocks"),
+            (12288,    88,    "longer than what is there"),
+            (4096,     87,    "the header is not used"),
+            (4096,     4097,  "more is used than is there"),
+        ];
+        for (length, used, because) in cases {
+            let (_, mut bytes) = block();
+            put(&mut bytes, AT_LENGTH, &u32::to_le_bytes(length));
+            put(&mut bytes, AT_USED, &u32::to_le_bytes(used));
+            assert_eq!(BlockHeader::verify(&bytes, 42), Err(BlockFault::Field), "{because}");
+        }
     }
 }

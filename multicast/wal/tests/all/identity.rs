@@ -1,10 +1,12 @@
 //! Files that are not this log's, or not in their place, are refused by name; nothing panics.
 
-use crate::harness::{Log, OWNER, SMALL, VALUE};
+use std::collections::BTreeMap;
+
+use crate::harness::{Log, OWNER, SHORT_FIRST, SMALL, VALUE};
 use proptest::prelude::*;
 use skein_wal::files::{FileName, Files, Medium, SegmentName};
 use skein_wal::format::BLOCK;
-use skein_wal::{Group, Owner, RecoverError, Recovery};
+use skein_wal::{Group, Lsn, Owner, RecoverError, Recovery};
 
 /// A log of two starts and some segments.
 fn log() -> Log {
@@ -70,9 +72,61 @@ fn a_copy_under_a_second_name_is_refused() {
     assert!(matches!(read(&log).unwrap_err(), RecoverError::Misnamed { .. }));
 }
 
+/// The start stands in the name, and counts before anything else is read.
+#[test]
+fn a_file_with_the_number_of_another_start_is_refused() {
+    let log = log();
+    let FileName::Segment(name) = log.segments()[1] else { unreachable!() };
+    let renamed = FileName::Segment(SegmentName { start: name.start + 1, ..name });
+    log.medium.rename(FileName::Segment(name), renamed).unwrap();
+    let RecoverError::Misnamed { file, .. } = read(&log).unwrap_err() else { panic!() };
+    assert_eq!(file, renamed);
+}
+
+#[test]
+fn two_files_of_one_sequence_are_refused() {
+    let log = log();
+    let FileName::Segment(name) = log.segments()[1] else { unreachable!() };
+    let second = FileName::Segment(SegmentName { salt: !name.salt, ..name });
+    log.medium.create(second, SMALL.segment_bytes).unwrap();
+    assert!(matches!(read(&log).unwrap_err(), RecoverError::Disordered { .. }));
+}
+
+/// Two logs that began alike and went on apart: the first files of one, and the later ones of the other.
+#[test]
+fn files_of_two_logs_with_one_beginning_are_refused() {
+    let mut log = Log::new(1, SHORT_FIRST);
+    let beginning = log.medium.snapshot();
+    let sequence = |file: &FileName| match file {
+        FileName::Segment(SegmentName { sequence, .. }) | FileName::Spare(sequence) => *sequence,
+    };
+    // Many short segments, and then few long ones.
+    for _ in 0..8 {
+        log.append(Group(0), VALUE, b"some bytes").unwrap();
+        log.turn();
+        log.restart().unwrap();
+    }
+    let short = (log.medium.snapshot(), log.segments());
+    log.medium.restore(&beginning, None);
+    (log.durable, log.start, log.owed) = (Lsn::NONE, 0, BTreeMap::new());
+    log.restart().unwrap();
+    for number in 0..30 {
+        log.append(Group(0), VALUE, &[number; 5000]).unwrap();
+        log.turn();
+    }
+    let last = log.segments()[3];
+    for file in log.segments().into_iter().filter(|file| sequence(file) > sequence(&last)) {
+        log.medium.remove(file).unwrap();
+    }
+    let later: Vec<_> =
+        short.1.into_iter().filter(|file| sequence(file) > sequence(&last)).collect();
+    log.medium.restore(&short.0, Some(&later));
+    assert!(matches!(read(&log).unwrap_err(), RecoverError::Disordered { .. }));
+}
+
 #[test]
 fn a_file_cut_short_is_refused() {
-    for bytes in [0, 4096, 4100, 8192, (64 << 10) - 4096] {
+    for bytes in [0, 512, 4096, 4608, 8192, (64 << 10) - 4096] {
         let log = log();
         let file = log.segments()[1];
         log.medium.truncate(file, bytes);

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod damage;
+mod directory;
 mod disk;
 mod failures;
 mod harness;
