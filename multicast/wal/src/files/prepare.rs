@@ -153,9 +153,7 @@ mod tests {
     #[test]
     fn each_step_is_durable_before_the_next() {
         let files = Noted(Medium::new(1), Mutex::default());
-        let bytes = 4 * BLOCK as u64;
-        let [old, new] =
-            [1, 2].map(|sequence| SegmentName { sequence, start: 1, salt: sequence + 7 });
+        let (bytes, [old, new]) = (4 * BLOCK as u64, segments());
         let named = FileName::Segment(old);
         let (one, two) = (FileName::Spare(1), FileName::Spare(2));
         let made = files.of(Task::Prepare { name: old, reuse: None, bytes });
@@ -180,6 +178,31 @@ mod tests {
         files.of(Task::Prepare { name: old, reuse: None, bytes });
         sync_everything(&files).unwrap();
         assert_eq!(files.1.into_inner().unwrap(), [names(), format!("sync {named}")]);
+    }
+
+    /// A segment that was to lose its name had lost it when there was no space to sync that, and is wanted before that is
+    /// done again.
+    #[test]
+    fn a_file_is_found_under_either_of_its_names() {
+        let (bytes, [old, new]) = (4 * BLOCK as u64, segments());
+        let file = FileName::Segment(old);
+        for (task, left) in [
+            (Task::Remove { file }, vec![]),
+            (
+                Task::Prepare { name: new, reuse: Some(file), bytes },
+                vec![(FileName::Segment(new), bytes)],
+            ),
+        ] {
+            let medium = Medium::new(1);
+            perform(&medium, &Task::Prepare { name: old, reuse: None, bytes }).unwrap();
+            medium.rename(file, FileName::Spare(old.sequence)).unwrap();
+            perform(&medium, &task).unwrap();
+            assert_eq!(medium.list().unwrap(), left);
+        }
+    }
+
+    fn segments() -> [SegmentName; 2] {
+        [1, 2].map(|sequence| SegmentName { sequence, start: 1, salt: sequence + 7 })
     }
 
     fn names() -> String {

@@ -119,6 +119,19 @@ fn a_start_without_space_does_not_begin_in_a_file_that_a_link_names() {
     assert_eq!(log.restart().unwrap().damaged, []);
 }
 
+/// It would be tried for ever otherwise.
+#[test]
+fn a_start_without_space_to_use_a_file_again_does_not_begin() {
+    let log = linked();
+    log.medium.create(FileName::Spare(1), SMALL.segment_bytes).unwrap();
+    let mut writer = Recovery::read(&log.medium, OWNER, &[]).unwrap().writer(SMALL, 99);
+    let new = writer.next_task().unwrap();
+    assert!(writer.begins_without_space(new));
+    let used = writer.next_task().unwrap();
+    assert!(matches!(used, Task::Prepare { reuse: Some(FileName::Spare(1)), .. }), "{used:?}");
+    assert!(!writer.begins_without_space(used));
+}
+
 #[test]
 fn a_start_touches_no_file_and_tells_nothing_before_its_header_is_durable() {
     let longer = 2 * SMALL.segment_bytes;

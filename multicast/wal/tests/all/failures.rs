@@ -1,11 +1,16 @@
 //! What the threads do when a disk fails, or when somebody else finds that it did.
 
 use std::io;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
-use crate::disk::{Bell, Held, OWNER, SMALL, replay, write};
+use crate::disk::{Bell, Held, OWNER, SMALL, replay, start, write};
 use skein_wal::disk::{DiskError, DiskOptions};
-use skein_wal::files::FileError;
+use skein_wal::files::{FileError, FileName, Files, Medium};
+use skein_wal::format::BlockKind;
+use skein_wal::inspect::Segment;
 use skein_wal::{Disk, Group, Recovery};
 
 fn gone() -> FileError {
@@ -39,4 +44,63 @@ fn nothing_is_written_or_called_durable_after_the_log_was_given_up() {
     drop(disk);
     assert_eq!(handles[0].durable(), 1);
     assert_eq!(replay(&*files)[&Group(0)], [b"before".to_vec(), b"under way".to_vec()]);
+}
+
+#[test]
+fn what_was_not_written_is_not_called_durable() {
+    let files = Arc::new(Held::new());
+    let bell = Arc::new(Bell::default());
+    let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 77);
+    let (options, wakes) = (DiskOptions::default(), vec![bell.wake()]);
+    let (disk, mut handles) =
+        Disk::start(Arc::clone(&files), writer, options, wakes, Box::new(|_| ())).unwrap();
+    write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
+    bell.until("it is durable", || handles[0].durable() == 1);
+    files.fail_writes();
+    _ = write(&mut handles[0], Group(0), 1, &[b"lost"]);
+    bell.until("it failed", || handles[0].failed());
+    drop(disk);
+    assert_eq!(handles[0].durable(), 1);
+    assert_eq!(replay(&*files)[&Group(0)], [b"before".to_vec()]);
+}
+
+/// Otherwise a last record that rots looks as if it had torn, and is cut silently.
+#[test]
+fn a_log_that_is_stopped_is_sealed() {
+    let files = Arc::new(Medium::new(1));
+    let (disk, mut handles) = start(&files, 2, vec![Arc::new(Bell::default()).wake()]);
+    write(&mut handles[0], Group(0), 1, &[b"the last"]).unwrap();
+    disk.stop();
+    let first = files.list().unwrap().into_iter().find_map(|(file, _)| match file {
+        FileName::Segment(name) if name.sequence == 1 => Some(name),
+        FileName::Segment(_) | FileName::Spare(_) => None,
+    });
+    let bytes = files.bytes(FileName::Segment(first.unwrap()));
+    let blocks = Segment::read(&bytes, first).unwrap().blocks;
+    let kinds: Vec<_> = blocks.iter().map(|block| block.header.kind).collect();
+    assert_eq!(kinds, [BlockKind::Records, BlockKind::Seal]);
+}
+
+#[test]
+fn a_log_ends_though_there_is_no_space_for_all_that_was_appended() {
+    let files = Arc::new(Medium::new(1));
+    let bell = Arc::new(Bell::default());
+    let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    files.faults(|faults| faults.capacity = Some(0));
+    // What finds no segment stays in the ring, until that is full.
+    while write(&mut handles[0], Group(0), 1, &[&[1; 4000]]).is_ok()
+        || disk.status().short.is_none()
+    {
+        thread::yield_now();
+    }
+    let (ends, ended) = channel();
+    let stopping = thread::spawn(move || {
+        disk.stop();
+        ends.send(())
+    });
+    ended.recv_timeout(Duration::from_secs(30)).expect("it waits for no space");
+    stopping.join().unwrap().unwrap();
+    assert!(!handles[0].failed() && handles[0].durable() < handles[0].appended());
+    let durable = handles[0].durable() as usize;
+    assert!(replay(&*files)[&Group(0)].len() >= durable);
 }
