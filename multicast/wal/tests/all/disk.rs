@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -299,25 +299,33 @@ fn an_idle_log_is_sealed_and_can_be_shown() {
     drop(disk);
 }
 
-/// A disk of which one write can be held up, and all can fail.
+/// A disk of which one write can be held up, and an operation can fail.
 pub(crate) struct Held {
     pub(crate) medium: Medium,
     /// Whether the next write is to be held, and whether one is.
     hold: Mutex<(bool, bool)>,
     changed: Condvar,
-    /// Whether writes fail.
-    fails: AtomicBool,
+    /// The operation that fails.
+    fails: Mutex<Option<&'static str>>,
 }
 
 impl Held {
     pub(crate) fn new() -> Self {
         let (hold, changed) = (Mutex::new((false, false)), Condvar::new());
-        Self { medium: Medium::new(1), hold, changed, fails: AtomicBool::new(false) }
+        Self { medium: Medium::new(1), hold, changed, fails: Mutex::default() }
     }
 
-    /// From now on writes fail.
-    pub(crate) fn fail_writes(&self) {
-        self.fails.store(true, Ordering::SeqCst);
+    /// From now on this operation fails.
+    pub(crate) fn fail(&self, operation: &'static str) {
+        *self.fails.lock().unwrap() = Some(operation);
+    }
+
+    fn begin(&self, operation: &'static str, name: FileName) -> Result<(), FileError> {
+        if *self.fails.lock().unwrap() != Some(operation) {
+            return Ok(());
+        }
+        let source = std::io::Error::other("the disk is gone");
+        Err(FileError::Io { operation, file: name.to_string(), source })
     }
 
     /// Holds the next write up.
@@ -345,10 +353,7 @@ impl Files for Held {
             hold = self.changed.wait_while(hold, |hold| hold.1).unwrap();
         }
         drop(hold);
-        if self.fails.load(Ordering::SeqCst) {
-            let source = std::io::Error::other("the disk is gone");
-            return Err(FileError::Io { operation: "write to", file: name.to_string(), source });
-        }
+        self.begin("write to", name)?;
         self.medium.write(name, offset, bytes)
     }
 
@@ -357,6 +362,7 @@ impl Files for Held {
     }
 
     fn create(&self, name: FileName, bytes: u64) -> Result<(), FileError> {
+        self.begin("make", name)?;
         self.medium.create(name, bytes)
     }
 

@@ -1,5 +1,6 @@
 //! What the threads do when a disk fails, or when somebody else finds that it did.
 
+use std::error::Error;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::disk::{Bell, Held, OWNER, SMALL, replay, start, write};
-use skein_wal::disk::{DiskError, DiskOptions};
+use skein_wal::disk::{DiskError, DiskOptions, Handle};
 use skein_wal::files::{FileError, FileName, Files, Medium};
 use skein_wal::format::BlockKind;
 use skein_wal::inspect::Segment;
@@ -18,18 +19,29 @@ fn gone() -> FileError {
     FileError::Io { operation: "find", file: "the directory".to_owned(), source }
 }
 
+/// Starts a log, and gives the causes of its failures.
+fn begin(
+    files: &Arc<Held>,
+    bell: &Arc<Bell>,
+) -> (Disk<Held>, Vec<Handle>, Arc<Mutex<Vec<String>>>) {
+    let writer = Recovery::read(&**files, OWNER, &[]).unwrap().writer(SMALL, 77);
+    let (options, wakes) = (DiskOptions::default(), vec![bell.wake()]);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let errors = Arc::clone(&told);
+    let failed = Box::new(move |error: &DiskError| {
+        let cause = error.source().map(ToString::to_string);
+        errors.lock().unwrap().push(cause.unwrap_or_else(|| error.to_string()));
+    });
+    let (disk, handles) = Disk::start(Arc::clone(files), writer, options, wakes, failed).unwrap();
+    (disk, handles, told)
+}
+
 /// The files of a log that was given up may be nobody's: what still reaches them is not durable.
 #[test]
 fn nothing_is_written_or_called_durable_after_the_log_was_given_up() {
     let files = Arc::new(Held::new());
     let bell = Arc::new(Bell::default());
-    let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 77);
-    let (options, wakes) = (DiskOptions::default(), vec![bell.wake()]);
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let errors = Arc::clone(&told);
-    let failed = Box::new(move |error: &DiskError| errors.lock().unwrap().push(error.to_string()));
-    let (disk, mut handles) =
-        Disk::start(Arc::clone(&files), writer, options, wakes, failed).unwrap();
+    let (disk, mut handles, told) = begin(&files, &bell);
     write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
     bell.until("it is durable", || handles[0].durable() == 1);
     files.hold_next();
@@ -46,22 +58,37 @@ fn nothing_is_written_or_called_durable_after_the_log_was_given_up() {
     assert_eq!(replay(&*files)[&Group(0)], [b"before".to_vec(), b"under way".to_vec()]);
 }
 
+/// The error of a write, and that of a thread which makes files, are told with the file and the cause.
 #[test]
 fn what_was_not_written_is_not_called_durable() {
-    let files = Arc::new(Held::new());
+    for operation in ["write to", "make"] {
+        let files = Arc::new(Held::new());
+        let bell = Arc::new(Bell::default());
+        let (disk, mut handles, told) = begin(&files, &bell);
+        write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
+        bell.until("it is durable", || handles[0].durable() == 1);
+        files.fail(operation);
+        bell.until("it failed", || {
+            _ = write(&mut handles[0], Group(0), 1, &[&[1; 4000]]);
+            handles[0].failed()
+        });
+        drop(disk);
+        let told = told.lock().unwrap();
+        assert!(matches!(&told[..], [error] if error.contains(operation)), "{told:?}");
+        let (found, durable) = (replay(&*files)[&Group(0)].len(), handles[0].durable());
+        // A write beside the one that fails may reach the disk, and is not told.
+        assert!(durable <= found as u64, "{durable} of {found}");
+        assert_eq!(found == 1, operation == "write to");
+    }
+}
+
+#[test]
+fn a_ring_full_of_records_that_nobody_waits_for_is_written() {
+    let files = Arc::new(Medium::new(1));
     let bell = Arc::new(Bell::default());
-    let writer = Recovery::read(&*files, OWNER, &[]).unwrap().writer(SMALL, 77);
-    let (options, wakes) = (DiskOptions::default(), vec![bell.wake()]);
-    let (disk, mut handles) =
-        Disk::start(Arc::clone(&files), writer, options, wakes, Box::new(|_| ())).unwrap();
-    write(&mut handles[0], Group(0), 1, &[b"before"]).unwrap();
-    bell.until("it is durable", || handles[0].durable() == 1);
-    files.fail_writes();
-    _ = write(&mut handles[0], Group(0), 1, &[b"lost"]);
-    bell.until("it failed", || handles[0].failed());
-    drop(disk);
-    assert_eq!(handles[0].durable(), 1);
-    assert_eq!(replay(&*files)[&Group(0)], [b"before".to_vec()]);
+    let (_disk, mut handles) = start(&files, 2, vec![bell.wake()]);
+    while handles[0].append(Group(0), 1, &[&[1; 4000]]).is_ok() {}
+    bell.until("there is room again", || handles[0].durable() > 0);
 }
 
 /// Otherwise a last record that rots looks as if it had torn, and is cut silently.
