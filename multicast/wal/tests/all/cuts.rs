@@ -168,3 +168,18 @@ fn a_group_that_begins_anew_keeps_its_entry_in_the_table() {
     let [group] = found.groups() else { panic!("{:?}", found.groups()) };
     assert_eq!((&group.table[..], group.verdict), (&b"promised"[..], Verdict::Whole));
 }
+
+#[test]
+fn a_group_that_needs_the_last_record_of_a_segment_is_replayed_from_there() {
+    let mut log = filled();
+    let last = log.owed[&G[0]].records.last().unwrap().lsn;
+    log.keep_from(G[0], last);
+    for _ in 0..2 {
+        log.append(G[0], VALUE, &[1; 5000]).unwrap();
+        log.turn();
+    }
+    let recovery = Recovery::read(&log.medium, OWNER, &[]).unwrap();
+    let mut found = Vec::new();
+    recovery.replay_group(G[0], &log.medium, |record| found.push(record.lsn)).unwrap();
+    assert_eq!((found.first(), found.len()), (Some(&last), 3));
+}
