@@ -87,4 +87,16 @@ mod tests {
             assert_eq!(moved.bytes().as_ptr().addr(), address, "a move does not move the bytes");
         }
     }
+
+    #[test]
+    fn a_pool_keeps_ordinary_buffers_and_no_more_than_it_may() {
+        let mut pool = Pool::new(BLOCK, 2);
+        for blocks in [3, 1, 1, 1] {
+            pool.give(Aligned::new(blocks * BLOCK));
+        }
+        let kept: Vec<usize> = pool.free.iter().map(Aligned::capacity).collect();
+        assert_eq!(kept, [BLOCK, BLOCK]);
+        assert_eq!(pool.take(2 * BLOCK).capacity(), 2 * BLOCK, "none of them is long enough");
+        assert_eq!((pool.take(1).capacity(), pool.free.len()), (BLOCK, 1));
+    }
 }

@@ -183,3 +183,18 @@ fn a_group_that_needs_the_last_record_of_a_segment_is_replayed_from_there() {
     recovery.replay_group(G[0], &log.medium, |record| found.push(record.lsn)).unwrap();
     assert_eq!((found.first(), found.len()), (Some(&last), 3));
 }
+
+/// The next start may have used the segments of such a group again while it is asked for.
+#[test]
+fn no_segment_is_read_for_a_group_that_needs_none() {
+    let mut log = filled();
+    log.keep_from(G[0], log.durable);
+    for _ in 0..2 {
+        log.append(G[1], VALUE, &[1; 5000]).unwrap();
+        log.turn();
+    }
+    let recovery = Recovery::read(&log.medium, OWNER, &[]).unwrap();
+    log.segments().into_iter().for_each(|file| log.medium.remove(file).unwrap());
+    recovery.replay_group(G[0], &log.medium, |record| panic!("{}", record.lsn)).unwrap();
+    recovery.replay_group(G[1], &log.medium, |_| ()).unwrap_err();
+}
