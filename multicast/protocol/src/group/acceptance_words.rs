@@ -19,22 +19,15 @@ use crate::mutants::Mutant;
 #[derive(Clone)]
 pub(super) struct AcceptanceWords {
     read: Vec<Acceptance>,
-    /// Words that have fallen since, within their ballot: who wrote them has an older disk now.
-    fallen: Vec<Acceptance>,
+    /// The highest words in the ballot in which we log that others have followed, which may be lower: a slot that has an
+    /// older disk now has forgotten them.
+    former: Vec<Acceptance>,
 }
 
 impl AcceptanceWords {
     pub(super) fn new(replicas: u8) -> Self {
         let words = vec![Acceptance::default(); usize::from(replicas)];
-        Self { read: words.clone(), fallen: words }
-    }
-
-    #[cold]
-    fn fell(&mut self, slot: u8, from: Acceptance) {
-        let fallen = &mut self.fallen[usize::from(slot)];
-        if fallen.tag != from.tag || fallen.index < from.index {
-            *fallen = from;
-        }
+        Self { read: words.clone(), former: words }
     }
 }
 
@@ -67,8 +60,16 @@ impl<R: LogRecord> GroupLog<R> {
     #[inline]
     pub(crate) fn acknowledged(&mut self, slot: u8, word: Acceptance) {
         let before = core::mem::replace(&mut self.words.read[usize::from(slot)], word);
-        if before.tag == word.tag && word.index < before.index {
-            self.words.fell(slot, before);
+        if before.tag != word.tag || word.index < before.index {
+            self.remember(slot, before);
+        }
+    }
+
+    #[cold]
+    fn remember(&mut self, slot: u8, word: Acceptance) {
+        let former = &mut self.words.former[usize::from(slot)];
+        if vouches(word, self.entries.ballot) > vouches(*former, self.entries.ballot) {
+            *former = word;
         }
     }
 
@@ -135,8 +136,8 @@ impl<R: LogRecord> GroupLog<R> {
 
     /// The highest index that a word of `slot` has covered in the ballot in which we log, as far as we know.
     pub(super) fn once_accepted(&self, slot: u8) -> u64 {
-        let fallen = self.words.fallen[usize::from(slot)];
-        self.accepted(slot).max(vouches(fallen, self.entries.ballot))
+        let former = self.words.former[usize::from(slot)];
+        self.accepted(slot).max(vouches(former, self.entries.ballot))
     }
 
     /// Whether the word of `slot` is of our ballot and covers everything that is committed.

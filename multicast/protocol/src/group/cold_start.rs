@@ -59,7 +59,7 @@ impl ColdStart {
 
     /// Somebody leads us, or we lead.
     pub(super) const fn end(&mut self) {
-        (self.left_alone_ms, self.until_ms, self.over) = (None, None, false);
+        *self = Self::new();
     }
 
     /// A slot's incarnation asks for a state: it has none.
@@ -110,14 +110,15 @@ impl ColdStart {
 
     /// We stand, perhaps once more: those that have just come have not been asked in this ballot.
     pub(super) fn stands(&mut self, now_ms: u64) {
-        if let Some(until_ms) = self.until_ms.as_mut().filter(|_| !self.over) {
+        let waits = self.is_leaderless() && !self.over;
+        if let Some(until_ms) = self.until_ms.as_mut().filter(|_| waits) {
             *until_ms = (*until_ms).max(now_ms + HEARD_WITHIN_MS);
         }
     }
 
     /// A candidate that has waited asks us to lead instead.
     pub(super) const fn waited_for_us(&mut self) {
-        self.over = true;
+        self.over |= self.is_leaderless() || self.until_ms.is_some();
     }
 
     /// This tick comes so long after the last one. A process that did not run has awaited nobody.
@@ -276,8 +277,10 @@ mod tests {
     fn who_held_more_than_it_reports_elects_nobody_without_the_others() {
         let mut log = candidate_that_was_led(true);
         assert_eq!(granted_with(&mut log, 2, (LED, 4)), None, "slot 0 holds the fifth entry");
-        log.acknowledged(2, Acceptance { tag: LED.tag(), index: 4 });
-        assert_eq!(log.elected(), None, "what it says now is of its older disk");
+        for (ballot, index) in [(Ballot::new(0, 2, 0), 9), (LED, 4)] {
+            log.acknowledged(2, Acceptance { tag: ballot.tag(), index });
+            assert_eq!(log.elected(), None, "what it says now is of its older disk");
+        }
         assert_eq!(granted_with(&mut log, 0, (LED, 5)), Some(0));
     }
 
@@ -299,14 +302,23 @@ mod tests {
     }
 
     #[test]
+    fn who_once_asked_for_a_state_and_has_one_is_awaited() {
+        let mut log = log_of(3, true);
+        log.saw_learner(0, 1, true);
+        log.promise(LED);
+        log.follow(LED, 1);
+        read_to(&mut log, 3);
+        log.acknowledged(2, Acceptance { tag: LED.tag(), index: 5 });
+        log.campaign(Cause::Death);
+        assert_eq!(granted_with(&mut log, 2, (LED, 4)), None);
+    }
+
+    #[test]
     fn who_reports_what_it_held_or_a_later_ballot_is_waited_for_by_nobody() {
         let later = Ballot::new(2, 2, 0);
         for last in [(LED, 5), (later, 4)] {
             assert_eq!(granted_with(&mut candidate_that_was_led(true), 2, last), Some(2));
         }
-        let mut log = candidate_that_was_led(true);
-        log.acknowledged(2, Acceptance { tag: later.tag(), index: 1 });
-        assert_eq!(granted_with(&mut log, 2, (LED, 4)), Some(2), "an index of another ballot");
         let mut log = candidate_that_was_led(false);
         assert_eq!(granted_with(&mut log, 2, (LED, 4)), Some(2), "without disks, none is older");
     }
