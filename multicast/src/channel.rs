@@ -20,6 +20,7 @@
 //! only its own channel.
 
 use std::collections::VecDeque;
+use std::ops::{AddAssign, SubAssign};
 use std::sync::Arc;
 
 use skein_fabric::{Fabric, FabricError, Peer, Region, Remote, Source};
@@ -66,18 +67,20 @@ pub(crate) enum Kind {
     Answer = 10,
     /// Engine to engine: like `Order`, from all replicas of one engine to those of the other.
     OrderTogether = 11,
+    /// Session to replica: a message's head and payload, for an entry that the replica may receive from another group.
+    Hint = 12,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
         use Kind::{
-            Answer, Election, Exchange, Fetch, Message, Order, OrderTogether, Progress, Query,
-            Relay, Reply,
+            Answer, Election, Exchange, Fetch, Hint, Message, Order, OrderTogether, Progress,
+            Query, Relay, Reply,
         };
         // In the order of their numbers, from 1.
         #[rustfmt::skip]
-        const KINDS: [Kind; 11] = [
-            Message, Reply, Order, Fetch, Relay, Exchange, Election, Progress, Query, Answer, OrderTogether,
+        const KINDS: [Kind; 12] = [
+            Message, Reply, Order, Fetch, Relay, Exchange, Election, Progress, Query, Answer, OrderTogether, Hint,
         ];
         KINDS.get(usize::from(byte.wrapping_sub(1))).copied()
     }
@@ -99,6 +102,37 @@ struct Backlogged {
     kind: Kind,
     bytes: Arc<[u8]>,
     sent: usize,
+}
+
+/// Bytes of datagrams that are being assembled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AssemblingBytes {
+    pub hints: usize,
+    pub others: usize,
+}
+
+impl AddAssign for AssemblingBytes {
+    fn add_assign(&mut self, more: Self) {
+        self.hints += more.hints;
+        self.others += more.others;
+    }
+}
+
+impl SubAssign for AssemblingBytes {
+    fn sub_assign(&mut self, less: Self) {
+        self.hints -= less.hints;
+        self.others -= less.others;
+    }
+}
+
+/// A datagram in several frames, of which some are taken.
+struct Assembling {
+    kind: Kind,
+    /// Length in bytes of the datagram, and of the part that is taken.
+    total: usize,
+    taken: usize,
+    /// The part that is taken; `None` if the datagram is skipped.
+    bytes: Option<Vec<u8>>,
 }
 
 /// The memory of the peer that this side writes.
@@ -132,7 +166,7 @@ pub(crate) struct Channel {
     pub grown: bool,
     pub ring: Option<Region>,
     pub incoming: Incoming,
-    assembling: Option<(Kind, usize, Vec<u8>)>,
+    assembling: Option<Assembling>,
     /// If the peer wants a larger ring: the position from which it is used, and its size.
     pub grow_at: Option<(u64, u64)>,
     /// The peer is finished, dead, or has written invalid data. Whole datagrams in the ring are still read.
@@ -446,8 +480,8 @@ impl Channel {
     /// The next datagram, if any of it is readable.
     #[inline]
     pub(crate) fn next<F: Fabric>(&self, fabric: &F) -> Result<Option<Next>, Nonsense> {
-        if let Some((kind, len, _)) = &self.assembling {
-            let next = Next { kind: *kind, len: *len, begun: true, whole: false };
+        if let Some(Assembling { kind, total, .. }) = &self.assembling {
+            let next = Next { kind: *kind, len: *total, begun: true, whole: false };
             return Ok((self.incoming.available() > 0).then_some(next));
         }
         let Some(frame) = self.frame(fabric)? else { return Ok(None) };
@@ -469,10 +503,11 @@ impl Channel {
     }
 
     /// Takes the next datagram, which is in several frames, as far as it is there. Returns whether it is
-    /// complete, and if so puts it in `into`.
+    /// complete, and if so puts it in `into`. A hint whose length `keeps_hint` refuses is skipped: nothing is put there.
     pub(crate) fn take<F: Fabric>(
         &mut self,
         fabric: &F,
+        mut keeps_hint: impl FnMut(usize) -> bool,
         into: &mut Vec<u8>,
     ) -> Result<bool, Nonsense> {
         loop {
@@ -482,29 +517,35 @@ impl Channel {
             match (&mut self.assembling, frame.flags & FIRST != 0, frame.flags & LAST != 0) {
                 (None, true, false) if frame.len > 8 => {
                     // The length was read before, and the writer may have changed it since.
-                    let total = self.total(fabric, at)?;
-                    let mut bytes = Vec::with_capacity(total);
-                    bytes.resize(frame.len - 8, 0);
-                    self.copy(fabric, at + 8, &mut bytes);
+                    let (kind, total, taken) = (frame.kind, self.total(fabric, at)?, frame.len - 8);
+                    let keeps = kind != Kind::Hint || keeps_hint(total);
+                    let bytes = keeps.then(|| {
+                        let mut bytes = Vec::with_capacity(total);
+                        bytes.resize(taken, 0);
+                        self.copy(fabric, at + 8, &mut bytes);
+                        bytes
+                    });
                     self.incoming.take(padded);
-                    self.assembling = Some((frame.kind, total, bytes));
+                    self.assembling = Some(Assembling { kind, total, taken, bytes });
                 }
-                (Some((kind, total, bytes)), false, last) => {
-                    let start = bytes.len();
-                    let end = start + frame.len;
+                (Some(Assembling { kind, total, taken, bytes }), false, last) => {
+                    let (start, end) = (*taken, *taken + frame.len);
                     if frame.kind != *kind || end > *total || last != (end == *total) {
                         return Err(Nonsense);
                     }
-                    let mut bytes = std::mem::take(bytes);
-                    bytes.resize(end, 0);
-                    self.copy(fabric, at, &mut bytes[start..]);
+                    *taken = end;
+                    let mut bytes = bytes.take();
+                    if let Some(bytes) = &mut bytes {
+                        bytes.resize(end, 0);
+                        self.copy(fabric, at, &mut bytes[start..]);
+                    }
                     self.incoming.take(padded);
                     if last {
                         self.assembling = None;
-                        *into = bytes;
+                        *into = bytes.unwrap_or_default();
                         return Ok(true);
                     }
-                    self.assembling.as_mut().expect("just matched").2 = bytes;
+                    self.assembling.as_mut().expect("just matched").bytes = bytes;
                 }
                 _ => return Err(Nonsense),
             }
@@ -548,9 +589,14 @@ impl Channel {
         self.grow_at.is_some() || self.incoming.available() > self.incoming.capacity() / 2
     }
 
-    /// Length in bytes of the datagram that is being assembled.
-    pub(crate) fn assembling_bytes(&self) -> usize {
-        self.assembling.as_ref().map_or(0, |(_, total, _)| *total)
+    /// Length in bytes of the datagram that is being assembled: of a hint, and of any other.
+    pub(crate) fn assembling_bytes(&self) -> AssemblingBytes {
+        let mut bytes = AssemblingBytes::default();
+        if let Some(Assembling { kind, total, bytes: Some(_), .. }) = &self.assembling {
+            let to = if *kind == Kind::Hint { &mut bytes.hints } else { &mut bytes.others };
+            *to = *total;
+        }
+        bytes
     }
 
     /// Drops the datagram that is being assembled.

@@ -11,7 +11,7 @@ use skein_fabric::{Fabric, FabricError, Peer, Permission, RegionKey, Remote};
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::{Nonsense, Outgoing};
 
-use crate::channel::{Channel, Kind, Next, Out};
+use crate::channel::{AssemblingBytes, Channel, Kind, Next, Out};
 use crate::introductions::{Introduction, Purpose, Side, WIRE_VERSION, key};
 use crate::slots::{Slots, Words};
 use crate::wakes::{Hurry, Wakes};
@@ -68,7 +68,7 @@ pub(crate) struct Endpoint<F> {
     /// until they are gone.
     correspondents: BTreeSet<Peer>,
     rings_bytes: u64,
-    assembling: usize,
+    assembling: AssemblingBytes,
     /// A channel has failed since the last [`Endpoint::take_failed`].
     failed: bool,
     /// A writer has asked for a larger ring since the last [`Endpoint::take_asked_to_grow`].
@@ -107,7 +107,7 @@ impl<F: Fabric> Endpoint<F> {
             attached: BTreeMap::new(),
             correspondents: BTreeSet::new(),
             rings_bytes: 0,
-            assembling: 0,
+            assembling: AssemblingBytes::default(),
             failed: false,
             asked_to_grow: false,
             paths: EndpointPaths::default(),
@@ -516,6 +516,19 @@ impl<F: Fabric> Endpoint<F> {
 
     /// Takes the datagram that [`next`](Self::next) returned. Returns false if it is not complete yet.
     pub(crate) fn take(&mut self, id: u32, next: Next, into: &mut Vec<u8>) -> bool {
+        self.take_if(id, next, |_| true, into)
+    }
+
+    /// Like [`take`](Self::take), but skips a hint in several frames if `keeps_hint` refuses the length of it and
+    /// of all hints that are being assembled: once it is complete, nothing is put in `into`.
+    #[inline]
+    pub(crate) fn take_if(
+        &mut self,
+        id: u32,
+        next: Next,
+        mut keeps_hint: impl FnMut(usize) -> bool,
+        into: &mut Vec<u8>,
+    ) -> bool {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");
         if next.whole {
             channel.take_whole(&self.fabric, next.len, into);
@@ -525,9 +538,11 @@ impl<F: Fabric> Endpoint<F> {
             return true;
         }
         self.assembling -= channel.assembling_bytes();
-        let taken = channel.take(&self.fabric, into);
-        self.assembling += channel.assembling_bytes();
-        self.paths.fragmented += u64::from(channel.assembling_bytes() > 0);
+        let hints = self.assembling.hints;
+        let taken = channel.take(&self.fabric, |len| keeps_hint(hints + len), into);
+        let assembling = channel.assembling_bytes();
+        self.assembling += assembling;
+        self.paths.fragmented += u64::from(assembling != AssemblingBytes::default());
         if taken.is_err() {
             self.give_up(id);
         }
@@ -772,7 +787,7 @@ impl<F: Fabric> Endpoint<F> {
     }
 
     /// Bytes of all datagrams that are being assembled.
-    pub(crate) const fn assembling(&self) -> usize {
+    pub(crate) const fn assembling(&self) -> AssemblingBytes {
         self.assembling
     }
 

@@ -1,7 +1,8 @@
 //! The driver's part that depends on the ordering: how its messages travel to other groups.
 
 use skein_fabric::Fabric;
-use skein_protocol::ids::{GroupSet, ReplicaId};
+use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
+use skein_protocol::message::Head;
 use skein_protocol::ordering::OrderingProtocol;
 
 use crate::application::Application;
@@ -69,6 +70,16 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         datagram: &[u8],
         links: &mut ReplicaLinks<F, Self>,
     );
+
+    /// Handles a hint: a large message from a session, to a destination which has it from another group.
+    fn hinted<F: Fabric, A: Application>(
+        _: &mut Replica<A, Self>,
+        _: SessionId,
+        _: Head,
+        _payload: &[u8],
+        _: &mut ReplicaLinks<F, Self>,
+    ) {
+    }
 
     /// Handles a datagram from the engine that runs `from` to all replicas here.
     fn hear_engine<F: Fabric, A: Application>(

@@ -8,6 +8,10 @@
 //! moment. Other replicas exceed the budget only for the message that their log waits for and the messages of
 //! its session in front of it, which are at most a window. Payloads of a log or a state that a replica takes over,
 //! or reads from its disk, may exceed it, too.
+//!
+//! [Hints](hints) have what these payloads leave of the budget, and no more: they go first.
+
+mod hints;
 
 use skein_protocol::by_session::BySession;
 use skein_protocol::check::check;
@@ -15,6 +19,7 @@ use skein_protocol::guard;
 use skein_protocol::ids::{GroupSet, MessageId, SessionId};
 use skein_protocol::mutants::Mutant;
 
+use self::hints::Hints;
 use crate::buffers::Buffers;
 use crate::ordered_window::OrderedWindow;
 
@@ -36,21 +41,27 @@ pub(crate) struct Payloads {
     len: usize,
     buffers: Buffers,
     inline_bytes_max: usize,
+    /// Limit in bytes of the payloads that are too large for the log; see above for those that may exceed it.
+    budget: usize,
     bytes: usize,
     large_bytes: usize,
     beyond: usize,
+    /// Invariant: `large_bytes + hints.bytes() <= budget`, if there are any.
+    hints: Hints,
 }
 
 impl Payloads {
-    pub(crate) fn new(inline_bytes_max: usize) -> Self {
+    pub(crate) fn new(inline_bytes_max: usize, budget: usize) -> Self {
         Self {
             sessions: BySession::default(),
             len: 0,
             buffers: Buffers::new(BUFFER_BYTES_MAX),
             inline_bytes_max,
+            budget,
             bytes: 0,
             large_bytes: 0,
             beyond: 0,
+            hints: Hints::default(),
         }
     }
 
@@ -74,6 +85,8 @@ impl Payloads {
         self.bytes += bytes.len();
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
+            self.drop_hint(message);
+            self.make_room();
         }
         true
     }
@@ -99,6 +112,121 @@ impl Payloads {
     pub(crate) fn holds(&self, message: MessageId, destinations: GroupSet, sum: u64) -> bool {
         let fits = |held: &Held| held.destinations == destinations && check(&held.bytes) == sum;
         self.get(message).is_some_and(|held| guard!(Mutant::PayloadNotCompared, fits(held)))
+    }
+
+    /// Keeps a copy of a large message as a hint, unless it is here or the payloads leave no room for it. Older
+    /// hints make room. Its session has at most `window` hints here. Returns whether it is kept.
+    pub(crate) fn insert_hint(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        bytes: &[u8],
+        window: usize,
+    ) -> bool {
+        if !self.has_room_for_hints(bytes.len())
+            || self.get(message).is_some()
+            || self.hints.get(message).is_some()
+        {
+            return false;
+        }
+        if let Some(earlier) = self.hints.pop_of_session(message.session, window) {
+            self.recycle(earlier);
+        }
+        let bytes = self.buffers.copy(bytes);
+        self.hints.push(message, Held { low_water, destinations, bytes, beyond: false });
+        self.make_room();
+        true
+    }
+
+    /// Returns whether payloads leave room for hints of that length together.
+    pub(crate) const fn has_room_for_hints(&self, len: usize) -> bool {
+        self.large_bytes + len <= self.budget
+    }
+
+    /// Drops the oldest hints, as long as there are too many.
+    fn make_room(&mut self) {
+        let left = self.budget.saturating_sub(self.large_bytes);
+        while let Some(oldest) = self.hints.pop_beyond(left) {
+            self.recycle(oldest);
+        }
+    }
+
+    /// Returns whether there is a hint that is as an entry says, and no payload: `sum` is the payload's [`check`].
+    /// A hint that differs is dropped.
+    pub(crate) fn has_hint(
+        &mut self,
+        message: MessageId,
+        destinations: GroupSet,
+        sum: u64,
+    ) -> bool {
+        let Some(hint) = self.hints.get(message) else { return false };
+        let fits = hint.destinations == destinations && check(&hint.bytes) == sum;
+        if guard!(Mutant::PayloadNotCompared, fits) && self.get(message).is_none() {
+            return true;
+        }
+        self.drop_hint(message);
+        false
+    }
+
+    /// Turns the hint for a message into its payload, if it is [as its entry says](Self::has_hint). Returns
+    /// whether it was.
+    pub(crate) fn take_hint(
+        &mut self,
+        message: MessageId,
+        low_water: u64,
+        destinations: GroupSet,
+        sum: u64,
+    ) -> bool {
+        let fits = self.has_hint(message, destinations, sum);
+        if fits {
+            self.use_hint(message, low_water, destinations);
+        }
+        fits
+    }
+
+    /// Turns the hint for a message, [if there is one](Self::has_hint), into its payload.
+    pub(crate) fn use_hint(&mut self, message: MessageId, low_water: u64, destinations: GroupSet) {
+        let Some(hint) = self.hints.take(message) else { return };
+        let len = hint.bytes.len();
+        let held = Held { low_water, destinations, ..hint };
+        self.sessions.or_default(message.session).insert(message.sequence, || held);
+        self.len += 1;
+        self.bytes += len;
+        self.large_bytes += len;
+    }
+
+    /// Drops the hint for a message.
+    fn drop_hint(&mut self, message: MessageId) {
+        if let Some(hint) = self.hints.take(message) {
+            self.recycle(hint);
+        }
+    }
+
+    /// Drops the hints for which `keep` returns false.
+    pub(crate) fn retain_hints(&mut self, keep: impl Fn(MessageId) -> bool) {
+        let gone: Vec<_> = self.hints.messages().filter(|message| !keep(*message)).collect();
+        for message in gone {
+            self.drop_hint(message);
+        }
+    }
+
+    /// Number of hints.
+    pub(crate) const fn hints(&self) -> usize {
+        self.hints.len()
+    }
+
+    /// Bytes of all hints.
+    pub(crate) const fn hint_bytes(&self) -> usize {
+        self.hints.bytes()
+    }
+
+    /// Returns whether hints alone leave no room for a payload of that length.
+    pub(crate) const fn hints_fill(&self, len: usize) -> bool {
+        let without = self.large_bytes + len;
+        len > self.inline_bytes_max
+            && without <= self.budget
+            && without + self.hints.bytes() > self.budget
     }
 
     /// Drops the message unless it is here as the log has it. Returns whether it is.
@@ -196,6 +324,7 @@ impl Payloads {
     /// Removes sessions without messages. To be called now and then, since most of them have messages again soon.
     pub(crate) fn tidy(&mut self) {
         self.sessions.retain(|messages| !messages.is_empty());
+        self.hints.tidy();
     }
 
     /// Bytes of the payloads that are too large for the log.
@@ -225,7 +354,7 @@ mod tests {
         let (message, one) = (MessageId::new(SessionId(1), 1), GroupSet::single(GroupId(0)));
         let both = GroupSet::first(2);
         let held = |destinations, bytes: &[u8]| {
-            let mut payloads = Payloads::new(64);
+            let mut payloads = Payloads::new(64, 1 << 20);
             payloads.insert(message, 1, destinations, bytes);
             payloads
         };
@@ -241,5 +370,57 @@ mod tests {
             let held = payloads.get(message).map(|held| (held.destinations, &held.bytes[..]));
             assert_eq!(held, Some((both, &b"1"[..])));
         }
+    }
+
+    fn named(sequence: u64) -> MessageId {
+        MessageId::new(SessionId(1 + sequence % 3), sequence)
+    }
+
+    #[test]
+    fn the_oldest_hints_make_room_for_payloads_and_for_later_ones() {
+        let (mut payloads, both, bytes) = (Payloads::new(64, 1000), GroupSet::first(2), [7; 200]);
+        let sum = check(&bytes);
+        let there = |payloads: &Payloads| {
+            let there = (1..=9).filter(|it| payloads.hints.get(named(*it)).is_some());
+            there.collect::<Vec<_>>()
+        };
+        for sequence in 1..=7 {
+            assert!(payloads.insert_hint(named(sequence), 1, both, &bytes, 9));
+            assert!(!payloads.insert_hint(named(sequence), 1, both, &bytes, 9), "it is here");
+        }
+        assert_eq!((there(&payloads), payloads.hint_bytes()), (vec![3, 4, 5, 6, 7], 1000));
+        assert!(payloads.take_hint(named(5), 2, both, sum) && payloads.hints_fill(200));
+        assert_eq!(payloads.get(named(5)).map(|held| held.low_water), Some(2));
+        assert_eq!((there(&payloads), payloads.large_bytes()), (vec![3, 4, 6, 7], 200));
+        payloads.insert(named(8), 1, both, &bytes);
+        assert_eq!((there(&payloads), payloads.large_bytes()), (vec![4, 6, 7], 400));
+        assert!(!payloads.insert_hint(named(8), 1, both, &bytes, 9), "its payload is here");
+        payloads.insert(named(6), 1, both, &bytes);
+        assert_eq!(there(&payloads), [4, 7], "6 is no hint any more, and room for itself");
+        for sequence in 1..=3 {
+            payloads.insert(named(sequence), 1, both, &bytes);
+        }
+        assert_eq!((there(&payloads), payloads.large_bytes()), (vec![], 1200));
+        assert!(!payloads.insert_hint(named(9), 1, both, &bytes, 9), "there is no room");
+        assert_eq!((payloads.hints(), payloads.hint_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn hints_go_by_session_and_by_what_is_known() {
+        let (mut payloads, both) = (Payloads::new(64, 1 << 20), GroupSet::first(2));
+        for sequence in 1..=9 {
+            payloads.insert_hint(named(sequence), 1, both, &[7; 100], 2);
+        }
+        let left = |payloads: &Payloads| {
+            let numbers = payloads.hints.messages().map(|message| message.sequence);
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(left(&payloads), [4, 5, 6, 7, 8, 9], "two of each session");
+        payloads.retain_hints(|message| message.sequence % 2 == 0);
+        payloads.tidy();
+        assert_eq!((left(&payloads), payloads.hint_bytes()), (vec![4, 6, 8], 300));
+        let message = named(6);
+        assert!(!payloads.has_hint(message, GroupSet::first(3), check(&[7; 100])));
+        assert_eq!(left(&payloads), [4, 8], "it goes to other groups");
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! If the cluster orders along a tree, the groups have a message from their parents, and the session writes it to their
 //! lowest common ancestor alone. It opens channels to the others, since each group answers for itself. A group repeats
-//! what it answered before there was one.
+//! what it answered before there was one. A message that is too large for the log is written to the other destinations as
+//! a hint, which spares them to fetch it. Nothing depends on hints, and none is written again.
 
 mod leaders;
 mod queries;
@@ -278,17 +279,20 @@ impl<F: Fabric> SessionTransport<F> {
                 continue; // It has it from its parent.
             }
             if logged && let Some(channel) = self.way_to_leader(session, group) {
-                bytes.write(&mut self.endpoint, channel);
+                bytes.write(&mut self.endpoint, Kind::Message, channel);
                 to_leaders = to_leaders.with(group);
                 continue;
             }
             for to in self.layout.topology().replicas_of(group) {
                 if let Some(channel) = self.route(session, to) {
-                    bytes.write(&mut self.endpoint, channel);
+                    bytes.write(&mut self.endpoint, Kind::Message, channel);
                 }
             }
             let at = self.get(session);
             at.met = at.met.with(group);
+        }
+        if let Some(first) = first.filter(|_| !logged) {
+            self.hint(session, destinations.without(first), &bytes);
         }
         if !to_leaders.is_empty() {
             self.leaders.sent_first(session, sequence, to_leaders);
@@ -298,6 +302,20 @@ impl<F: Fabric> SessionTransport<F> {
         self.get(session).window.push_back(message);
         self.under_way += 1;
         Ok(sequence)
+    }
+
+    /// Writes a large message to the replicas of groups that have it from their parents. Where a window of datagrams waits
+    /// for room, it is left out.
+    fn hint(&mut self, session: SessionKey, groups: GroupSet, bytes: &Bytes) {
+        let topology = self.layout.topology();
+        for to in groups.iter().flat_map(|group| topology.replicas_of(group)) {
+            let at = self.route_to(to);
+            if let Route::Open(channel) = self.get(session).routes[at]
+                && self.endpoint.channel(channel).waiting() < self.tuning.window
+            {
+                bytes.write(&mut self.endpoint, Kind::Hint, channel);
+            }
+        }
     }
 
     /// Opens channels to every replica of a group, by which it answers.
@@ -410,7 +428,7 @@ impl<F: Fabric> SessionTransport<F> {
     fn write(&mut self, session: SessionKey, sequence: u64, channel: u32) {
         let at = self.sessions[session.0 as usize].as_mut().expect("an open session");
         let message = at.under_way(sequence).expect("only what is under way is sent");
-        message.bytes.write(&mut self.endpoint, channel);
+        message.bytes.write(&mut self.endpoint, Kind::Message, channel);
     }
 
     /// Marks message `sequence` as settled: its caller needs no further replies, and none are reported. The
@@ -692,10 +710,10 @@ impl UnderWay {
 
 impl Bytes {
     /// Sends the message into a channel.
-    fn write<F: Fabric>(&self, endpoint: &mut Endpoint<F>, channel: u32) {
+    fn write<F: Fabric>(&self, endpoint: &mut Endpoint<F>, kind: Kind, channel: u32) {
         match self {
-            Self::Short(bytes) => endpoint.send(channel, Kind::Message, bytes, &[]),
-            Self::Long(bytes) => endpoint.send_shared(channel, Kind::Message, Arc::clone(bytes)),
+            Self::Short(bytes) => endpoint.send(channel, kind, bytes, &[]),
+            Self::Long(bytes) => endpoint.send_shared(channel, kind, Arc::clone(bytes)),
             Self::Answered => {}
         }
     }

@@ -28,6 +28,9 @@ const TREE_ENTRIES: usize = 4_000;
 /// Time of a turn with which a burst takes as long as it does on two cores.
 const LONG_TURN: Duration = Duration::from_micros(50);
 
+/// Length of a payload that is too large for the log.
+const LARGE: usize = 5_000;
+
 /// Limit of the turns that a burst takes.
 const TURNS_MAX: usize = 100;
 
@@ -151,6 +154,28 @@ fn a_message_along_a_tree_waits_for_no_tick() {
             let turns = without_ticks(harness, bursts, depth);
             let how = if overlap { "some" } else { "all" };
             println!("{shape}, {how} groups, {depth} under way: {turns} turns a burst");
+        }
+    }
+}
+
+/// Destinations have a payload that is too large for the log from its session. Without that, it would take two turns more at
+/// each level, and for followers.
+#[test]
+fn a_large_message_along_a_tree_is_fetched_by_nobody() {
+    for (shape, tree) in trees().into_iter().filter(|(_, tree)| tree.groups() > 1) {
+        for overlap in [false, true] {
+            let [small, large] = [64, LARGE].map(|len| {
+                let mut harness = Harness::start_along(&tree, 1, |_| Answer);
+                harness.send_bytes(len);
+                harness.send_to(destinations(tree.groups(), overlap));
+                // The first messages wait until there are leaders, and rings have grown.
+                harness.multicast(100, 1, &mut |turn| turn(), &mut |turn| turn());
+                without_ticks(harness, 100, 1)
+            });
+            let how = if overlap { "some" } else { "all" };
+            println!("{shape}, {how} groups: {large} turns, {small} if it is small");
+            // It goes to followers too, which takes a turn.
+            assert!(large <= small + 2, "{shape}, {how} groups: {large} turns and not {small}");
         }
     }
 }

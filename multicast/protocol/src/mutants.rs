@@ -64,6 +64,7 @@ macro_rules! mutants {
                 Self::LostMarkCounts,
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
+                Self::HintBlocksFetch,
             ];
 
             /// Those of them whose loss simulated clusters are not known to show, or show too rarely to wait for it. Tests of
@@ -459,6 +460,8 @@ mutants! {
     PassedWithoutPayload,
     /// Along a tree: a group drops a payload when it has delivered it, whatever a child is yet to be sent.
     PayloadNotPassedOn,
+    /// Along a tree: a payload that is needed is refused while hints fill the budget.
+    HintBlocksFetch,
     /// After a restart no answer waits for what had been delivered before.
     DeliveredKeptAsPassed,
 }

@@ -128,11 +128,13 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             let admitted = taken < DATAGRAMS_PER_TURN
                 && *room > 0
                 && match purpose {
-                    Purpose::Session { .. } if next.kind == Kind::Query => true,
+                    Purpose::Session { .. } if matches!(next.kind, Kind::Query | Kind::Hint) => {
+                        true
+                    }
                     Purpose::Session { session, .. } => {
                         next.begun || {
                             let Self { replicas, links, .. } = self;
-                            let (assembling, len) = (links.endpoint.assembling(), next.len);
+                            let (assembling, len) = (links.endpoint.assembling().others, next.len);
                             let sequence = || links.endpoint.first_word(id, next);
                             replicas[at].admits(SessionId(session), len, assembling, sequence)
                         }
@@ -147,7 +149,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             if !admitted {
                 break false;
             }
-            if !self.links.endpoint.take(id, next, &mut datagram) {
+            let keeps_hint = |len| self.replicas[at].payloads.has_room_for_hints(len);
+            if !self.links.endpoint.take_if(id, next, keeps_hint, &mut datagram) {
                 break true;
             }
             taken += 1;
@@ -161,6 +164,12 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 }
                 Purpose::Session { session, .. } if next.kind == Kind::Query => {
                     self.replicas[at].asked(SessionId(session), &datagram);
+                }
+                Purpose::Session { session, .. } if next.kind == Kind::Hint => {
+                    if let Some((head, payload)) = Head::decode(&datagram) {
+                        let ours = &mut self.replicas[at];
+                        O::hinted(ours, SessionId(session), head, payload, &mut self.links);
+                    }
                 }
                 Purpose::Session { .. } => {}
                 Purpose::Replica { from, .. } => {
@@ -233,7 +242,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                 let heard = ours.election(from, datagram, &mut self.links, &mut self.application);
                 heard.map_err(|why| Stopped { replica: ours.id, why })?;
             }
-            Kind::Message | Kind::Reply | Kind::Query | Kind::Answer => {}
+            Kind::Message | Kind::Reply | Kind::Query | Kind::Answer | Kind::Hint => {}
         }
         Ok(())
     }

@@ -84,5 +84,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         let core = &self.core;
         let ordered = |message| core.is_logged(message) || core.is_waiting(message);
         self.payloads.retain(session, ordered);
+        self.payloads.retain_hints(|hint| hint.session != session);
     }
 }

@@ -2,6 +2,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
+use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
 use crate::application::Application;
@@ -43,7 +44,9 @@ impl<A: Application, O: Links> Replica<A, O> {
     ) -> bool {
         let large = len > self.tuning.inline_bytes_max;
         let budget = self.tuning.held_bytes_max;
-        let within_budget = !large || self.payloads.large_bytes() + assembling + len <= budget;
+        let blocked = planted(Mutant::HintBlocksFetch) && self.payloads.hints_fill(len);
+        let fits = self.payloads.large_bytes() + assembling + len <= budget && !blocked;
+        let within_budget = !large || fits;
         let within_window = self.payloads.of_session(session) < self.tuning.window;
         let has_room = !self.core.log().leads() || self.log_has_room();
         self.paths.budget_full += u64::from(!within_budget);

@@ -102,6 +102,8 @@ skein_protocol::paths! {
     exchanged,
     /// A payload was sent to a replica that lacked it.
     relayed,
+    /// A session's hint was the payload of an entry.
+    hint_used,
     /// A new leader's header was not whole.
     torn_header,
     /// A grant was repeated, since nothing had come of it.
@@ -227,7 +229,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             id,
             core: O::new(config, View::first(topology.replicas)),
             application,
-            payloads: Payloads::new(tuning.inline_bytes_max),
+            payloads: Payloads::new(tuning.inline_bytes_max, tuning.held_bytes_max),
             tuning,
             topology,
             config,
@@ -572,6 +574,11 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// The longest payload that travels in the log.
     pub(crate) const fn inline_bytes_max(&self) -> usize {
         self.tuning.inline_bytes_max
+    }
+
+    /// Maximum number of messages that a session has in flight.
+    pub(crate) const fn window(&self) -> usize {
+        self.tuning.window
     }
 
     /// Size of the log ring in bytes.

@@ -38,7 +38,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         // A delivered message does not wait for this one, and its payload is dropped when the follower that
         // lacks it has it or is evicted. An undelivered message may wait for this one. This message is
         // relayed to the leader again.
-        if beyond && !waited_for && (!leads || self.core.log().keeps_delivered()) {
+        let refused = beyond && !waited_for && (!leads || self.core.log().keeps_delivered());
+        if refused || planted(Mutant::HintBlocksFetch) && self.payloads.hints_fill(payload.len()) {
             self.paths.budget_full += 1;
             self.intake.refused_relay = leads.then_some(payload.len());
         } else if self.has_use_for(message, links) {
@@ -95,17 +96,12 @@ impl<A: Application, O: Links> Replica<A, O> {
         let is_repeat = lacking && self.reader.lacks_repeat;
         let said = if is_repeat { Some(self.reader.lacking) } else { awaited };
         let destinations = said.map_or(destinations, |(destinations, _)| destinations);
-        let concerns_us = destinations.contains(self.id.group)
-            || self.core.orders(destinations)
-            // It passes through our group.
-            || lacking
-            || awaited.is_some();
-        let valid = !destinations.is_empty()
-            && self.topology.all_groups().contains_all(destinations)
-            && concerns_us
-            // No more are in flight than fit a window, which bounds the memory for a session.
-            && sequence - low_water < self.tuning.window as u64
-            && payload.len() <= self.tuning.payload_bytes_max;
+        let valid = self.is_valid(Head { destinations, ..head }, payload)
+            && (destinations.contains(self.id.group)
+                || self.core.orders(destinations)
+                // It passes through our group.
+                || lacking
+                || awaited.is_some());
         if !valid {
             tracing::warn!(%message, %destinations, "dropped an invalid message");
             return;
@@ -145,6 +141,16 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         }
         self.received(message, low_water, destinations, payload.len(), links);
+    }
+
+    /// Returns whether a session may have sent this to anybody.
+    #[inline]
+    pub(crate) fn is_valid(&self, head: Head, payload: &[u8]) -> bool {
+        !head.destinations.is_empty()
+            && self.topology.all_groups().contains_all(head.destinations)
+            // No more are in flight than fit a window, which bounds the memory for a session.
+            && head.sequence - head.low_water < self.tuning.window as u64
+            && payload.len() <= self.tuning.payload_bytes_max
     }
 
     /// A session has opened a channel to us: it is sent the replies that it may have missed.
@@ -245,6 +251,7 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(crate) fn drop_useless(&mut self) {
         let core = &self.core;
         self.payloads.retain_all(|message| core.may_need(message));
+        self.payloads.retain_hints(|it| !core.is_logged(it) && !core.has_ended(it.session));
         self.payloads.tidy();
     }
 }

@@ -51,6 +51,7 @@ mod divergence;
 mod elections;
 mod failures;
 mod feeding;
+mod hints;
 mod leaders;
 mod learners;
 mod reads;

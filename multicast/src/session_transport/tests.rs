@@ -6,6 +6,7 @@ use skein_fabric::sim::{SimConfig, SimFabric, World};
 
 use super::leaders::SPREAD_AFTER;
 use super::*;
+use crate::channel::AssemblingBytes;
 use crate::config::Topology;
 
 const TOPOLOGY: Topology = Topology { nodes: 3, groups: 2, replicas: 3, engines: 1 };
@@ -23,6 +24,11 @@ struct Fake {
     admits: bool,
     /// The receiving group and the sequence number.
     seen: Vec<(GroupId, u64)>,
+    /// Likewise, of hints.
+    hints: Vec<(GroupId, u64)>,
+    /// Whether it has room for hints, and the bytes of those that were being assembled.
+    has_room: bool,
+    assembled: Vec<usize>,
     channels: BTreeMap<GroupId, u32>,
 }
 
@@ -44,15 +50,26 @@ impl Fake {
         self.endpoint.look(&mut ready);
         let mut datagram = Vec::new();
         for id in ready {
-            while let Some(next) = self.endpoint.next(id)
-                && self.endpoint.take(id, next, &mut datagram)
-            {
+            while let Some(next) = self.endpoint.next(id) {
+                let has_room = |len| {
+                    self.assembled.push(len);
+                    self.has_room
+                };
+                let whole = self.endpoint.take_if(id, next, has_room, &mut datagram);
+                assert!(self.has_room || self.endpoint.assembling().hints == 0);
+                if !whole {
+                    break;
+                }
+                if datagram.is_empty() {
+                    continue; // It was skipped.
+                }
                 let Purpose::Session { replica: to, .. } = self.endpoint.channel(id).purpose else {
                     continue;
                 };
                 let (head, payload) = Head::decode(&datagram).unwrap();
                 assert!(payload.iter().all(|byte| *byte == head.sequence as u8));
-                self.seen.push((replica(to).group, head.sequence));
+                let seen = if next.kind == Kind::Hint { &mut self.hints } else { &mut self.seen };
+                seen.push((replica(to).group, head.sequence));
             }
         }
         self.endpoint.tell();
@@ -99,8 +116,10 @@ impl Scene {
             total_max: 1 << 30,
         };
         let endpoint = Endpoint::new(self.world.join(&format!("n{node}e0")), sizes);
-        let (seen, channels) = (Vec::new(), BTreeMap::new());
-        self.nodes[node] = Some(Fake { endpoint, admits: true, seen, channels });
+        let (seen, hints, channels) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (admits, has_room, assembled) = (true, true, Vec::new());
+        let fake = Fake { endpoint, admits, seen, hints, has_room, assembled, channels };
+        self.nodes[node] = Some(fake);
     }
 
     fn kill(&mut self, node: usize) {
@@ -164,6 +183,72 @@ fn a_replica_that_comes_back_is_sent_all_that_its_group_has_not_answered() {
     scene.run(SOON);
     assert_eq!(scene.node(0).take(G0), [6], "nothing comes twice");
     assert_eq!(scene.node(1).take(G0), [1, 2, 4, 5, 6], "the others see nothing of it");
+}
+
+/// Group 2's slots run on nodes 2, 0, 1.
+#[test]
+fn along_a_tree_destinations_below_have_a_large_message_as_a_hint() {
+    let g2 = GroupId(2);
+    let below: GroupSet = [G1, g2].into_iter().collect();
+    let layout = Layout::propose(Topology { groups: 3, ..TOPOLOGY }).unwrap();
+    let mut scene = Scene::of(&layout.along(&Tree::breadth(3)).unwrap());
+    let session = scene.access.open(SessionId(7));
+    let large = scene.access.tuning.inline_bytes_max + 1;
+    for (to, len) in [(both(), large), (below, large), (both(), large - 1), (below, 20 * large)] {
+        scene.send(session, to, len);
+    }
+    scene.send(session, GroupSet::single(G1), large);
+    scene.run(SOON);
+    for node in 0..3 {
+        let mut hints = std::mem::take(&mut scene.node(node).hints);
+        hints.sort_unstable();
+        assert_eq!(hints, [(G1, 1), (G1, 2), (G1, 4), (g2, 2), (g2, 4)]);
+        assert_eq!(scene.node(node).take(G0), [1, 2, 3, 4]);
+        assert_eq!((scene.node(node).take(G1), scene.node(node).take(g2)), (vec![5], vec![]));
+    }
+}
+
+#[test]
+fn a_hint_without_room_is_skipped_and_what_is_behind_it_is_read() {
+    let layout = Layout::propose(TOPOLOGY).unwrap().along(&Tree::breadth(2)).unwrap();
+    for has_room in [true, false] {
+        let mut scene = Scene::of(&layout);
+        (0..3).for_each(|node| scene.node(node).has_room = has_room);
+        let session = scene.access.open(SessionId(7));
+        scene.send(session, both(), 70_000);
+        scene.send(session, GroupSet::single(G1), 10);
+        scene.run(SOON);
+        for node in 0..3 {
+            let fake = scene.node(node);
+            let head = fake.assembled.first().map(|len| len - 70_000);
+            assert!(head.is_some_and(|head| head < 64), "its length was asked for");
+            assert_eq!(fake.assembled.len(), 1, "once");
+            assert_eq!(fake.endpoint.assembling(), AssemblingBytes::default());
+            assert_eq!(fake.hints, [(G1, 1)][..usize::from(has_room)]);
+            assert_eq!((fake.take(G0), fake.take(G1)), (vec![1], vec![2]), "not skipped");
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_takes_no_hints_is_sent_a_window_of_them() {
+    let layout = Layout::propose(TOPOLOGY).unwrap();
+    let mut scene = Scene::of(&layout.along(&Tree::breadth(2)).unwrap());
+    let session = scene.access.open(SessionId(7));
+    let (large, window) = (scene.access.tuning.inline_bytes_max + 1, scene.access.tuning.window);
+    scene.send(session, both(), large);
+    scene.run(SOON);
+    let _stopped = scene.nodes[1].take();
+    for sequence in 1..3 * window as u64 {
+        scene.reply(0, G0, sequence);
+        scene.reply(2, G1, sequence);
+        scene.run(Duration::from_millis(1));
+        scene.access.settle(session, sequence);
+        scene.send(session, both(), large);
+    }
+    let channels = scene.access.endpoint.iter().map(|(_, channel)| channel);
+    let to_g1 = |it: &&Channel| matches!(it.purpose, Purpose::Session { replica: (1, _), .. });
+    assert_eq!(channels.filter(to_g1).map(Channel::waiting).max(), Some(window));
 }
 
 /// Group 2's slots run on nodes 2, 0, 1.

@@ -42,7 +42,7 @@ impl Ordering {
                 along_a_tree: false,
                 reaches_all_counters: true,
                 lacks: Profile::without_a_tree,
-                never_hits: &[],
+                never_hits: &["hint_used"],
                 run: run_ordered_by::<Ramcast>,
             },
             Self::Single => Facts {
@@ -55,7 +55,7 @@ impl Ordering {
                     let one = profile.is_of_several_groups().then_some("it orders a single group");
                     one.or_else(|| profile.without_a_tree())
                 },
-                never_hits: &[],
+                never_hits: &["hint_used"],
                 run: run_ordered_by::<Single>,
             },
             Self::Tram => Facts {

@@ -2,15 +2,17 @@
 //! they say of results to any group that shares messages with them.
 //!
 //! An entry travels with its payload, which every group on its path logs. If that is too large for the log, the child's
-//! leader fetches it from ours, and logs the entry when it is there. So each replica of a group keeps the payload of a message until the
-//! children on its path have acknowledged it.
+//! leader fetches it from ours, unless it has it from the session, and logs the entry when it is there. So each
+//! replica of a group keeps the payload of a message until the children on its path have acknowledged it.
 
+mod hinted;
 mod passages;
 mod refused;
 
 use skein_fabric::Fabric;
 use skein_protocol::check::check;
-use skein_protocol::ids::{GroupSet, ReplicaId};
+use skein_protocol::ids::{GroupSet, ReplicaId, SessionId};
+use skein_protocol::message::Head;
 use skein_protocol::ordering::OrderingProtocol as _;
 use skein_protocol::properties::{About, Touch};
 use skein_protocol::tram::{PeerEffect, Tram};
@@ -115,8 +117,12 @@ impl Links for Tram {
         links: &mut ReplicaLinks<F, Self>,
     ) -> bool {
         while replica.core.has_ready() && replica.log_has_room() {
-            replica.intake.may_log += 1;
-            replica.core.take_ready(&mut replica.effects);
+            if replica.has_ready_payload() {
+                replica.intake.may_log += 1;
+                replica.core.take_ready(&mut replica.effects);
+            } else {
+                replica.core.lose_ready(&mut replica.effects);
+            }
             replica.carry_out(links);
         }
         if replica.outgoing.refused.waits_for_room() {
@@ -161,6 +167,16 @@ impl Links for Tram {
             }
             _ => {}
         }
+    }
+
+    fn hinted<F: Fabric, A: Application>(
+        replica: &mut Replica<A, Self>,
+        session: SessionId,
+        head: Head,
+        payload: &[u8],
+        links: &mut ReplicaLinks<F, Self>,
+    ) {
+        replica.hear_hint(session, head, payload, links);
     }
 
     fn hear_engine<F: Fabric, A: Application>(

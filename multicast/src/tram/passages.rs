@@ -58,7 +58,7 @@ impl<A: Application> Replica<A, Tram> {
             return tracing::warn!(%from, ?edge, "dropped an entry that is not as our parent's are");
         };
         let message = edge.content.message().filter(|_| self.core.log().leads());
-        let mut held = true;
+        let (mut held, mut hinted) = (true, false);
         if let Content::Message { message, low_water, destinations, inline, .. } = &mut edge.content
             && self.core.log().leads()
         {
@@ -69,10 +69,14 @@ impl<A: Application> Replica<A, Tram> {
                 *inline = len <= self.inline_bytes_max();
             } else {
                 held = self.payloads.holds(*message, *destinations, sum);
+                hinted = !held && self.payloads.has_hint(*message, *destinations, sum);
             }
         }
-        let event = PeerEvent::Passed { from, ballot, edge, sum, held };
+        let event = PeerEvent::Passed { from, ballot, edge, sum, held: held || hinted };
         self.core.step(Event::Heard(event), &mut self.effects);
+        if hinted {
+            self.use_hint_if_logged(&edge);
+        }
         self.carry_out(links);
         if let Some(message) = message.filter(|message| !self.core.may_need(*message)) {
             self.payloads.remove(message); // It was known.

@@ -39,6 +39,7 @@ pub(crate) struct Harness<A: Application = Answer, O: Links = Ramcast> {
     answered: Vec<(SessionKey, u64)>,
     /// The destinations of messages, used in rotation.
     destinations: Vec<GroupSet>,
+    payload: Vec<u8>,
     window: usize,
 }
 
@@ -110,6 +111,7 @@ impl<A: Application + 'static, O: Links> Harness<A, O> {
             sessions,
             answered: Vec::new(),
             destinations: vec![layout.topology().all_groups()],
+            payload: vec![0x5a; 64],
             window: tuning.window,
         }
     }
@@ -138,6 +140,12 @@ impl<A: Application + 'static, O: Links> Harness<A, O> {
         self.destinations = destinations;
     }
 
+    /// Sends messages of this length from here on.
+    #[allow(dead_code, reason = "most of those who have a harness send short ones")]
+    pub(crate) fn send_bytes(&mut self, len: usize) {
+        self.payload.resize(len, 0x5a);
+    }
+
     /// Multicasts `bursts` bursts of `depth` messages of each busy session, and returns when all are
     /// answered. A burst begins when the one before is answered: if each message followed an answer, the
     /// batch sizes would depend on chance. `engines` and `sessions` call what they are given, which takes a
@@ -156,7 +164,7 @@ impl<A: Application + 'static, O: Links> Harness<A, O> {
                     for _ in 0..depth {
                         self.destinations.rotate_left(1);
                         let to = self.destinations[0];
-                        let sequence = self.access.multicast(*session, to, &[0x5a; 64]);
+                        let sequence = self.access.multicast(*session, to, &self.payload);
                         let sequence = sequence.expect("all are answered, and fit the window");
                         let unanswered = &mut self.unanswered[session.0 as usize];
                         unanswered[sequence as usize % self.window] = to;

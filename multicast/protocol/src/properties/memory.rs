@@ -14,6 +14,9 @@ pub struct Footprint {
     pub payloads: usize,
     /// Bytes of held payloads that are too large for the log.
     pub large_bytes: usize,
+    /// Number of hints, and their bytes.
+    pub hints: usize,
+    pub hint_bytes: usize,
     /// Number of payloads that were taken although they exceeded the budget for large ones.
     pub beyond_budget: usize,
     /// Log entries that must not be overwritten.
@@ -26,6 +29,8 @@ pub struct Footprint {
     pub window: usize,
     /// Maximum bytes of large payloads that the replica may hold and may be assembling.
     pub large_bytes_max: usize,
+    /// Maximum bytes of hints: what large payloads leave of the budget for them.
+    pub hint_bytes_max: usize,
     /// Maximum number of entries in the log's ring: its size divided by the shortest entry.
     pub log_entries_max: usize,
     /// Maximum number of additional datagrams that may wait for paused replicas. These are repeated anyway.
@@ -46,6 +51,8 @@ pub fn check_memory(replica: ReplicaId, footprint: &Footprint) -> Result<(), Vio
         ("pending messages",       footprint.pending,     logged),
         ("payloads",               footprint.payloads,    logged),
         ("bytes of large payloads", footprint.large_bytes, footprint.large_bytes_max),
+        ("hints",                  footprint.hints,       messages),
+        ("bytes of hints",         footprint.hint_bytes,  footprint.hint_bytes_max),
         ("payloads beyond the budget", footprint.beyond_budget, logged),
         ("log entries",            footprint.log_entries, footprint.log_entries_max),
         ("waiting datagrams",      footprint.waiting,     3 * groups * messages + footprint.repeated_max),

@@ -339,6 +339,22 @@ impl Tram {
         self.log.leads() && self.waiting.is_ready()
     }
 
+    /// As leader: the first entry that waits, and the checksum of its payload, if that is outside the log.
+    pub fn ready(&self) -> Option<(&Edge, u64)> {
+        self.waiting.first().filter(|_| self.has_ready())
+    }
+
+    /// As leader: the payload of the first entry that waits was a hint, and is gone. It is asked for.
+    pub fn lose_ready(&mut self, effects: &mut Vec<Effect>) {
+        self.waiting.lose_first();
+        self.ask_payloads(effects);
+    }
+
+    /// As leader: the payload of a message that is [awaited](crate::ordering::OrderingProtocol::awaits) is here as a hint.
+    pub fn hear_hint(&mut self, message: MessageId) {
+        self.waiting.hold(message);
+    }
+
     /// As leader: logs the first entry that waited, if it can be. The driver has room for it in the log.
     pub fn take_ready(&mut self, effects: &mut Vec<Effect>) {
         if !self.log.leads() {

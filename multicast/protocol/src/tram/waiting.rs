@@ -65,6 +65,22 @@ impl Waiting {
         }
     }
 
+    /// The payload of the message is here, and was not fetched: what was asked for before it may be yet to come.
+    pub(super) fn hold(&mut self, message: MessageId) {
+        let of_it = |entry: &&mut Entry| entry.edge.content.message() == Some(message);
+        self.0.iter_mut().filter(of_it).for_each(|entry| entry.held = true);
+    }
+
+    /// The payload of the first one is not here after all, and is to be asked for.
+    pub(super) fn lose_first(&mut self) {
+        self.0.front_mut().into_iter().for_each(|first| (first.held, first.asked) = (false, false));
+    }
+
+    /// The first one, and the checksum of its payload, if that is outside the log.
+    pub(super) fn first(&self) -> Option<(&Edge, u64)> {
+        self.0.front().map(|first| (&first.edge, first.sum))
+    }
+
     /// The payload of the first one is to be asked for again.
     pub(super) fn ask_again(&mut self) {
         self.0.front_mut().into_iter().for_each(|first| first.asked = false);

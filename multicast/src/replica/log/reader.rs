@@ -295,6 +295,10 @@ impl<A: Application, O: Links> Replica<A, O> {
                     self.reader.lacking = (destinations, check);
                     self.reader.lacks_repeat = repeat;
                     held = self.payloads.keep_only(message, destinations, check);
+                    if !held {
+                        held = self.payloads.take_hint(message, low_water, destinations, check);
+                        self.paths.hint_used += u64::from(held);
+                    }
                     if held {
                         self.record_payload(message, links);
                     }

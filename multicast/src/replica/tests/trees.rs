@@ -156,3 +156,14 @@ fn what_waited_for_a_child_is_ordered_when_the_log_has_room() {
     scene.replica.end_turn(&mut scene.links);
     assert!(logged(&scene.replica) > first, "no report has come");
 }
+
+#[test]
+fn a_message_to_groups_that_do_not_exist_is_dropped() {
+    let mut scene = leads_in(&[None, Some(0)]);
+    for groups in [&[9][..], &[0, 9], &[1, 9]] {
+        let destinations = groups.iter().map(|group| GroupId(*group)).collect();
+        let head = Head { sequence: 1, low_water: 1, destinations };
+        scene.replica.receive(SessionId(1), head, b"1", &mut scene.links);
+        assert_eq!(scene.replica.payloads.len(), 0, "{destinations}");
+    }
+}

@@ -1,3 +1,6 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::*;
 use crate::ids::{GroupId, SessionId};
 use crate::rank::Rank;
@@ -80,4 +83,20 @@ fn no_more_wait_than_the_parent_may_have_under_way() {
     assert_eq!(waiting.last(), Some(edge(end).number));
     waiting.clear();
     assert_eq!((waiting.last(), waiting.has(message(5))), (None, false));
+}
+
+#[test]
+fn a_payload_that_was_not_fetched_says_nothing_of_those_that_are_on_their_way() {
+    let mut waiting = waiting(&[false, false, false]);
+    let asked = |waiting: &mut Waiting| waiting.ask().collect::<Vec<_>>();
+    assert_eq!(asked(&mut waiting), [5, 6, 7].map(message));
+    waiting.hold(message(6));
+    assert_eq!((waiting.awaits(message(6)), asked(&mut waiting)), (None, vec![]));
+    waiting.arrives(message(7));
+    assert_eq!(asked(&mut waiting), [message(5)], "it was asked for before");
+    waiting.hold(message(5));
+    assert_eq!(waiting.first().map(|(first, sum)| (first.number, sum)), Some((edge(5).number, 50)));
+    assert!(waiting.is_ready());
+    waiting.lose_first();
+    assert_eq!((waiting.is_ready(), asked(&mut waiting)), (false, vec![message(5)]));
 }
