@@ -104,8 +104,8 @@ fn of_multicast(reports: &[Numbered<'_>]) -> Result<Load, String> {
         Choice { ratios, ..Choice::same() }
     } else if ratios.is_empty() && first.payload_bytes > inline_bytes_max {
         notes.push(format!(
-            "payloads of more than {} B stand in no log entry: RamCast's clients write them to all groups, and along a tree \
-             each level fetches them, so the table, of 64 B, says nothing of them",
+            "payloads of more than {} B stand in no log entry: clients write them to all destinations, and along a tree \
+             groups on the way fetch them, so the table, of 64 B, says nothing of them",
             grouped(inline_bytes_max as u64)
         ));
         Choice::unknown()
