@@ -71,6 +71,9 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         links: &mut ReplicaLinks<F, Self>,
     );
 
+    /// Whether replicas have a use for hints. If not, none is taken in several parts.
+    const TAKES_HINTS: bool = false;
+
     /// Handles a hint: a large message from a session, to a destination which has it from another group.
     fn hinted<F: Fabric, A: Application>(
         _: &mut Replica<A, Self>,

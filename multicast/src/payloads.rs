@@ -9,7 +9,8 @@
 //! its session in front of it, which are at most a window. Payloads of a log or a state that a replica takes over,
 //! or reads from its disk, may exceed it, too.
 //!
-//! [Hints](hints) have what these payloads leave of the budget, and no more: they go first.
+//! [Hints](hints) have what these payloads leave of the budget, and no more: they go first. Those of which not all has
+//! come have as much again.
 
 mod hints;
 
@@ -190,10 +191,16 @@ impl Payloads {
         let Some(hint) = self.hints.take(message) else { return };
         let len = hint.bytes.len();
         let held = Held { low_water, destinations, ..hint };
-        self.sessions.or_default(message.session).insert(message.sequence, || held);
-        self.len += 1;
-        self.bytes += len;
-        self.large_bytes += len;
+        if self.sessions.or_default(message.session).insert(message.sequence, || held) {
+            self.len += 1;
+            self.bytes += len;
+            self.large_bytes += len;
+        }
+    }
+
+    /// Returns whether the message is here, or a hint for it.
+    pub(crate) fn is_here(&self, message: MessageId) -> bool {
+        self.get(message).is_some() || self.hints.get(message).is_some()
     }
 
     /// Drops the hint for a message.

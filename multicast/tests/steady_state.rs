@@ -158,10 +158,10 @@ fn a_message_along_a_tree_waits_for_no_tick() {
     }
 }
 
-/// Destinations have a payload that is too large for the log from its session. Without that, it would take two turns more at
-/// each level, and for followers.
+/// Destinations have a payload that is too large for the log from its session. If their leaders had to fetch it, it would take
+/// two turns more at each level.
 #[test]
-fn a_large_message_along_a_tree_is_fetched_by_nobody() {
+fn nobody_waits_for_a_large_message_along_a_tree() {
     for (shape, tree) in trees().into_iter().filter(|(_, tree)| tree.groups() > 1) {
         for overlap in [false, true] {
             let [small, large] = [64, LARGE].map(|len| {

@@ -149,7 +149,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             if !admitted {
                 break false;
             }
-            let keeps_hint = |len| self.replicas[at].payloads.has_room_for_hints(len);
+            let payloads = &self.replicas[at].payloads;
+            let keeps_hint = |len| O::TAKES_HINTS && payloads.has_room_for_hints(len);
             if !self.links.endpoint.take_if(id, next, keeps_hint, &mut datagram) {
                 break true;
             }

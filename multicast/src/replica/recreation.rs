@@ -150,5 +150,6 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.exchange.forget();
         self.applied_told = None;
         self.payloads.retain_all(|_| false);
+        self.payloads.retain_hints(|_| false);
     }
 }

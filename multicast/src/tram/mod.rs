@@ -121,7 +121,8 @@ impl Links for Tram {
                 replica.intake.may_log += 1;
                 replica.core.take_ready(&mut replica.effects);
             } else {
-                replica.core.lose_ready(&mut replica.effects);
+                let payloads = &replica.payloads;
+                replica.core.lose_ready(|it| payloads.is_here(it), &mut replica.effects);
             }
             replica.carry_out(links);
         }
@@ -168,6 +169,8 @@ impl Links for Tram {
             _ => {}
         }
     }
+
+    const TAKES_HINTS: bool = true;
 
     fn hinted<F: Fabric, A: Application>(
         replica: &mut Replica<A, Self>,

@@ -344,9 +344,10 @@ impl Tram {
         self.waiting.first().filter(|_| self.has_ready())
     }
 
-    /// As leader: the payload of the first entry that waits was a hint, and is gone. It is asked for.
-    pub fn lose_ready(&mut self, effects: &mut Vec<Effect>) {
-        self.waiting.lose_first();
+    /// As leader: the payload of the first entry that waits was a hint, and is gone. It is asked for, and those of the next
+    /// ones with it that are not `here` either.
+    pub fn lose_ready(&mut self, here: impl Fn(MessageId) -> bool, effects: &mut Vec<Effect>) {
+        self.waiting.lose(here);
         self.ask_payloads(effects);
     }
 

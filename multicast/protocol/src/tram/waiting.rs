@@ -71,9 +71,16 @@ impl Waiting {
         self.0.iter_mut().filter(of_it).for_each(|entry| entry.held = true);
     }
 
-    /// The payload of the first one is not here after all, and is to be asked for.
-    pub(super) fn lose_first(&mut self) {
-        self.0.front_mut().into_iter().for_each(|first| (first.held, first.asked) = (false, false));
+    /// The payload of the first one is not here after all. It is to be asked for, and those of the next ones with it that
+    /// are not `here` either.
+    pub(super) fn lose(&mut self, here: impl Fn(MessageId) -> bool) {
+        for entry in self.0.iter_mut().take(ASKED_MAX).filter(|entry| entry.held) {
+            if let Content::Message { message, inline: false, .. } = entry.edge.content
+                && !here(message)
+            {
+                (entry.held, entry.asked) = (false, false);
+            }
+        }
     }
 
     /// The first one, and the checksum of its payload, if that is outside the log.

@@ -97,6 +97,14 @@ fn a_payload_that_was_not_fetched_says_nothing_of_those_that_are_on_their_way() 
     waiting.hold(message(5));
     assert_eq!(waiting.first().map(|(first, sum)| (first.number, sum)), Some((edge(5).number, 50)));
     assert!(waiting.is_ready());
-    waiting.lose_first();
+    waiting.lose(|message| message.sequence != 5);
     assert_eq!((waiting.is_ready(), asked(&mut waiting)), (false, vec![message(5)]));
+}
+
+#[test]
+fn payloads_that_are_gone_are_asked_for_together() {
+    let mut waiting = waiting(&[true, true, true, false]);
+    waiting.lose(|it| it == message(6));
+    let asked: Vec<_> = waiting.ask().collect();
+    assert_eq!((waiting.is_ready(), asked), (false, [5, 7, 8].map(message).to_vec()));
 }
