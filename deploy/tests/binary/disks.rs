@@ -515,7 +515,7 @@ fn a_node_that_lags_is_not_elected_by_a_copy_that_was_put_back_alone() {
     let pids = sandbox.pids();
     kill(pids[1], Signal::STOP);
     for _ in 0..200 {
-        client.put(b"key0", &[b'v'; 1000]).expect("two are a quorum");
+        client.put(b"key0", [b'v'; 1000]).expect("two are a quorum");
     }
     client.put(b"acknowledged", b"1").expect("two are a quorum");
     kill(pids[0], Signal::STOP);
