@@ -228,9 +228,11 @@ fn misbehave(ground: &Ground, layout: &Layout, seed: u64) {
     // It receives some answers, and ignores them.
     for _ in 0..rng.between(20, 60) {
         for session in &sessions {
-            let group = GroupSet::single(GroupId(rng.below(TOPOLOGY.groups.into()) as u16));
+            let one = GroupSet::single(GroupId(rng.below(TOPOLOGY.groups.into()) as u16));
+            // Large ones to several groups come with hints, along a tree.
+            let groups = if rng.one_in(3) { TOPOLOGY.all_groups() } else { one };
             let len = *rng.pick(&[0, 10, 100, 1_000, 20_000]);
-            let _ = access.multicast(*session, group, &vec![7; len]);
+            let _ = access.multicast(*session, groups, &vec![7; len]);
         }
         for _ in 0..5 {
             if access.turn(&mut |_| {}).is_err() {
