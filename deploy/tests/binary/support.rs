@@ -15,6 +15,9 @@ use skein_node::admin::is_paused;
 /// Timeout of what takes milliseconds, on a busy machine.
 const LONG_ENOUGH: Duration = Duration::from_mins(1);
 
+/// Options of `up` that set nothing: with these alone, it takes the settings of a cluster that exists.
+const NO_SETTINGS: [&str; 3] = ["--detach", "--no-restart", "--accept-lost-disks"];
+
 pub(crate) struct Sandbox {
     root: tempfile::TempDir,
     pub(crate) dir: PathBuf,
@@ -59,7 +62,7 @@ impl Sandbox {
         }
         // `up` without options takes the settings of a cluster that exists. With some, it takes defaults for the others.
         let sets = !self.dir.join("cluster.json").exists()
-            || arguments.iter().any(|it| it.starts_with("--") && *it != "--detach");
+            || arguments.iter().any(|it| it.starts_with("--") && !NO_SETTINGS.contains(it));
         let up = arguments.first() == Some(&"up");
         if up && sets && !names_order(arguments) && along_a_tree() {
             command.args(["--order", "tram", "--tree", "depth"]);
