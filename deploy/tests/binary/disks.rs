@@ -503,14 +503,18 @@ fn a_copy_of_the_running_nodes_data_that_is_put_back_loses_nothing_when_all_star
 #[test]
 fn a_node_that_lags_is_not_elected_by_a_copy_that_was_put_back_alone() {
     let (dir, sandbox) = on_disk();
-    // What follows is more than a ring, which its leader fills though the node stands still.
+    // The puts below take more than a ring, which the leader fills though the node stands still.
     let config = sandbox.config("[node]\ndurability = \"sync\"\n[tuning]\nlog_bytes = 65536\n");
     let up = ["up", "--detach", "--no-restart", "--groups", "1", "--config", &config];
     sandbox.expect(0, &up);
     let mut client = Client::connect(&sandbox.dir).expect("it serves");
     put_all(&sandbox, 0..3);
     let (data, old) = (sandbox.dir.join("node2.data"), dir.path().join("old"));
-    std::thread::sleep(Duration::from_millis(100));
+    let on_disk = || {
+        let replica = sandbox.status()["groups"][0]["replicas"][2].clone();
+        replica["disk"]["durable_index"] == replica["log_index"]
+    };
+    until("its disk holds its log", on_disk);
     copy(&data, &old);
     let pids = sandbox.pids();
     kill(pids[1], Signal::STOP);

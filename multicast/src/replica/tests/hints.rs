@@ -91,7 +91,7 @@ impl Child {
         self.scene.replica.end_turn(&mut self.scene.links);
     }
 
-    /// Which of the first messages are logged.
+    /// Returns the first messages that are logged.
     fn logged(&self, most: u64) -> Vec<u64> {
         (1..=most).filter(|number| self.scene.replica.core.is_logged(named(*number))).collect()
     }

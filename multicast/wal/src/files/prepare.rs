@@ -103,7 +103,7 @@ mod tests {
             self.1.lock().unwrap().push(what);
         }
 
-        /// What a task changes.
+        /// Performs a task, and returns its changes.
         fn of(&self, task: Task) -> Vec<String> {
             perform(self, &task).unwrap();
             std::mem::take(&mut self.1.lock().unwrap())

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(BlockHeader::verify(&bytes, 42), Err(BlockFault::Format(FORMAT + 1)));
     }
 
-    /// What is read before the checksum is believed must not lead out of the bytes.
+    /// Lengths are read before the checksum is known to be right, and must not lead out of the bytes.
     #[test]
     fn fields_out_of_range_are_no_block() {
         #[rustfmt::skip]

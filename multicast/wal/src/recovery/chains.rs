@@ -79,7 +79,7 @@ impl Chains {
         let place = self.unlisted.take().unwrap_or(place);
         for entry in entries {
             let chain = self.known.entry(entry.group).or_default();
-            // What was before the oldest segment is gone, with right if the group does not need it.
+            // Records in front of the oldest segment are gone, which is no loss if the group does not need them.
             chain.expect(entry.last, place, base);
             chain.last = entry.last;
             chain.keep = chain.keep.max(entry.keep);

@@ -154,7 +154,7 @@ fn a_start_touches_no_file_and_tells_nothing_before_its_header_is_durable() {
     }
 }
 
-/// What a header said of a group holds until the next header, though the group began anew.
+/// A header's entry for a group holds until the next header, though the group began anew.
 #[test]
 fn a_group_that_begins_anew_keeps_its_entry_in_the_table() {
     let mut log = filled();

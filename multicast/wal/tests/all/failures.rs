@@ -1,4 +1,4 @@
-//! What the threads do when a disk fails, or when somebody else finds that it did.
+//! The disk threads end when a disk fails, or when somebody else finds that it did.
 
 use std::error::Error;
 use std::io;
@@ -114,7 +114,7 @@ fn a_log_ends_though_there_is_no_space_for_all_that_was_appended() {
     let bell = Arc::new(Bell::default());
     let (disk, mut handles) = start(&files, 2, vec![bell.wake()]);
     files.faults(|faults| faults.capacity = Some(0));
-    // What finds no segment stays in the ring, until that is full.
+    // Records for which there is no segment stay in the ring, until that is full.
     while write(&mut handles[0], Group(0), 1, &[&[1; 4000]]).is_ok()
         || disk.status().short.is_none()
     {
