@@ -200,6 +200,15 @@ pub enum Refusal {
     /// The cluster is being stopped. It opens no session any more.
     #[error("the cluster is being stopped, and opens no session any more")]
     Stopping,
+    /// The transaction was under way when a group was recreated, and the groups that it concerns could not agree on it any
+    /// more. Do it again.
+    #[error(
+        "group {group} objects to the transaction, which was under way when a group was recreated: do it again"
+    )]
+    Objected {
+        /// The group that lacked it, or had it behind another one.
+        group: u16,
+    },
 }
 
 /// Bytes for display: as text if they are text, otherwise hexadecimal, truncated after 64 characters.

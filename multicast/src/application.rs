@@ -38,6 +38,18 @@ pub struct Digest {
     pub digest: u64,
 }
 
+/// What a machine has said about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// It has exchanged a result, or had no reason to, or will exchange nothing but an objection.
+    Given,
+    /// It is yet to speak, and so is every machine of the group that has received the same messages and results: another group's
+    /// result about an earlier message is missing.
+    Blocked,
+    /// Anything else.
+    Open,
+}
+
 /// A deterministic state machine, one per replica. Everything it does follows from the calls below,
 /// which every replica of a group makes in the same order with the same arguments, but for
 /// [`Delivery::answers`].
@@ -65,6 +77,10 @@ pub trait Application {
     /// Delivers the result that group `from` [exchanged](Outbox::exchange) about `message`, perhaps before
     /// this group has delivered the message. A new leader repeats results that its predecessor may have sent;
     /// the repetition is identical.
+    ///
+    /// An empty result is an *objection*: the group may have forgotten the message, since a group was recreated, and does
+    /// nothing for it. So must this one, if the message depends on that result. From this machine's own group, it comes before
+    /// the machine has spoken about the message, and is its group's only result: the machine exchanges the same.
     fn exchanged(
         &mut self,
         message: MessageId,
@@ -87,6 +103,12 @@ pub trait Application {
     /// Waits until there is such news. Returns false if there will be none.
     fn await_news(&mut self) -> bool {
         false
+    }
+
+    /// Whether this machine has exchanged a result about `message`, or still may. A machine that exchanges none need not tell.
+    fn speech(&self, message: MessageId) -> Speech {
+        let _ = message;
+        Speech::Given
     }
 
     /// Returns whether the next message may be delivered. False makes the order wait, for instance for

@@ -69,18 +69,22 @@ pub(crate) enum Kind {
     OrderTogether = 11,
     /// Session to replica: a message's head and payload, for an entry that the replica may receive from another group.
     Hint = 12,
+    /// Leader to replica: the name of a message about whose result the sender has waited long. The receiver's group is to
+    /// object if it may never speak.
+    Objection = 13,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
         use Kind::{
-            Answer, Election, Exchange, Fetch, Hint, Message, Order, OrderTogether, Progress,
-            Query, Relay, Reply,
+            Answer, Election, Exchange, Fetch, Hint, Message, Objection, Order, OrderTogether,
+            Progress, Query, Relay, Reply,
         };
         // In the order of their numbers, from 1.
         #[rustfmt::skip]
-        const KINDS: [Kind; 12] = [
+        const KINDS: [Kind; 13] = [
             Message, Reply, Order, Fetch, Relay, Exchange, Election, Progress, Query, Answer, OrderTogether, Hint,
+            Objection,
         ];
         KINDS.get(usize::from(byte.wrapping_sub(1))).copied()
     }

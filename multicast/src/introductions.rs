@@ -10,7 +10,7 @@ use crate::roster::{Credentials, Seen};
 
 /// The version of everything that processes of a cluster write into each other's memory: mail,
 /// slots, rings, log entries. Raised with every change of any of them.
-pub const WIRE_VERSION: u16 = 20;
+pub const WIRE_VERSION: u16 = 21;
 
 /// A [`RegionKey`], as sent.
 pub(crate) type Key = [u8; 32];

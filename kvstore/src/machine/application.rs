@@ -4,7 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use skein_fabric::Constants;
-use skein_multicast::application::{Application, Delivery, Digest, Malformed, NotRestored, Outbox};
+use skein_multicast::application::{
+    Application, Delivery, Digest, Malformed, NotRestored, Outbox, Speech,
+};
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
 
 use super::control::{Asked, AtMark};
@@ -62,6 +64,7 @@ impl<S: Store> Application for Machine<S> {
             )),
             Ok(control) => {
                 self.end_sessions(place, &control, out);
+                self.drop_early(place, &control);
                 if is_first {
                     let memo = self.control(place, &control);
                     self.sessions.free_for(message, low_water);
@@ -116,9 +119,8 @@ impl<S: Store> Application for Machine<S> {
         result: &[u8],
         out: &mut dyn Outbox,
     ) -> Result<(), S::Error> {
-        // A new leader may repeat a verdict. A verdict counts only if it comes from another group of this
-        // cluster.
-        if from == self.group || !self.groups.contains(from) {
+        // A new leader may repeat a verdict. A verdict counts only if it comes from a group of this cluster.
+        if !self.groups.contains(from) {
             return Ok(());
         }
         let verdict = Verdict::decode(result);
@@ -137,6 +139,14 @@ impl<S: Store> Application for Machine<S> {
             return Ok(());
         }
         let destinations = self.under_way.place(at).destinations;
+        if from == self.group {
+            let stage = self.under_way.stage(at);
+            if !matches!(stage, Stage::Blocked { .. } | Stage::Fetching { .. }) {
+                debug_assert!(false, "objects to {message}, about which it has spoken");
+                return Ok(());
+            }
+            out.exchange(message, destinations.without(from), &Verdict::NONE.encode());
+        }
         let Some(heard) = self.under_way.heard(at) else { return Ok(()) };
         heard.hear(from, verdict);
         // The verdict may be about a move that has not had its turn.
@@ -147,6 +157,15 @@ impl<S: Store> Application for Machine<S> {
             self.catch_up(out)?;
         }
         Ok(())
+    }
+
+    fn speech(&self, message: MessageId) -> Speech {
+        let is_blocked = match self.under_way.find(message) {
+            Some(at) => self.under_way.is_stuck_behind(at),
+            None if self.sessions.is_past(message) => return Speech::Given,
+            None => self.under_way.is_full_everywhere(),
+        };
+        if is_blocked { Speech::Blocked } else { Speech::Open }
     }
 
     fn takes(&self, session: SessionId) -> bool {

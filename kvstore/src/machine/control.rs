@@ -96,6 +96,22 @@ impl<S: Store> Machine<S> {
         }
     }
 
+    /// Drops the verdicts about messages that this group does not have of the sessions that a control request will end: each of
+    /// them is refused if it comes.
+    pub(super) fn drop_early(&mut self, place: CommandPosition, request: &Request<'_>) {
+        match request {
+            _ if self.early.len() == 0 || place.destinations != self.groups => {}
+            Request::Close if self.sessions.closes(place.message) => {
+                let session = place.message.session;
+                self.early.retain(|message| message.session != session);
+            }
+            Request::Expire(sessions) if place.message.session.is_own() => {
+                self.early.retain(|message| !sessions.contains(&message.session));
+            }
+            _ => {}
+        }
+    }
+
     /// Objects to a command whose session is not open here, if other groups may wait for this group's verdict.
     /// If the session has ended, it has ended in all groups. If it is unknown, this group may have been
     /// recreated after it had lost its state; other groups may have the session open and wait.

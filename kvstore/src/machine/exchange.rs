@@ -104,8 +104,9 @@ impl ReceivedVerdicts {
 /// Verdicts about commands that this replica has not delivered yet.
 ///
 /// Another group completes a command only after it has received this group's verdict, which a replica ahead of
-/// this one may have sent. So this group has ordered each of these commands. Their number is bounded by the
-/// entries of a log, and each takes a few words.
+/// this one may have sent. So this group has ordered each of these commands, unless it has forgotten some: it was recreated,
+/// or has objected. These go with their sessions. The number of the others is bounded by the entries of a log, and each takes
+/// a few words.
 #[derive(Default)]
 pub(crate) struct Early {
     heard: HashMap<MessageId, ReceivedVerdicts>,

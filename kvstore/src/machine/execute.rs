@@ -80,6 +80,10 @@ impl<S: Store> Machine<S> {
         let alone = place.destinations.len() == 1;
         let exchanged = !alone && !planted(Mutant::VerdictsNotExchanged);
         if exchanged && share.exchanged {
+            if heard.from.contains(self.group) {
+                self.writer.refused(Some(&Refusal::Objected { group: self.group.0 }));
+                return Ok(Came::Answered(share.memo));
+            }
             let Some(opinion) = self.judge(turn, share)? else {
                 return Ok(Came::Unsure);
             };

@@ -40,6 +40,7 @@ mod sessions;
 mod share;
 mod start;
 mod stop;
+mod stuck;
 mod under_way;
 mod unordered_read;
 mod writes;

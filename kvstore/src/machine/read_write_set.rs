@@ -118,6 +118,15 @@ impl ReadWriteSet {
         !self.ranges.is_empty()
     }
 
+    /// Whether one command may write what the other looks at or writes.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        let meets = |ours: &Touched| {
+            let mut keys = other.keys.iter();
+            keys.any(|it| it.hash == ours.hash && (it.written || ours.written))
+        };
+        self.keys.iter().any(meets) || self.meets_by_range(other)
+    }
+
     /// Whether one set may write into a range that the other reads.
     pub(super) fn meets_by_range(&self, other: &Self) -> bool {
         self.writes_into(other) || other.writes_into(self)

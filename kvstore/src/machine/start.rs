@@ -5,7 +5,7 @@ use skein_protocol::guard;
 use skein_protocol::ids::GroupSet;
 use skein_protocol::mutants::Mutant;
 
-use super::exchange::ReceivedVerdicts;
+use super::exchange::{ReceivedVerdicts, Verdict};
 use super::execute::{Came, Opinion, Turn};
 use super::sessions::Admission;
 use super::share::Share;
@@ -69,6 +69,10 @@ impl<S: Store> Machine<S> {
                 return Ok(());
             }
         };
+        if share.exchanged && heard.from.contains(self.group) {
+            let others = place.destinations.without(self.group);
+            out.exchange(place.message, others, &Verdict::NONE.encode());
+        }
         let last = self.under_way.len();
         let behind = (last > 0 || S::FETCHES).then(|| self.deferred(&share));
         let meets =

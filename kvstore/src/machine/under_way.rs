@@ -21,10 +21,10 @@ use crate::command::Version;
 use crate::store::compact::Compact;
 
 /// At most this many commands are under way.
-const UNDER_WAY_MAX: usize = 256;
+pub(super) const UNDER_WAY_MAX: usize = 256;
 /// No command is accepted once payloads and replies under way have this many bytes. Copies of the state contain
 /// them.
-const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
+pub(super) const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
 /// The buffers of a command with a longer payload are not reused.
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
@@ -107,6 +107,10 @@ impl Stage {
             | Self::Awaits { command, .. } => Some(command),
             Self::Answered { .. } | Self::Again => None,
         }
+    }
+
+    pub(super) fn read_write_set(&self) -> Option<&ReadWriteSet> {
+        self.deferred().map(|command| &command.read_write_set)
     }
 
     /// Upper bound, in bytes, by which this command will still increase the state of the group. If it has

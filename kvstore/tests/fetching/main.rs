@@ -15,6 +15,8 @@ mod guards;
 mod model;
 #[path = "../machines/moves.rs"]
 mod moves;
+#[path = "../machines/objections.rs"]
+mod objections;
 #[path = "../machines/sessions.rs"]
 mod sessions;
 #[path = "../slow/mod.rs"]

@@ -10,7 +10,7 @@ use skein_kvstore::limits::Limits;
 use skein_kvstore::points::PointLog;
 use skein_kvstore::slots::SlotMap;
 use skein_kvstore::wire::{Part, Request};
-use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox};
+use skein_multicast::application::{Application, Delivery, Digest, EXCHANGE_MAX, Outbox, Speech};
 use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -61,6 +61,8 @@ pub(crate) struct Cluster {
     cursors: BTreeMap<(u16, u8), usize>,
     verdicts: Vec<SentVerdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
+    /// What leaders have said. What only followers have said is not known to anybody.
+    told: BTreeSet<(MessageId, GroupId)>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
     reads: BTreeSet<MessageId>,
     /// A group's answer to the first, second, … delivery of a message. For a read, the answer of a replica that
@@ -74,6 +76,8 @@ pub(crate) struct Cluster {
     copy: Option<Copy>,
     /// Clients that copy the pairs of a group for a backup, from its replica 0, while the cluster [runs](Self::run).
     pub(crate) takers: BTreeMap<u16, Taker>,
+    /// The groups' orders do not agree, and groups [object](Self::object) when nothing else happens.
+    pub(crate) disagrees: bool,
     /// A machine's state after this many deliveries of its group's order.
     states: BTreeMap<(u16, usize), State>,
     /// The digest of each group at each position. It does not depend on what is under way behind the position.
@@ -259,6 +263,7 @@ impl Cluster {
             cursors: ids.iter().map(|id| (*id, 0)).collect(),
             verdicts: Vec::new(),
             said: BTreeMap::new(),
+            told: BTreeSet::new(),
             replies: BTreeMap::new(),
             reads: BTreeSet::new(),
             answers: BTreeMap::new(),
@@ -267,6 +272,7 @@ impl Cluster {
             random: Random(seed | 1),
             copy: None,
             takers: BTreeMap::new(),
+            disagrees: false,
             states: BTreeMap::new(),
             digests: BTreeMap::new(),
         }
@@ -347,7 +353,9 @@ impl Cluster {
                 .collect();
             let choices = behind.len() + self.verdicts.len();
             if choices == 0 {
-                if self.machines.values().any(|machine| machine.fetching() > 0) {
+                if self.machines.values().any(|machine| machine.fetching() > 0)
+                    || self.disagrees && self.object()
+                {
                     continue;
                 }
                 break;
@@ -360,6 +368,9 @@ impl Cluster {
         }
         for ((group, slot), machine) in &self.machines {
             assert_eq!(machine.under_way(), 0, "g{group}.{slot} waits for ever");
+            if self.disagrees {
+                continue; // A group may never have a message about which it has a verdict.
+            }
             assert_eq!(machine.early(), 0, "g{group}.{slot} keeps verdicts for ever");
         }
         self.check_replicas();
@@ -367,6 +378,64 @@ impl Cluster {
             let resting = self.machines.values().filter(|machine| !machine.makes_backup());
             resting.for_each(tested::rests);
         }
+    }
+
+    /// Exchanges two messages that follow each other in the order of `group`.
+    pub(crate) fn swap(&mut self, group: GroupId, which: usize) {
+        let order = &mut self.orders[group.index()];
+        if order.len() > 2 {
+            // The first message opens a session.
+            let at = 1 + which % (order.len() - 2);
+            order.swap(at, at + 1);
+        }
+    }
+
+    /// Takes a message out of the order of `group`, which has forgotten it.
+    pub(crate) fn omit(&mut self, group: GroupId, which: usize) {
+        let order = &mut self.orders[group.index()];
+        if order.len() > 1 {
+            order.remove(1 + which % (order.len() - 1));
+        }
+    }
+
+    /// Everything has come to a standstill. Lets a group object to a message for whose verdict another one waits, if it is
+    /// yet to speak about it. Returns whether one did.
+    fn object(&mut self) -> bool {
+        let mut may = Vec::new();
+        for (at, order) in self.orders.iter().enumerate() {
+            let delivered = &order[..self.cursors[&(at as u16, 0)]];
+            for Sent { message, destinations, .. } in delivered {
+                for group in destinations.iter().filter(|group| group.index() != at) {
+                    let has = self.orders[group.index()].iter().any(|it| it.message == *message);
+                    let silent = !self.told.contains(&(*message, group));
+                    let speech = self.machines[&(group.0, 0)].speech(*message);
+                    let may_object =
+                        if has { speech == Speech::Blocked } else { speech != Speech::Given };
+                    if silent && may_object && !may.contains(&(*message, group, *destinations)) {
+                        may.push((*message, group, *destinations));
+                    }
+                }
+            }
+        }
+        if may.is_empty() {
+            return false;
+        }
+        let (message, group, destinations) = may[self.random.below(may.len())];
+        for slot in 0..REPLICAS {
+            let (id, mut words) = ((group.0, slot), Words::default());
+            let machine = self.machines.get_mut(&id).expect("a replica");
+            machine.exchanged(message, group, &[], &mut words).unwrap();
+            self.take(id, words);
+        }
+        // A machine that does not have the message says nothing: its replica does.
+        if !self.told.contains(&(message, group)) {
+            let to = destinations.without(group);
+            self.take(
+                (group.0, 0),
+                Words { exchanges: vec![(message, to, vec![0])], ..Words::default() },
+            );
+        }
+        true
     }
 
     /// Lets the client of `group` ask for a part, unless its copy is complete.
@@ -512,6 +581,9 @@ impl Cluster {
         }
         for (message, to, bytes) in words.exchanges {
             assert!(!to.contains(from), "a group tells itself");
+            if id.1 == 0 {
+                self.told.insert((message, from));
+            }
             if let Some(said) = self.said.get(&(message, from)) {
                 assert_eq!(*said, bytes, "{from} says two things about {message}");
                 continue;

@@ -6,7 +6,7 @@ use skein_kvstore::plan::Plan;
 use skein_kvstore::reply::Outcome;
 use skein_kvstore::slots::{SlotMap, slot_of};
 use skein_kvstore::wire::{Move, Part, Request};
-use skein_multicast::application::{Application, Delivery};
+use skein_multicast::application::{Application, Delivery, Speech};
 use skein_multicast::config::Topology;
 use skein_multicast::layout::Layout;
 use skein_protocol::ids::{GroupId, GroupSet, MessageId, ReplicaId, SessionId};
@@ -153,6 +153,32 @@ fn answered(words: &Words) -> Vec<u64> {
 
 fn spoken(words: &Words) -> Vec<u64> {
     words.exchanges.iter().map(|(message, _, _)| message.sequence).collect()
+}
+
+/// A group objects to what none of its replicas has room for, and a read that only the leader executes takes room there alone.
+#[test]
+fn a_machine_that_is_full_knows_whether_all_of_its_group_are() {
+    let long = "x".repeat(600_000);
+    let mut bench = Bench::new();
+    bench.send(2, &bench.append("large", &long));
+    bench.send(3, &bench.append("larger", &long));
+    bench.send(4, &bench.transfer("hot", "1"));
+    assert_eq!(bench.machine.speech(m(99)), Speech::Open);
+    let both = bench.get("large").then(Operation::Get { key: bench.ours("larger") });
+    assert_eq!(answered(&bench.send(5, &both)), [5]);
+    assert!(!bench.machine.ready(), "its reply waits for the turn");
+    assert_eq!(bench.machine.speech(m(99)), Speech::Open, "the other replicas have no reply");
+
+    let mut bench = Bench::new();
+    // Each has it twice.
+    let half = &long[..long.len() / 2];
+    bench.send(4, &bench.transfer("hot", half));
+    assert_eq!(bench.machine.speech(m(4)), Speech::Open, "it has spoken");
+    bench.send(5, &bench.transfer("hot", half));
+    assert!(!bench.machine.ready());
+    assert_eq!(bench.machine.speech(m(5)), Speech::Blocked, "by the first one, everywhere");
+    assert_eq!(bench.machine.speech(m(99)), Speech::Blocked, "all have what waits");
+    assert_eq!(bench.machine.speech(m(1)), Speech::Given, "it is over");
 }
 
 #[test]

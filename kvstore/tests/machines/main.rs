@@ -11,6 +11,7 @@ mod going_on;
 mod guards;
 mod model;
 mod moves;
+mod objections;
 mod points;
 mod sessions;
 mod strategy;

@@ -288,6 +288,10 @@ mutants! {
     HeardNotTaken,
     /// A state lacks the results of its machine that other groups may request.
     ResultsNotTaken,
+    /// No group objects to a message of which it may never speak.
+    NeverObjects,
+    /// A group objects to a message although one of its machines may have spoken about it.
+    ObjectsAfterSpeaking,
     /// A state lacks its group's proposals for messages that other groups are not done with.
     RetainedNotTaken,
     /// A `Join` does not end an eviction.

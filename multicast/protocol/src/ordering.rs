@@ -253,6 +253,18 @@ pub trait OrderingProtocol: Sized {
         false
     }
 
+    /// The destinations of a delivered message about which another group may still need our machine's result. Empty if there
+    /// is none, or if we do not keep the message any more.
+    fn shared_with(&self, _: MessageId) -> GroupSet {
+        GroupSet::EMPTY
+    }
+
+    /// Whether any group is known here to have been recreated. Some destinations of a message may then lack it for good, or
+    /// have it in another place than others.
+    fn knows_recreated(&self) -> bool {
+        false
+    }
+
     /// Whether another group has yet to be sent the message, payload included, by us. Every replica of our group keeps the
     /// payload until then.
     fn passes_on(&self, _: MessageId) -> bool {

@@ -239,6 +239,11 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             }
             Kind::Relay => ours.relayed(from, datagram, &mut self.links),
             Kind::Exchange => ours.exchange(from.group, Results(datagram), &mut self.links),
+            Kind::Objection => {
+                if let Some((message, _)) = decode_name(datagram) {
+                    ours.asked_to_object(from, message, &mut self.links);
+                }
+            }
             Kind::Election => {
                 let heard = ours.election(from, datagram, &mut self.links, &mut self.application);
                 heard.map_err(|why| Stopped { replica: ours.id, why })?;

@@ -72,11 +72,12 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Returns whether a datagram from another replica may be read now. A fetch always may: the log can be
     /// full because the follower that asks waits for the payload, and blocks everything. Datagrams of members
-    /// of our group always may: the log can be full because it waits for their votes.
+    /// of our group always may: the log can be full because it waits for their votes. A request for an objection leads to
+    /// an entry only if there is room.
     pub(crate) fn admits_from_replica(&self, from: GroupId, kind: Kind, len: usize) -> bool {
         // A datagram of an engine may come from a member of our group, and contain messages of others.
         let of_ours = from == self.id.group && kind != Kind::OrderTogether;
-        let vital = matches!(kind, Kind::Fetch | Kind::Progress) || of_ours;
+        let vital = matches!(kind, Kind::Fetch | Kind::Progress | Kind::Objection) || of_ours;
         vital || !self.core.log().leads() || self.log_has_room_for(O::entries_for(kind, len))
     }
 

@@ -148,6 +148,8 @@ skein_protocol::paths! {
     result_again,
     /// A result was sent again.
     result_resent,
+    /// A leader logged that its group objects to a message.
+    objected,
     /// A reply waited for its dependency.
     reply_held,
     /// An unordered read was answered.
@@ -298,6 +300,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         self.tell_applied(links);
         let timeout_ms = self.config.group.timeout_ms;
         self.exchange.ask(now_ms, timeout_ms, &mut self.core, &mut self.effects);
+        self.ask_to_object(links);
         self.reads.tick(self.core.log().now_ms());
         self.carry_out(links);
         self.keep_group(links);
@@ -546,6 +549,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             }
         }
         self.deliveries.end();
+        self.object(links);
         self.exchange.outgoing.tell(&self.core, links);
         self.carry_out(links);
         self.free_log(links);

@@ -1,6 +1,7 @@
 //! Results that state machines of different groups exchange, and the deliveries that wait for them.
 
 mod early;
+mod objections;
 mod outgoing;
 mod parts;
 mod saved;
@@ -20,6 +21,7 @@ use skein_protocol::results::Results;
 use skein_protocol::step::Event;
 
 use self::early::EarlyResults;
+use self::objections::{LongWaited, OBJECT_AFTER_MS};
 use self::outgoing::Outgoing;
 use self::parts::ReceivedResult;
 pub(super) use self::parts::{Exchanged, InFlightDelivery};
@@ -46,12 +48,15 @@ pub(super) const RESULTS_BYTES_MAX: usize = Results::len_of(EXCHANGE_MAX);
 ///
 /// Invariants:
 /// - `last_applied < given[0].rank < given[1].rank < … <= last_delivered`.
+/// - `objections <= exchanged.len()`.
 /// - `exchanged[0].index <= exchanged[1].index <= … <= last + 1`, where `last` is the log's last index. The
 ///   last ones have index `last + 1` only while their entry is being appended.
 pub(super) struct ResultExchange {
     pub(super) outgoing: Outgoing,
-    /// Other groups' results in our log that our machine has not received yet.
+    /// Other groups' results in our log that our machine has not received yet, and our own group's objections.
     exchanged: VecDeque<Exchanged>,
+    /// Number of objections in `exchanged`.
+    objections: usize,
     /// Our machine has received, or may receive, the results up to this entry of the log as it is, which may not be
     /// committed.
     given_to: u64,
@@ -61,6 +66,10 @@ pub(super) struct ResultExchange {
     /// Deliveries in flight, in the order of delivery.
     given: VecDeque<InFlightDelivery>,
     waited: Waited,
+    /// As leader: what our machine has waited for so long that others are to be [asked to object](objections).
+    long_waited: Vec<LongWaited>,
+    /// As leader: messages to which other groups have asked us to object.
+    considered: Vec<MessageId>,
     /// The rank up to which our machine has applied everything, and the rank of the last delivery.
     last_applied: Rank,
     last_delivered: Rank,
@@ -71,11 +80,14 @@ impl ResultExchange {
         Self {
             outgoing: Outgoing::new(by, groups),
             exchanged: VecDeque::new(),
+            objections: 0,
             given_to: 0,
             early: EarlyResults::default(),
             heard: HashMap::new(),
             given: VecDeque::new(),
             waited: Waited::default(),
+            long_waited: Vec::new(),
+            considered: Vec::new(),
             last_applied: Rank::NOTHING,
             last_delivered: Rank::NOTHING,
         }
@@ -95,7 +107,7 @@ impl ResultExchange {
             if self.has_result(message, from, core) && !planted(Mutant::ResultGivenTwice) {
                 paths.result_again += 1;
             } else {
-                self.exchanged.push_back(Exchanged { index, message, from, result: result.into() });
+                self.push(Exchanged { index, message, from, result: result.into() });
             }
         }
         let new = self.exchanged.len() - logged;
@@ -110,6 +122,11 @@ impl ResultExchange {
         self.exchanged.iter().any(waits) || self.is_received(message, from, core) && !is_cut()
     }
 
+    /// Whether our machine has received a group's result about a message that is not over.
+    fn has_heard(&self, message: MessageId, from: GroupId) -> bool {
+        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
+    }
+
     /// Returns whether our machine has received a group's result about a message, or needs it no longer.
     fn is_received<O: OrderingProtocol>(
         &self,
@@ -117,22 +134,24 @@ impl ResultExchange {
         from: GroupId,
         core: &O,
     ) -> bool {
-        self.heard.get(&message).is_some_and(|groups| groups.contains(from))
-            || self.is_over(message, core)
+        self.has_heard(message, from) || from != self.own() && self.is_over(message, core)
     }
 
-    /// Returns whether our machine has applied the message.
+    /// Returns whether our machine has applied the message, or the message is below its session's low-water mark.
     fn is_over<O: OrderingProtocol>(&self, message: MessageId, core: &O) -> bool {
         self.given(message).is_none() && core.stage_of(message) == MessageStage::Delivered
     }
 
     /// As follower: takes the results of entry `index` of the log.
     pub(super) fn logged(&mut self, index: u64, from: GroupId, results: Results<'_>) {
-        let exchanged = |(message, result): (_, &[u8])| {
-            let result = result.into();
-            Exchanged { index, message, from, result }
-        };
-        self.exchanged.extend(results.iter().map(exchanged));
+        for (message, result) in results.iter() {
+            self.push(Exchanged { index, message, from, result: result.into() });
+        }
+    }
+
+    fn push(&mut self, exchanged: Exchanged) {
+        self.objections += usize::from(exchanged.from == self.own());
+        self.exchanged.push_back(exchanged);
     }
 
     /// As leader: appends the results of entry `index`, which are the last ones, to `into`. Returns the group
@@ -147,7 +166,9 @@ impl ResultExchange {
 
     /// Drops the results of the log's entries from `index` on, which are cut off.
     pub(super) fn truncate(&mut self, index: u64) {
-        while self.exchanged.pop_back_if(|next| next.index >= index).is_some() {}
+        while let Some(last) = self.exchanged.pop_back_if(|next| next.index >= index) {
+            self.objections -= usize::from(last.from == self.own());
+        }
         self.early.truncate(index);
         self.given_to = self.given_to.min(index.saturating_sub(1));
     }
@@ -155,6 +176,7 @@ impl ResultExchange {
     /// Drops the results of a log that was replaced.
     pub(super) fn forget_logged(&mut self) {
         self.exchanged.clear();
+        self.objections = 0;
         self.early = EarlyResults::default();
         self.given_to = 0;
     }
@@ -170,19 +192,23 @@ impl ResultExchange {
     }
 
     /// Takes the next logged result up to entry `index`, for our machine to receive now. One that it has received before,
-    /// from an entry that was cut off, is passed over.
+    /// from an entry that was cut off, is passed over. An objection of our own group waits until it is committed.
     fn next_result<O: OrderingProtocol>(
         &mut self,
         index: u64,
         core: &O,
         paths: &mut ReplicaPaths,
     ) -> Option<Exchanged> {
-        let index = index.max(self.given_to);
-        while let Some(next) = self.exchanged.pop_front_if(|next| next.index <= index) {
+        let (index, commit) = (index.max(self.given_to), core.log().commit_index());
+        let own = self.own();
+        let is_next =
+            |next: &mut Exchanged| next.index <= if next.from == own { commit } else { index };
+        while let Some(next) = self.exchanged.pop_front_if(is_next) {
             self.given_to = self.given_to.max(next.index);
-            self.early.note(next.index, next.message, next.from, core.log().commit_index());
-            let is_new = !self.is_over(next.message, core)
-                && self.heard.entry(next.message).or_default().insert(next.from);
+            self.objections -= usize::from(next.from == own);
+            self.early.note(next.index, next.message, next.from, commit);
+            let is_needed = next.from == own || !self.is_over(next.message, core);
+            let is_new = is_needed && self.heard.entry(next.message).or_default().insert(next.from);
             if is_new || planted(Mutant::ResultGivenTwice) {
                 return Some(next);
             }
@@ -214,6 +240,7 @@ impl ResultExchange {
             message,
             rank,
             reply_dependency,
+            since_ms: now_ms,
             asked_at: now_ms,
             asked: 0,
         });
@@ -273,11 +300,18 @@ impl ResultExchange {
         if !core.log().leads() {
             return;
         }
+        let own = self.own();
         for given in self.given.iter_mut().take(ASKED_PER_TICK) {
             if now_ms >= given.asked_at + longer(timeout_ms, given.asked) {
                 (given.asked_at, given.asked) = (now_ms, given.asked + 1);
-                let heard = self.heard.get(&given.message).copied().unwrap_or_default();
-                core.step(Event::Waits { message: given.message, heard }, effects);
+                let message = given.message;
+                let heard = self.heard.get(&message).copied().unwrap_or_default();
+                core.step(Event::Waits { message, heard }, effects);
+                let has_spoken = self.outgoing.results.contains_key(&message);
+                if has_spoken && now_ms >= given.since_ms + OBJECT_AFTER_MS {
+                    let owe = core.shared_with(message).without(own).minus(heard);
+                    self.long_waited.push((message, owe));
+                }
             }
         }
         // Our machine does not wait for these, but those of the others do.
@@ -342,6 +376,18 @@ impl<A: Application, O: Links> Replica<A, O> {
         if !self.core.log().leads() || results.0.len() > RESULTS_BYTES_MAX {
             return;
         }
+        if from != self.id.group {
+            self.log_results(from, results, links);
+        }
+    }
+
+    /// As leader: logs those of a group's results that our log does not have.
+    fn log_results<F: Fabric>(
+        &mut self,
+        from: GroupId,
+        results: Results<'_>,
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         if self.exchange.hear(from, results, &self.core, &mut self.paths) {
             self.core.step(Event::Exchanged, &mut self.effects);
             self.carry_out(links);
@@ -352,6 +398,10 @@ impl<A: Application, O: Links> Replica<A, O> {
     pub(super) fn next_result(&mut self) -> Option<Exchanged> {
         if self.exchange.is_drained() {
             return None;
+        }
+        if self.exchange.has_objection() {
+            // The next delivery must not commit more than what the objection is compared with.
+            self.core.advance_commit();
         }
         let index = self.core.log().results_index();
         self.exchange.next_result(index, &self.core, &mut self.paths)

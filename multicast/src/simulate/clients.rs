@@ -464,7 +464,7 @@ fn draw_message(scenario: &Scenario, rng: &mut Rng) -> Sent {
     let reply_max = if rng.one_in(20) { 3000 } else { 300 };
     let reply = rng.below(reply_max) as u16;
     // Results of a lost group's state machine for others are lost with it.
-    let exchanges = rng.one_in(3) && !scenario.loses;
+    let exchanges = rng.one_in(3);
     Sent { destinations, exchanges, reply, len: len as usize, twin_reply: None }
 }
 

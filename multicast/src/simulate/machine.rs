@@ -11,7 +11,7 @@ use skein_protocol::ids::{GroupId, MessageId, SessionId};
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::checkpoints::Checkpoints;
-use crate::application::{Application, Delivery, Malformed, NotRestored, Outbox};
+use crate::application::{Application, Delivery, Malformed, NotRestored, Outbox, Speech};
 
 /// Cells of the state, each changed by some messages.
 const CELLS: u64 = 64;
@@ -158,6 +158,11 @@ impl Machine {
         self.rest.waiting.first().map_or(self.rest.delivered, |first| first.position - 1)
     }
 
+    /// Whether the message was delivered: this machine speaks at once.
+    fn has_spoken(&self, message: MessageId) -> bool {
+        self.entries.contains_key(&StateKey::Reply(message.session.0, message.sequence))
+    }
+
     fn answer_waiting(&mut self, out: &mut dyn Outbox) {
         let results = &mut self.rest.results;
         self.rest.waiting.retain(|Waits { session, sequence, needed, reply, .. }| {
@@ -288,12 +293,21 @@ impl Application for Machine {
         if bytes != payload(message, exchanges, reply, bytes.len() - 3) {
             self.broken = Some(format!("{message} was delivered with another payload"));
         }
-        if self.entries.contains_key(&StateKey::Reply(message.session.0, message.sequence)) {
+        if self.has_spoken(message) {
             self.broken = Some(format!("{message} was applied before"));
         }
         self.apply(message, reply);
         let others = destinations.without(self.group);
-        if exchanges && !others.is_empty() {
+        let own = (message.session.0, message.sequence, self.group.0);
+        if self.rest.results.contains(&own) {
+            // Our group has objected. It waits for nobody.
+            self.rest
+                .results
+                .retain(|(session, sequence, _)| (*session, *sequence) != (own.0, own.1));
+            self.rest.digest = mix(self.rest.digest);
+            out.exchange(message, others, &[]);
+            answer(message, reply, out);
+        } else if exchanges && !others.is_empty() {
             out.exchange(message, others, &result(message, self.group));
             let needed = others.iter().map(|group| group.0).collect();
             let MessageId { session, sequence } = message;
@@ -313,11 +327,23 @@ impl Application for Machine {
         out: &mut dyn Outbox,
     ) -> Result<(), Infallible> {
         let new = self.rest.results.insert((message.session.0, message.sequence, from.0));
-        if !new || bytes != result(message, from) {
+        if !new || !bytes.is_empty() && bytes != result(message, from) {
             self.broken = Some(format!("a wrong result of {from} about {message}"));
+        }
+        if from == self.group && self.has_spoken(message) {
+            self.broken =
+                Some(format!("{from} has objected to {message}, about which it had spoken"));
         }
         self.answer_waiting(out);
         Ok(())
+    }
+
+    fn speech(&self, message: MessageId) -> Speech {
+        match () {
+            () if self.has_spoken(message) => Speech::Given,
+            () if !self.ready() => Speech::Blocked,
+            () => Speech::Open,
+        }
     }
 
     fn ready(&self) -> bool {

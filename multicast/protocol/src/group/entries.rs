@@ -64,7 +64,7 @@ impl<R: LogRecord> GroupLog<R> {
     }
 
     /// Whether all logged entries are known here to be committed.
-    pub(crate) fn is_all_committed(&self) -> bool {
+    pub fn is_all_committed(&self) -> bool {
         self.entries.uncommitted.is_empty()
     }
 

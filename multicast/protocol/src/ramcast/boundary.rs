@@ -255,6 +255,15 @@ impl OrderingProtocol for Ramcast {
         destinations.contains(self.config.group.me.group)
     }
 
+    fn shared_with(&self, message: MessageId) -> GroupSet {
+        self.retained.get(message).map_or(GroupSet::EMPTY, |retained| retained.destinations)
+    }
+
+    fn knows_recreated(&self) -> bool {
+        let others = self.ballots.iter().copied();
+        others.chain([self.log.ballot()]).any(|ballot| ballot.generation() > 0)
+    }
+
     fn is_logged(&self, message: MessageId) -> bool {
         self.logged.contains(message)
     }

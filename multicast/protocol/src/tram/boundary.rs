@@ -275,6 +275,15 @@ impl OrderingProtocol for Tram {
             && !planted(Mutant::LackedNotHandedIn)
     }
 
+    fn shared_with(&self, message: MessageId) -> GroupSet {
+        self.shared.destinations(message).unwrap_or(GroupSet::EMPTY)
+    }
+
+    fn knows_recreated(&self) -> bool {
+        self.incoming.may_lack(self.generation)
+            || self.ballots.iter().any(|ballot| ballot.generation() > 0)
+    }
+
     fn passes_on(&self, message: MessageId) -> bool {
         let Self { children, repeats, waiting, .. } = self;
         Needed { children, repeats, waiting }.has(message) && !planted(Mutant::PayloadNotPassedOn)

@@ -30,6 +30,10 @@ impl Outgoing {
         Self { by, results: HashMap::new(), untold, untold_to: GroupSet::EMPTY }
     }
 
+    pub(in crate::replica) const fn by(&self) -> ReplicaId {
+        self.by
+    }
+
     /// Keeps our machine's result until the groups `to` have it: a later leader may have to send it again.
     pub(in crate::replica) fn keep(&mut self, message: MessageId, to: GroupSet, result: &[u8]) {
         self.results.insert(message, (to, result.into()));

@@ -54,6 +54,8 @@ pub(in crate::replica) struct InFlightDelivery {
     pub(super) rank: Rank,
     /// Everything up to this rank must have passed before the reply is sent.
     pub(super) reply_dependency: Rank,
+    /// Time in milliseconds at which our machine received it.
+    pub(super) since_ms: u64,
     /// Time in milliseconds at which other groups were last asked for their results, and how often they were asked.
     pub(super) asked_at: u64,
     pub(in crate::replica) asked: u32,
@@ -65,10 +67,10 @@ impl InFlightDelivery {
         (session.0, sequence, self.rank.number(), self.reply_dependency.number())
     }
 
-    pub(super) fn restored(saved: (u64, u64, u64, u64), asked_at: u64) -> Self {
+    pub(super) fn restored(saved: (u64, u64, u64, u64), now_ms: u64) -> Self {
         let (session, sequence, rank, reply_dependency) = saved;
         let (rank, reply_dependency) = (Rank::new(rank), Rank::new(reply_dependency));
         let message = MessageId::new(SessionId(session), sequence);
-        Self { message, rank, reply_dependency, asked_at, asked: 0 }
+        Self { message, rank, reply_dependency, since_ms: now_ms, asked_at: now_ms, asked: 0 }
     }
 }
