@@ -1,11 +1,12 @@
 //! What orders messages: measured along trees, and chosen for a cluster.
 
 use std::fs;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, kill, until};
+use crate::support::{Sandbox, halt, kill, until};
 
 const MULTICAST: [&str; 8] =
     ["bench", "multicast", "--runs", "1", "--warmup", "0.1", "--clients", "4"];
@@ -205,4 +206,62 @@ fn lost_groups_of_a_tree_are_recreated_empty_or_from_a_survivor() {
     let after = keys.iter().map(|key| version(key)).max().unwrap();
     assert!(after > before, "version {after} after version {before}");
     sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+/// Groups without copies lose what they knew of transactions that others have, and the clients are dead: nobody sends them
+/// again. `waits` says of the first replica of each group when there are some.
+fn half_done(order: &[&str], stopped: u16, lost: &[u16], waits: impl Fn(&[Value]) -> bool) {
+    let sandbox = Sandbox::new();
+    let up = ["up", "--detach", "--groups", "3", "--replicas", "1", "--durability", "memory"];
+    sandbox.expect(0, &[&up[..], order].concat());
+    let load = ["bench", "bank", "--readers", "1", "--duration", "600"];
+    let mut load =
+        sandbox.command(&load).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("transactions are done", || sandbox.sum("delivered") > 500);
+    halt(sandbox.pid(stopped).unwrap());
+    let replicas = || -> Vec<Value> {
+        let groups = sandbox.status()["groups"].take();
+        groups.as_array().unwrap().iter().map(|group| group["replicas"][0].clone()).collect()
+    };
+    until("transactions wait for the group that was stopped", || waits(&replicas()));
+    load.kill().unwrap();
+    load.wait().unwrap();
+    for node in lost {
+        kill(sandbox.pid(*node).unwrap(), Signal::KILL);
+    }
+    if !lost.contains(&stopped) {
+        kill(sandbox.pid(stopped).unwrap(), Signal::CONT);
+    }
+    for group in lost {
+        until("the group is lost", || {
+            sandbox.status()["groups"][usize::from(*group)]["lost"] == true
+        });
+        let group = format!("g{group}");
+        let recreate = ["admin", "recreate", &group, "--accept-data-loss", "--discard-survivors"];
+        sandbox.expect(0, &recreate);
+    }
+    until("nothing waits for a group that has forgotten it", || {
+        let rests =
+            |it: &Value| it["results"]["under_way"] == json!(0) && it["pending"] == json!(0);
+        replicas().iter().all(rests)
+    });
+    sandbox.expect(0, &["bench", "bank", "--duration", "0.5"]);
+    sandbox.expect(0, &["down", "--wipe", "--yes"]);
+}
+
+#[test]
+fn a_recreated_group_objects_to_what_it_has_forgotten() {
+    // The last group has the proposals of the one that is lost, and delivers when it runs again.
+    half_done(&["--order", "ramcast"], 2, &[1], |replicas| {
+        replicas[..2].iter().all(|it| it["blocked"]["held_up_by"] == json!([2]))
+    });
+}
+
+#[test]
+fn a_recreated_group_of_a_tree_objects_to_what_was_lost_on_its_way() {
+    // The group in between has acknowledged what the root has delivered, and nobody else has it.
+    half_done(&["--order", "tram", "--tree", "depth"], 2, &[1, 2], |replicas| {
+        let kept = &replicas[0]["edges"]["children"][0]["unacknowledged"];
+        replicas[0]["results"]["under_way"] != json!(0) && *kept == json!(0)
+    });
 }

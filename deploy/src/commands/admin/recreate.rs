@@ -169,12 +169,11 @@ impl Args {
 
 /// A warning about commands that went through the group; `None` if it had no part in the order of others.
 fn half_done(layout: &Layout, group: u16) -> Option<String> {
-    let tree = layout.tree()?;
-    let several = tree.groups() > 1;
-    several.then(|| {
+    (layout.topology().groups > 1).then(|| {
         format!(
             "Commands of several groups that were under way through group {group} may be done in some of their groups and \
-             not in others: no session sends them again if its process has ended. `skein status` shows what waits\n"
+             not in others: no session sends them again if its process has ended. Those that wait for a verdict of the \
+             group are refused after a second\n"
         )
     })
 }
