@@ -556,11 +556,25 @@ impl Channel {
         }
     }
 
-    /// The first word of the next datagram, in one frame if `whole`, or in several.
-    pub(crate) fn first_word<F: Fabric>(&self, fabric: &F, whole: bool) -> u64 {
+    /// The first word of the next datagram, which is in one frame.
+    fn first_word<F: Fabric>(&self, fabric: &F) -> u64 {
+        self.word(fabric, self.incoming.position() + FRAME)
+    }
+
+    /// The first bytes of the next datagram, which is in one frame if `whole`, or in several: as many as fit `into` and are
+    /// in its first frame. `None` if there are none.
+    pub(crate) fn peek<'a, F: Fabric>(
+        &self,
+        fabric: &F,
+        whole: bool,
+        into: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let Frame { len, .. } = self.frame(fabric).ok()??;
         // The first of several frames begins with the datagram's length.
-        let skipped = if whole { FRAME } else { 2 * FRAME };
-        self.word(fabric, self.incoming.position() + skipped)
+        let skipped = if whole { 0 } else { 8 };
+        let len = len.checked_sub(skipped)?.min(into.len());
+        self.copy(fabric, self.incoming.position() + FRAME + skipped as u64, &mut into[..len]);
+        Some(&into[..len])
     }
 
     /// Skips the next datagram, which is in one frame of `len` bytes.
@@ -581,7 +595,7 @@ impl Channel {
             && let Some(Frame { kind: Kind::Message, flags, len }) = self.frame(fabric)?
             && flags == FIRST | LAST
             && len <= len_max
-            && known(self.first_word(fabric, true))
+            && known(self.first_word(fabric))
         {
             self.skip(len);
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skein_fabric::{Fabric, FabricError, Peer, Permission, RegionKey, Remote};
+use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
 use skein_protocol::ring::{Nonsense, Outgoing};
 
@@ -502,9 +503,12 @@ impl<F: Fabric> Endpoint<F> {
         next.ok().flatten()
     }
 
-    /// The first word of the datagram that [`next`](Self::next) returned, if it is not begun.
-    pub(crate) fn first_word(&self, id: u32, next: Next) -> u64 {
-        self.channel(id).first_word(&self.fabric, next.whole)
+    /// The header of the session's message that [`next`](Self::next) returned, if it is not begun. `None` if it is
+    /// invalid.
+    pub(crate) fn peek_head(&self, id: u32, next: Next) -> Option<Head> {
+        let mut bytes = [0; Head::BYTES_MAX];
+        let bytes = self.channel(id).peek(&self.fabric, next.whole, &mut bytes)?;
+        Head::decode(bytes).map(|(head, _)| head)
     }
 
     /// Gives up a channel whose ring holds invalid data.

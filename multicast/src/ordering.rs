@@ -71,6 +71,11 @@ pub trait Links: OrderingProtocol<Record: Send, PeerEffect: Send> + Send + 'stat
         links: &mut ReplicaLinks<F, Self>,
     );
 
+    /// Whether a session's message to these groups may not be ordered now, and is kept until others have room.
+    fn holds_up(_core: &Self, _destinations: GroupSet) -> bool {
+        false
+    }
+
     /// Whether replicas have a use for hints. If not, none is taken in several parts.
     const TAKES_HINTS: bool = false;
 

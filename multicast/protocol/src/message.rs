@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, groups_len};
 use crate::ids::{GroupSet, MessageId};
 
 /// The header that a session writes before a payload.
@@ -18,6 +18,9 @@ pub struct Head {
 }
 
 impl Head {
+    /// No encoding is longer.
+    pub const BYTES_MAX: usize = 8 + 8 + groups_len(GroupSet::from_bits(u64::MAX));
+
     /// Appends the header to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         let mut out = Writer(bytes);

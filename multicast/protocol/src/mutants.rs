@@ -65,6 +65,8 @@ macro_rules! mutants {
                 Self::PassedWithoutPayload,
                 Self::PayloadNotPassedOn,
                 Self::HintBlocksFetch,
+                Self::KeptBytesNotCounted,
+                Self::RefusedFillBudget,
             ];
 
             /// Those of them whose loss simulated clusters are not known to show, or show too rarely to wait for it. Tests of
@@ -73,6 +75,8 @@ macro_rules! mutants {
                 Self::PassageExempt,
                 Self::AckOfFormerSelf,
                 Self::GenerationOfBallotsAlone,
+                Self::KeptBytesNotCounted,
+                Self::RefusedFillBudget,
             ];
 
             /// Those whose loss simulated clusters show about once in 3,000 schedules of `mixed`, or less often. The gate does
@@ -466,6 +470,10 @@ mutants! {
     PayloadNotPassedOn,
     /// Along a tree: a payload that is needed is refused while hints fill the budget.
     HintBlocksFetch,
+    /// Along a tree: what is kept for a child is bounded in messages alone, whatever the length of their payloads.
+    KeptBytesNotCounted,
+    /// Along a tree: large messages that wait until a child has room take up the whole budget for payloads.
+    RefusedFillBudget,
     /// After a restart no answer waits for what had been delivered before.
     DeliveredKeptAsPassed,
 }

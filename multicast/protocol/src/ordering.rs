@@ -30,6 +30,8 @@ pub struct Config {
     pub groups: u16,
     /// Time for which a payload may be missing before it is fetched.
     pub fetch_after_ms: u64,
+    /// Bytes of payloads outside the log that a replica holds before sessions must wait.
+    pub held_bytes_max: u64,
     /// The tree of groups, for an ordering that orders along it.
     pub tree: Parents,
 }

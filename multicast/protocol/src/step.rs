@@ -20,8 +20,8 @@ pub enum Event<R, H> {
         /// Low-water mark of the message's session.
         low_water: u64,
         destinations: GroupSet,
-        /// Whether the payload is small enough for the log.
-        inline: bool,
+        /// Length in bytes of a payload that is too large for the log; 0 for one in the log.
+        outside: u32,
     },
     /// An event from another replica that only this ordering has.
     Heard(H),

@@ -135,8 +135,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                         next.begun || {
                             let Self { replicas, links, .. } = self;
                             let (assembling, len) = (links.endpoint.assembling().others, next.len);
-                            let sequence = || links.endpoint.first_word(id, next);
-                            replicas[at].admits(SessionId(session), len, assembling, sequence)
+                            let head = || links.endpoint.peek_head(id, next);
+                            replicas[at].admits(SessionId(session), len, assembling, head)
                         }
                     }
                     Purpose::Replica { from, .. } => {

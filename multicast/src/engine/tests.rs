@@ -1,6 +1,7 @@
 //! Tests of engines, one turn at a time.
 
 mod disks;
+mod large_payloads;
 
 use skein_fabric::sim::{SimConfig, SimFabric, World};
 use skein_protocol::ballot::Ballot;

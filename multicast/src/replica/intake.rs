@@ -2,6 +2,7 @@
 
 use skein_fabric::Fabric;
 use skein_protocol::ids::{GroupId, MessageId, SessionId};
+use skein_protocol::message::Head;
 use skein_protocol::mutants::{Mutant, planted};
 
 use super::Replica;
@@ -34,19 +35,16 @@ pub(crate) struct Intake {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Returns whether a datagram of `len` bytes from a session may be read now, while `assembling` bytes of
-    /// others are being assembled. `sequence` returns the message's sequence number.
+    /// others are being assembled. `head` returns the message's header, unless it is invalid.
     pub(crate) fn admits(
         &mut self,
         session: SessionId,
         len: usize,
         assembling: usize,
-        sequence: impl FnOnce() -> u64,
+        head: impl Fn() -> Option<Head>,
     ) -> bool {
         let large = len > self.tuning.inline_bytes_max;
-        let budget = self.tuning.held_bytes_max;
-        let blocked = planted(Mutant::HintBlocksFetch) && self.payloads.hints_fill(len);
-        let fits = self.payloads.large_bytes() + assembling + len <= budget && !blocked;
-        let within_budget = !large || fits;
+        let within_budget = !large || self.fits_budget(len, assembling, &head);
         let within_window = self.payloads.of_session(session) < self.tuning.window;
         let has_room = !self.core.log().leads() || self.log_has_room();
         self.paths.budget_full += u64::from(!within_budget);
@@ -67,7 +65,22 @@ impl<A: Application, O: Links> Replica<A, O> {
         // with lower numbers, which are in front of it in the ring: no more than a window. Later ones wait.
         // The session may send them for as long as the log is stalled, since the other replicas of our group
         // answer it.
-        has_room && self.log_waits_for(session, sequence)
+        has_room && head().is_some_and(|head| self.log_waits_for(session, head.sequence))
+    }
+
+    /// Returns whether the budget has room for a large message of a session. One that may not be ordered now has half of the
+    /// budget, together with all that is held: it may wait for as long as a group is down, and others go on.
+    fn fits_budget(&self, len: usize, assembling: usize, head: impl Fn() -> Option<Head>) -> bool {
+        let budget = self.tuning.held_bytes_max;
+        if planted(Mutant::HintBlocksFetch) && self.payloads.hints_fill(len) {
+            return false;
+        }
+        let held = self.payloads.large_bytes() + assembling + len;
+        let is_held_up = || {
+            let held_up = |head: Head| O::holds_up(&self.core, head.destinations);
+            head().is_none_or(held_up) && !planted(Mutant::RefusedFillBudget)
+        };
+        held <= budget / 2 || held <= budget && !is_held_up()
     }
 
     /// Returns whether a datagram from another replica may be read now. A fetch always may: the log can be

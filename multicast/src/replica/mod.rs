@@ -226,7 +226,8 @@ impl<A: Application, O: Links> Replica<A, O> {
         };
         let (groups, fetch_after_ms) = (topology.groups, tuning.fetch_after_ms);
         let tree = links.layout.tree().unwrap_or_else(|| Tree::breadth(groups)).parents();
-        let config = Config { group, groups, fetch_after_ms, tree };
+        let held_bytes_max = tuning.held_bytes_max as u64;
+        let config = Config { group, groups, fetch_after_ms, held_bytes_max, tree };
         Ok(Self {
             id,
             core: O::new(config, View::first(topology.replicas)),
@@ -578,6 +579,11 @@ impl<A: Application, O: Links> Replica<A, O> {
     /// The longest payload that travels in the log.
     pub(crate) const fn inline_bytes_max(&self) -> usize {
         self.tuning.inline_bytes_max
+    }
+
+    /// The length of a payload if that is too large for the log; otherwise 0.
+    pub(crate) const fn outside(&self, len: usize) -> u32 {
+        if len > self.tuning.inline_bytes_max { len as u32 } else { 0 }
     }
 
     /// Maximum number of messages that a session has in flight.

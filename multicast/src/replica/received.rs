@@ -56,9 +56,9 @@ impl<A: Application, O: Links> Replica<A, O> {
 
     /// Returns whether the log waits for this message of a session, or for a later one, which is behind it in
     /// the session's ring. Such a message is taken whatever the budget.
-    pub(super) fn log_waits_for(&self, session: SessionId, sequence: impl FnOnce() -> u64) -> bool {
+    pub(super) fn log_waits_for(&self, session: SessionId, sequence: u64) -> bool {
         let waited_for = self.core.log().stalled_on().filter(|m| m.session == session);
-        waited_for.is_some_and(|m| sequence() <= m.sequence)
+        waited_for.is_some_and(|m| sequence <= m.sequence)
     }
 
     /// Returns whether a payload of that length exceeds the budget for large payloads.
@@ -130,7 +130,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         if self.core.hands_in(message, destinations) {
             self.hand_in(session, head, payload, links);
         }
-        let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, || sequence);
+        let beyond = self.exceeds_budget(payload.len()) && self.log_waits_for(session, sequence);
         if new || lacking || awaited.is_some() {
             if !self.payloads.insert(message, low_water, destinations, payload) {
                 // It was here before this replica led, perhaps with other bytes: those count.
@@ -203,11 +203,11 @@ impl<A: Application, O: Links> Replica<A, O> {
         len: usize,
         links: &mut ReplicaLinks<F, O>,
     ) {
-        let inline = len <= self.tuning.inline_bytes_max;
+        let outside = self.outside(len);
         if self.core.log().stalled_on() == Some(message) {
             self.record_payload(message, links);
         }
-        let event = Event::Received { message, low_water, destinations, inline };
+        let event = Event::Received { message, low_water, destinations, outside };
         self.core.step(event, &mut self.effects);
         self.intake.may_log += O::entries_behind(destinations);
         self.carry_out(links);

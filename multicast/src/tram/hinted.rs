@@ -71,7 +71,7 @@ impl<A: Application> Replica<A, Tram> {
     pub(super) fn has_ready_payload(&mut self) -> bool {
         let Some((edge, sum)) = self.core.ready() else { return false };
         match edge.content {
-            Content::Message { message, low_water, destinations, inline: false, .. } => {
+            Content::Message { message, low_water, destinations, outside: 1.., .. } => {
                 if self.payloads.get(message).is_some() {
                     return true;
                 }

@@ -170,6 +170,13 @@ impl Links for Tram {
         }
     }
 
+    /// Another replica than the leader may lead next, and does not know which messages it will not order then.
+    fn holds_up(core: &Self, destinations: GroupSet) -> bool {
+        core.orders(destinations)
+            && destinations.has_several()
+            && (!core.log().leads() || !core.refuses(destinations).is_empty())
+    }
+
     const TAKES_HINTS: bool = true;
 
     fn hinted<F: Fabric, A: Application>(

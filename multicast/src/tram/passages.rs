@@ -59,14 +59,15 @@ impl<A: Application> Replica<A, Tram> {
         };
         let message = edge.content.message().filter(|_| self.core.log().leads());
         let (mut held, mut hinted) = (true, false);
-        if let Content::Message { message, low_water, destinations, inline, .. } = &mut edge.content
+        if let Content::Message { message, low_water, destinations, outside, .. } =
+            &mut edge.content
             && self.core.log().leads()
         {
-            if *inline {
+            if *outside == 0 {
                 self.payloads.insert(*message, *low_water, *destinations, payload);
                 // What its session has written here under that name counts, though it may be longer.
                 let len = self.payloads.get(*message).map_or(0, |held| held.bytes.len());
-                *inline = len <= self.inline_bytes_max();
+                *outside = self.outside(len);
             } else {
                 held = self.payloads.holds(*message, *destinations, sum);
                 hinted = !held && self.payloads.has_hint(*message, *destinations, sum);
@@ -86,7 +87,7 @@ impl<A: Application> Replica<A, Tram> {
     /// The checksum of a payload outside the log; 0 for one that is in its entry. `None` if the entry is malformed.
     fn sum_of(&self, payload: &[u8], content: &Content) -> Option<u64> {
         match content {
-            Content::Message { inline: false, .. } => {
+            Content::Message { outside: 1.., .. } => {
                 payload.try_into().ok().map(u64::from_le_bytes)
             }
             Content::Message { .. } => (payload.len() <= self.inline_bytes_max()).then_some(0),

@@ -103,13 +103,13 @@ impl OrderingProtocol for Ramcast {
     fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now_ms } => self.tick(now_ms, effects),
-            Event::Received { message, low_water, destinations, inline } => {
+            Event::Received { message, low_water, destinations, outside } => {
                 assert!(
                     destinations.contains(self.group()),
                     "a message not addressed to this group"
                 );
                 if self.log.leads() {
-                    self.receive(message, low_water, destinations, inline, effects);
+                    self.receive(message, low_water, destinations, outside == 0, effects);
                 } else {
                     self.unstall(message);
                 }

@@ -70,9 +70,9 @@ impl OrderingProtocol for Single {
     fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now_ms } => self.tick(now_ms, effects),
-            Event::Received { message, low_water, inline, .. } => {
+            Event::Received { message, low_water, outside, .. } => {
                 if self.log.leads() {
-                    self.receive(message, low_water, inline, effects);
+                    self.receive(message, low_water, outside == 0, effects);
                 } else {
                     self.unstall(message);
                 }

@@ -113,7 +113,7 @@ mod tests {
         let mut core = anew(View::of([0, 3, 0]), 100, 7_000);
         let other = MessageId::new(SessionId(2), 1);
         let destinations = crate::ids::GroupSet::single(GroupId(0));
-        let event = Event::Received { message: other, low_water: 1, destinations, inline: true };
+        let event = Event::Received { message: other, low_water: 1, destinations, outside: 0 };
         step(&mut core, event);
         step(&mut core, Event::Group(GroupEvent::Evict { slot: 2 }));
         step(&mut core, received(1, true));

@@ -16,7 +16,8 @@ use crate::view::View;
 pub(super) fn config(slot: u8, incarnation: u32) -> Config {
     let me = ReplicaId::new(GroupId(0), slot);
     let group = testing::config(me, incarnation, 3);
-    Config { group, groups: 1, fetch_after_ms: 20, tree: Tree::breadth(1).parents() }
+    let (held_bytes_max, tree) = (64 << 20, Tree::breadth(1).parents());
+    Config { group, groups: 1, fetch_after_ms: 20, held_bytes_max, tree }
 }
 
 /// The first incarnation of a slot, with an empty log.
@@ -31,7 +32,8 @@ pub(super) const fn message(sequence: u64) -> MessageId {
 /// The event that the message has arrived.
 pub(super) fn received(sequence: u64, inline: bool) -> Event {
     let (message, destinations) = (message(sequence), GroupSet::first(1));
-    Event::Received { message, low_water: 1, destinations, inline }
+    let outside = if inline { 0 } else { 5_000 };
+    Event::Received { message, low_water: 1, destinations, outside }
 }
 
 /// The effects of one event.

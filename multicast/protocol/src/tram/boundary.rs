@@ -46,7 +46,7 @@ impl OrderingProtocol for Tram {
             ballots: vec![Ballot::ZERO; usize::from(config.groups)],
             logged: Names::default(),
             incoming: Incoming::new(config.groups),
-            children: Children::of(&tree, own),
+            children: Children::of(&tree, own, config.held_bytes_max),
             gate: Gate::new(tree, own),
             waiting: Waiting::default(),
             pending: PendingQueue::default(),
@@ -98,9 +98,9 @@ impl OrderingProtocol for Tram {
     fn step(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::Tick { now_ms } => self.tick(now_ms, effects),
-            Event::Received { message, low_water, destinations, inline } => {
+            Event::Received { message, low_water, destinations, outside } => {
                 if self.log.leads() {
-                    self.receive(message, low_water, destinations, inline, effects);
+                    self.receive(message, low_water, destinations, outside, effects);
                 } else {
                     self.unstall(message);
                 }

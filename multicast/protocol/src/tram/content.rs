@@ -4,9 +4,12 @@ use super::tree::Tree;
 use crate::bytes::{Reader, Writer, groups_len};
 use crate::ids::{GroupId, GroupSet, MessageId};
 
-/// In the first byte of a message's encoding, beside the bit that says whether it is inline.
+/// The first byte of the encoding: of a message whose payload is in its entry, of another one, and of a marker.
+const INLINE: u8 = 1;
+const OUTSIDE: u8 = 8;
+const MARKER: u8 = 2;
+/// In the first byte of a message's encoding: it may have been ordered before.
 const AGAIN: u8 = 4;
-const AGAIN_INLINE: u8 = AGAIN | 1;
 
 /// The content of an entry, at its lowest common ancestor and at every group on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +20,8 @@ pub enum Content {
         /// Low-water mark of the message's session.
         low_water: u64,
         destinations: GroupSet,
-        /// Whether the payload is in the entry.
-        inline: bool,
+        /// Length in bytes of a payload that is too large for its entry; 0 for one in the entry.
+        outside: u32,
         /// It may have been ordered before, and forgotten since by a group that was lost. A group that has it, or whose mark
         /// for its session is above it, passes it on, and does not deliver it.
         again: bool,
@@ -80,20 +83,32 @@ impl Content {
 
     /// Whether it has a payload that is not in the entry.
     pub const fn is_large(&self) -> bool {
-        matches!(self, Self::Message { inline: false, .. })
+        self.outside() > 0
+    }
+
+    /// Length in bytes of its payload that is not in the entry.
+    pub(super) const fn outside(&self) -> u32 {
+        match self {
+            Self::Message { outside, .. } => *outside,
+            Self::Marker { .. } => 0,
+        }
     }
 
     /// Appends it.
     pub(super) fn encode(&self, out: &mut Writer<'_>) {
         match *self {
-            Self::Message { message, low_water, destinations, inline, again } => {
-                out.u8(u8::from(inline) | if again { AGAIN } else { 0 });
+            Self::Message { message, low_water, destinations, outside, again } => {
+                let kind = if outside == 0 { INLINE } else { OUTSIDE };
+                out.u8(kind | if again { AGAIN } else { 0 });
                 out.message(message);
                 out.u64(low_water);
                 out.groups(destinations);
+                if outside > 0 {
+                    out.u32(outside);
+                }
             }
             Self::Marker { group, generation } => {
-                out.u8(2);
+                out.u8(MARKER);
                 out.u16(group.0);
                 out.u32(generation);
             }
@@ -103,12 +118,14 @@ impl Content {
     /// Length in bytes of the encoding.
     pub(super) const fn encoded_len(&self) -> usize {
         match self {
-            Self::Message { destinations, .. } => Self::message_len(*destinations),
+            Self::Message { destinations, outside, .. } => {
+                Self::message_len(*destinations) + if *outside > 0 { size_of::<u32>() } else { 0 }
+            }
             Self::Marker { .. } => 1 + 2 + 4,
         }
     }
 
-    /// Length in bytes of the encoding of a message to these groups.
+    /// Length in bytes of the encoding of a message to these groups, whose payload is in its entry.
     pub(super) const fn message_len(destinations: GroupSet) -> usize {
         1 + 16 + 8 + groups_len(destinations)
     }
@@ -116,19 +133,28 @@ impl Content {
     /// Decodes what [`encode`](Self::encode) wrote.
     pub(super) fn decode(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
-            kind @ (0 | 1 | AGAIN | AGAIN_INLINE) => Self::Message {
-                message: from.message()?,
-                low_water: from.u64()?,
-                destinations: from.groups()?,
-                inline: kind & 1 == 1,
-                again: kind & AGAIN != 0,
-            },
-            2 => {
+            MARKER => {
                 let group = GroupId(from.u16()?);
                 let is_one = group.0 < GroupSet::CAPACITY;
                 Self::Marker { group: is_one.then_some(group)?, generation: from.u32()? }
             }
-            _ => return None,
+            kind => {
+                let is_outside = match kind & !AGAIN {
+                    INLINE => false,
+                    OUTSIDE => true,
+                    _ => return None,
+                };
+                let (message, low_water) = (from.message()?, from.u64()?);
+                let destinations = from.groups()?;
+                let outside = if is_outside { from.u32().filter(|len| *len > 0)? } else { 0 };
+                Self::Message {
+                    message,
+                    low_water,
+                    destinations,
+                    outside,
+                    again: kind & AGAIN != 0,
+                }
+            }
         })
     }
 }

@@ -22,8 +22,15 @@ use crate::ids::{GroupId, GroupSet, MessageId};
 use crate::mutants::{Mutant, planted};
 use crate::rank::Rank;
 
-/// Unacknowledged edges to a child at which a group stops ordering messages that would add to them.
+/// Unacknowledged edges to a child for which a group has room. It stops ordering messages that would add to them at
+/// half of that, or of the bytes of payloads for which it has room, and goes on at a quarter of both.
 pub const ROOM: usize = 1024;
+
+/// Bytes of payloads outside the log that a group has room for, of unacknowledged edges to each of its children: of what
+/// a replica may hold, children that are down together take up no more than half.
+pub(super) fn bytes_for_each(tree: &Tree, group: GroupId, held_bytes_max: u64) -> u64 {
+    held_bytes_max / tree.children(group).len().max(1) as u64
+}
 
 /// A number of an edge, in a generation of the parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +98,12 @@ pub struct Outgoing {
     pub(super) numbered: u64,
     /// With places.
     pub(super) kept: VecDeque<(Rank, Content)>,
+    /// Bytes of the payloads outside the log of what is kept.
+    kept_bytes: u64,
+    /// As leader: likewise, of what is logged for this child and not committed.
+    logged_bytes: u64,
+    /// Bytes of such payloads for which there is room.
+    bytes_max: u64,
     /// The child holds all edges up to here. A follower may learn that before it has committed them.
     acknowledged: u64,
     /// As leader: the highest number that was sent to the child's leader.
@@ -102,15 +115,40 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// An empty table, with room for so many bytes of payloads.
+    pub(super) fn with_room(bytes_max: u64) -> Self {
+        Self { bytes_max, ..Self::default() }
+    }
+
+    /// As leader: notes what is logged for this child. A payload that is not in its entry counts at once, since many may
+    /// be logged before the first one is committed.
+    pub fn log(&mut self, content: &Content) {
+        self.logged_bytes += u64::from(content.outside());
+        self.closed |= self.is_half_full();
+    }
+
+    /// Something that was [logged](Self::log) is committed.
+    fn commit(&mut self, content: &Content) {
+        self.logged_bytes = self.logged_bytes.saturating_sub(u64::from(content.outside()));
+    }
+
+    /// As new leader: forgets what a former leader has [logged](Self::log).
+    pub fn forget_logged(&mut self) {
+        self.logged_bytes = 0;
+        self.reopen();
+    }
+
     /// Numbers what was committed for this child.
     pub fn push(&mut self, place: Rank, content: Content) -> u64 {
         self.numbered += 1;
+        self.commit(&content);
         if self.numbered <= self.acknowledged {
             self.sent = self.numbered;
             return self.numbered;
         }
         self.kept.push_back((place, content));
-        self.closed |= self.kept.len() >= ROOM / 2;
+        self.kept_bytes += u64::from(content.outside());
+        self.closed |= self.is_half_full();
         self.numbered
     }
 
@@ -175,7 +213,8 @@ impl Outgoing {
         }
         self.acknowledged = taken.number;
         let count = (taken.number + 1).saturating_sub(self.first()) as usize;
-        self.kept.drain(..count.min(self.kept.len()));
+        let gone = self.kept.drain(..count.min(self.kept.len()));
+        self.kept_bytes -= gone.map(|(_, content)| u64::from(content.outside())).sum::<u64>();
         self.sent = self.sent.max(taken.number.min(self.numbered));
         self.reopen();
         true
@@ -203,6 +242,7 @@ impl Outgoing {
     pub fn rewind(&mut self) {
         if planted(Mutant::UnacknowledgedForgotten) {
             self.kept.clear();
+            self.kept_bytes = 0;
         }
         self.sent = self.first() - 1;
     }
@@ -246,17 +286,31 @@ impl Outgoing {
         if self.closed { below } else { self.reported.intersection(below) }
     }
 
+    fn is_half_full(&self) -> bool {
+        let bytes = self.kept_bytes + self.logged_bytes;
+        self.kept.len() >= ROOM / 2
+            || bytes > self.bytes_max / 2 && !planted(Mutant::KeptBytesNotCounted)
+    }
+
     fn reopen(&mut self) {
-        if self.kept.len() < ROOM / 4 {
+        let bytes = self.kept_bytes + self.logged_bytes;
+        if self.kept.len() < ROOM / 4 && bytes <= self.bytes_max / 4 {
             self.closed = false;
         }
     }
 
     /// The state that goes into a snapshot.
-    pub fn restore(child_generation: u32, numbered: u64, kept: VecDeque<(Rank, Content)>) -> Self {
-        let mut restored = Self { child_generation, numbered, kept, ..Self::default() };
+    pub fn restore(
+        bytes_max: u64,
+        child_generation: u32,
+        numbered: u64,
+        kept: VecDeque<(Rank, Content)>,
+    ) -> Self {
+        let kept_bytes = kept.iter().map(|(_, content)| u64::from(content.outside())).sum();
+        let room = Self::with_room(bytes_max);
+        let mut restored = Self { child_generation, numbered, kept, kept_bytes, ..room };
         restored.acknowledged = restored.first() - 1;
-        restored.closed = restored.kept.len() >= ROOM / 2;
+        restored.closed = restored.is_half_full();
         restored.rewind();
         restored
     }
@@ -400,10 +454,11 @@ pub struct Children {
 }
 
 impl Children {
-    /// Empty tables for the children of `group`.
-    pub fn of(tree: &Tree, group: GroupId) -> Self {
+    /// Empty tables for the children of `group`, whose replicas may hold so many bytes of payloads outside the log.
+    pub fn of(tree: &Tree, group: GroupId, held_bytes_max: u64) -> Self {
+        let bytes_max = bytes_for_each(tree, group, held_bytes_max);
         let children = tree.children(group).iter();
-        Self::restore(children.map(|child| (child, Outgoing::default())).collect())
+        Self::restore(children.map(|child| (child, Outgoing::with_room(bytes_max))).collect())
     }
 
     /// These tables, by child in rising order.
@@ -442,6 +497,22 @@ impl Children {
             content.message().into_iter().for_each(|message| count(&mut self.keeping, message));
         }
         number
+    }
+
+    /// As leader: [notes](Outgoing::log) what is logged, if it has a payload outside the log.
+    pub fn log(&mut self, tree: &Tree, own: GroupId, content: &Content) {
+        if content.is_large() {
+            for child in tree.next_hops(own, content.destinations(tree)).iter() {
+                self.get_mut(child).expect("a next hop is a child").log(content);
+            }
+        }
+    }
+
+    /// What was [logged](Self::log) is committed, and is not passed on.
+    pub fn commit_stale(&mut self, tree: &Tree, own: GroupId, content: &Content) {
+        for child in tree.next_hops(own, content.destinations(tree)).iter() {
+            self.get_mut(child).expect("a next hop is a child").commit(content);
+        }
     }
 
     /// A child [has](Outgoing::acknowledge) all edges up to `taken`. Returns whether that is news, and appends the messages

@@ -63,12 +63,13 @@ impl LogRecord for Record {
     /// The rank depends on the index of the entry, which a record does not contain. It is no lower than the least rank.
     fn message(&self) -> Option<LoggedMessage> {
         let Self::Ordered {
-            content: Content::Message { message, destinations, inline, .. }, ..
+            content: Content::Message { message, destinations, outside, .. }, ..
         } = *self
         else {
             return None;
         };
-        Some(LoggedMessage { message, destinations, least: Rank::new(Rank::LEAST), inline })
+        let (least, inline) = (Rank::new(Rank::LEAST), outside == 0);
+        Some(LoggedMessage { message, destinations, least, inline })
     }
 
     fn is_repeat(&self) -> bool {
@@ -125,9 +126,9 @@ impl<'a> body::Body<'a> for Body<'a> {
                 let known = bits & KNOWN != 0;
                 let content = Content::decode(&mut from)?;
                 let payload = match content {
-                    Content::Message { inline, .. } => {
+                    Content::Message { outside, .. } => {
                         let payload = Payload::decode(from)?;
-                        let fits = inline == matches!(payload, Payload::Inline(_));
+                        let fits = (outside == 0) == matches!(payload, Payload::Inline(_));
                         Some(fits.then_some(payload)?)
                     }
                     Content::Marker { .. } => None,

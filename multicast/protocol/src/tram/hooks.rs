@@ -114,13 +114,15 @@ impl OnLog for Tram {
         let pending = self.pending.iter().filter(|it| !it.inline);
         let mut large: Vec<_> = pending.map(|it| kept(it.index, it.message)).collect();
         let mut undelivered: BTreeSet<_> = self.pending.iter().map(|it| it.message).collect();
+        self.children.iter_mut().for_each(|(_, table)| table.forget_logged());
         for Uncommitted { index, record, .. } in self.log.uncommitted() {
             let Record::Ordered { content, known, .. } = record else { continue };
-            if let Content::Message { message, inline, .. } = *content {
+            self.children.log(&self.tree, self.config.group.me.group, content);
+            if let Content::Message { message, outside, .. } = *content {
                 if !known {
                     undelivered.insert(message);
                 }
-                if !inline {
+                if outside > 0 {
                     large.push(kept(*index, message));
                 }
             }
@@ -173,7 +175,7 @@ impl Tram {
         let here = is_alone && content.message().is_some()
             || self.fold_shared((rank, place), destinations, content, taken, known);
         match content {
-            Content::Message { message, low_water, inline, .. } if here => {
+            Content::Message { message, low_water, outside, .. } if here => {
                 let since_ms = self.log.now_ms();
                 self.pending.push(Pending {
                     message,
@@ -184,7 +186,7 @@ impl Tram {
                     place,
                     time_ms,
                     since_ms,
-                    inline,
+                    inline: outside == 0,
                     clock: self.clock + index,
                 });
             }
@@ -213,6 +215,7 @@ impl Tram {
                     self.logged.forget(message);
                     self.stale.push(message);
                 }
+                self.children.commit_stale(&self.tree, self.config.group.me.group, &content);
                 self.gate.note_edges(from_parent, &[]);
                 return false;
             }

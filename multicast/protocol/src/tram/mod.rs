@@ -206,7 +206,7 @@ impl Tram {
         message: MessageId,
         low_water: u64,
         destinations: GroupSet,
-        inline: bool,
+        outside: u32,
         effects: &mut Vec<Effect>,
     ) {
         let held = destinations.contains(self.own());
@@ -233,7 +233,7 @@ impl Tram {
         self.logged.log(message, low_water);
         // Our former self may have ordered it, too.
         let again = known || self.generation > 0 && destinations.has_several();
-        let content = Content::Message { message, low_water, destinations, inline, again };
+        let content = Content::Message { message, low_water, destinations, outside, again };
         self.order(content, None, known, effects);
     }
 
@@ -264,8 +264,8 @@ impl Tram {
         if may_order { closed } else { closed.with(self.own()) }
     }
 
-    /// The destinations because of which a message is not ordered now.
-    fn refuses(&self, destinations: GroupSet) -> GroupSet {
+    /// The destinations because of which a message of which we are the lowest common ancestor is not ordered now.
+    pub fn refuses(&self, destinations: GroupSet) -> GroupSet {
         if !destinations.has_several() {
             return GroupSet::EMPTY;
         }
@@ -285,8 +285,9 @@ impl Tram {
     ) {
         let index = self.append(Record::Ordered { content, taken, known }, effects);
         self.note_repeat(index, &content, known);
-        if let Content::Message { message, inline: false, .. } = content {
+        if let Content::Message { message, outside: 1.., .. } = content {
             self.log.payloads.keep(index, message);
+            self.children.log(&self.tree, self.own(), &content);
         }
         if taken.is_some() || content.destinations(&self.tree).has_several() {
             self.last_shared = index;
@@ -407,7 +408,7 @@ impl Tram {
     fn accept_record(&mut self, entry: Uncommitted<Record>, held: bool, last: bool) {
         let Uncommitted { index, time_ms, record, .. } = entry;
         if let Record::Ordered { content, taken, known } = record {
-            if let Content::Message { message, inline: false, .. } = content
+            if let Content::Message { message, outside: 1.., .. } = content
                 && !held
             {
                 // Sessions send it to those who order it, and nobody sends it to us unasked.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Tram;
 use super::content::Content;
-use super::edges::{Children, EdgeNumber, Incoming, Outgoing};
+use super::edges::{Children, EdgeNumber, Incoming, Outgoing, bytes_for_each};
 use super::gate::{Gate, Unstable};
 use super::names::Names;
 use super::pending::{Pending, PendingQueue};
@@ -18,7 +18,7 @@ use crate::ordering::{NotRestored, OrderingProtocol as _};
 use crate::rank::Rank;
 use crate::view::View;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 impl Tram {
     /// Appends what a replica needs to go on from our commit index.
@@ -74,7 +74,7 @@ impl Tram {
         let generation = from.u32()?;
         let clock = from.u64()?;
         let incoming = Incoming::read(self.config.groups, from)?;
-        let children = Children::read(&self.tree, self.own(), from)?;
+        let children = Children::read(&self.tree, self.own(), self.config.held_bytes_max, from)?;
         let gate =
             Gate::read(&self.tree, (self.own(), self.log.now_ms()), &incoming, &children, from)?;
         let shared = Shared::restore(&self.tree, self.own(), from)?;
@@ -154,7 +154,8 @@ impl Children {
         }
     }
 
-    fn read(tree: &Tree, own: GroupId, from: &mut Reader<'_>) -> Option<Self> {
+    fn read(tree: &Tree, own: GroupId, held_bytes_max: u64, from: &mut Reader<'_>) -> Option<Self> {
+        let bytes_max = bytes_for_each(tree, own, held_bytes_max);
         let mut tables = Vec::new();
         for child in tree.children(own).iter() {
             let (generation, numbered, count) = (from.u32()?, from.u64()?, from.u64()?);
@@ -162,8 +163,8 @@ impl Children {
             for _ in 0..count {
                 kept.push_back((Rank::new(from.u64()?), Content::decode(from)?));
             }
-            let table =
-                (count <= numbered).then(|| Outgoing::restore(generation, numbered, kept))?;
+            let table = (count <= numbered)
+                .then(|| Outgoing::restore(bytes_max, generation, numbered, kept))?;
             tables.push((child, table));
         }
         Some(Self::restore(tables))

@@ -75,7 +75,7 @@ impl Waiting {
     /// are not `here` either.
     pub(super) fn lose(&mut self, here: impl Fn(MessageId) -> bool) {
         for entry in self.0.iter_mut().take(ASKED_MAX).filter(|entry| entry.held) {
-            if let Content::Message { message, inline: false, .. } = entry.edge.content
+            if let Content::Message { message, outside: 1.., .. } = entry.edge.content
                 && !here(message)
             {
                 (entry.held, entry.asked) = (false, false);

@@ -36,7 +36,7 @@ fn announced(number: u64, ballot: Ballot, clock: u64, again: Option<Timestamp>) 
 
 fn received(number: u64) -> Event {
     let (message, destinations) = (message(number), GroupSet::first(2));
-    Event::Received { message, low_water: 1, destinations, inline: true }
+    Event::Received { message, low_water: 1, destinations, outside: 0 }
 }
 
 /// The leader of g0, of three replicas and two groups, at time 1,000.

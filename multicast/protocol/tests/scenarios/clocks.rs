@@ -78,7 +78,7 @@ fn a_leaders_clock_rises_to_all_proposals_of_an_entry() {
         let mut stage = Stage::<Ramcast>::new(3, 3);
         let core = stage.core(replica(0, 0));
         let (message, destinations, again) = (message(1), GroupSet::first(3), None);
-        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
         core.step(received, &mut Vec::new());
         for (group, clock) in (1..).zip(clocks) {
             let Remote { timestamp, ballot, index, .. } = remote(clock, group, 1);
@@ -144,7 +144,7 @@ fn what_is_logged_is_pending_committed_or_not<O: Played>() {
     let destinations = GroupSet::first(1);
     for number in [1, 2] {
         let message = message(number);
-        let event = Event::Received { message, low_water: 1, destinations, inline: true };
+        let event = Event::Received { message, low_water: 1, destinations, outside: 0 };
         core.step(event, &mut Vec::new());
     }
     assert_eq!((core.inspect().pending(), core.log().commit_index()), (2, 1));

@@ -16,7 +16,7 @@ const MESSAGE: MessageId = MessageId::new(SessionId(1), 1);
 
 fn received<O: Played>() -> EventOf<O> {
     let destinations = GroupSet::single(GroupId(0));
-    Event::Received { message: MESSAGE, low_water: 1, destinations, inline: true }
+    Event::Received { message: MESSAGE, low_water: 1, destinations, outside: 0 }
 }
 
 /// A session may send a message again before it is committed. A reply repeated then would come from a state machine

@@ -44,8 +44,7 @@ fn leader<O: Played>(durable: bool, destinations: GroupSet) -> (O, Vec<EffectOf<
     }
     core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.begin_to_lead(&mut effects);
-    let received =
-        Event::Received { message: message(1), low_water: 1, destinations, inline: true };
+    let received = Event::Received { message: message(1), low_water: 1, destinations, outside: 0 };
     core.step(received, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
     assert_eq!(core.log().last_index(), 2);

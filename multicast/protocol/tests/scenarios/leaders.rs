@@ -55,7 +55,7 @@ fn logs(core: &mut Ramcast, events: impl IntoIterator<Item = EventOf<Ramcast>>) 
 
 fn received() -> EventOf<Ramcast> {
     let (message, destinations) = (message(1), GroupSet::first(2));
-    Event::Received { message, low_water: 1, destinations, inline: true }
+    Event::Received { message, low_water: 1, destinations, outside: 0 }
 }
 
 fn nobody_is_admitted_before_the_leaders_own_first_entry_is_committed<O: Played>() {
@@ -112,7 +112,7 @@ fn what_is_proposed_together_is_heard_as_if_it_came_one_after_the_other() {
         (true,  vec![],                                            vec![7, 8],  "it had been announced early"),
     ];
     let received =
-        || Event::Received { message: message(1), low_water: 1, destinations, inline: true };
+        || Event::Received { message: message(1), low_water: 1, destinations, outside: 0 };
     for together in [false, true] {
         let mut stage = Stage::<Ramcast>::new(3, 3);
         logs(stage.core(replica(0, 0)), [received()]);
@@ -183,7 +183,7 @@ fn the_time_that_entries_carry_never_falls<O: Played>() {
     for (number, now_ms) in [(2, 10), (3, 400)] {
         let (message, mut effects) = (message(number), Vec::new());
         core.step(Event::Tick { now_ms }, &mut effects);
-        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
         core.step(received, &mut effects);
         times.extend(effects.into_iter().filter_map(|effect| match effect {
             Effect::Append { time_ms, .. } => Some(time_ms),

@@ -36,7 +36,7 @@ fn leader<O: Played>(evicted: Option<u8>) -> O {
     core.granted(1, 0, (Ballot::ZERO, 0), vec![0; 3]);
     core.begin_to_lead(&mut Vec::new());
     let (message, destinations) = (message(1), GroupSet::first(O::GROUPS));
-    let event = Event::Received { message, low_water: 1, destinations, inline: true };
+    let event = Event::Received { message, low_water: 1, destinations, outside: 0 };
     core.step(event, &mut Vec::new());
     if let Some(slot) = evicted {
         assert!(core.evicts(slot, &mut Vec::new()));
@@ -245,7 +245,7 @@ fn what_was_to_be_logged_in_a_ballot_is_not_logged_in_the_next_one() {
 fn a_message_that_was_cut_off_with_its_leader_is_not_taken_for_logged() {
     let mut core = leader::<Ramcast>(None);
     let (message, destinations) = (message(2), GroupSet::first(2));
-    let received = Event::Received { message, low_water: 1, destinations, inline: true };
+    let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
     core.step(received, &mut Vec::new());
     // Another replica leads, whose log ends before the message, and then this one again.
     let other = Ballot::new(2, 1, 0);

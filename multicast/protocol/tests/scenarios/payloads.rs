@@ -54,7 +54,8 @@ fn holds<O: Played>(core: &mut O, slot: u8, index: u64) -> Vec<EffectOf<O>> {
 
 fn receive<O: Played>(core: &mut O, number: u64, inline: bool) {
     let (message, destinations) = (message(number), GroupSet::first(1));
-    let event = Event::Received { message, low_water: 1, destinations, inline };
+    let outside = if inline { 0 } else { 5_000 };
+    let event = Event::Received { message, low_water: 1, destinations, outside };
     core.step(event, &mut Vec::new());
 }
 

@@ -196,7 +196,8 @@ impl Played for Tram {
         destinations: GroupSet,
         inline: bool,
     ) -> tram::Record {
-        let content = Content::Message { message, low_water, destinations, inline, again: false };
+        let outside = if inline { 0 } else { 5_000 };
+        let content = Content::Message { message, low_water, destinations, outside, again: false };
         tram::Record::Ordered { content, taken: None, known: false }
     }
 

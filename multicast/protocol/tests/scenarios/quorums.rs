@@ -26,7 +26,7 @@ both!(
 );
 
 fn received<R, H>(destinations: GroupSet) -> Event<R, H> {
-    Event::Received { message: message(1), low_water: 1, destinations, inline: true }
+    Event::Received { message: message(1), low_water: 1, destinations, outside: 0 }
 }
 
 fn acknowledged<R, H>(by: ReplicaId, ballot: Ballot, index: u64) -> Event<R, H> {
@@ -145,7 +145,7 @@ fn completions_count_only_for_whoever_has_caught_up<O: Played>() {
     assert_eq!(core.log().commit_index(), 2, "g0.2 can report nothing behind what it lacks");
     core.step(acknowledged(replica(0, 2), ballot, 3), &mut effects);
     let (message, destinations) = (message(2), GroupSet::first(1));
-    let another = Event::Received { message, low_water: 1, destinations, inline: true };
+    let another = Event::Received { message, low_water: 1, destinations, outside: 0 };
     core.step(another, &mut effects);
     core.step(Event::Completed { slot: 2, index: 4 }, &mut effects);
     core.step(Event::TurnEnd, &mut effects);
@@ -202,7 +202,7 @@ fn nothing_passes_a_message_by_on_a_proposal_that_may_be_lost() {
         message: message(2),
         low_water: 1,
         destinations: GroupSet::first(1),
-        inline: true,
+        outside: 0,
     };
     leader.step(received(GroupSet::first(2)), &mut effects);
     leader.step(single, &mut effects);
@@ -243,7 +243,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word<O: Played
         message: message(sequence),
         low_water: 1,
         destinations: GroupSet::first(1),
-        inline: false,
+        outside: 5_000,
     };
     leader.step(large(1), &mut effects);
     all(&mut leader, 1, &mut effects);
@@ -253,7 +253,7 @@ fn completions_behind_a_payload_that_was_let_go_count_only_with_a_word<O: Played
         message: message(2),
         low_water: 1,
         destinations: GroupSet::first(1),
-        inline: true,
+        outside: 0,
     };
     leader.step(single, &mut effects);
     leader.step(Event::Completed { slot: 2, index: leader.log().last_index() }, &mut effects);

@@ -105,7 +105,7 @@ fn what_a_group_that_begins_anew_delivers_is_above_all_that_its_former_self_may_
     leader.granted(1, LIFE, (Ballot::ZERO, 0), vec![LIFE; 3]);
     leader.begin_to_lead(&mut Vec::new());
     let (message, destinations) = (message(1), GroupSet::first(1));
-    let received = Event::Received { message, low_water: 1, destinations, inline: true };
+    let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
     leader.step(received, &mut Vec::new());
     let acceptance = Acceptance { tag: ballot.tag(), index: leader.log().last_index() };
     leader.step(Event::Acknowledged { by: replica(0, 1), acceptance }, &mut Vec::new());

@@ -532,7 +532,7 @@ fn what_waited_for_a_payload_is_logged_one_by_one() {
             message: message(number),
             low_water: 1,
             destinations,
-            inline: number != 1,
+            outside: if number == 1 { 5_000 } else { 0 },
             again: false,
         };
         let place = Rank::new(number);
@@ -545,7 +545,7 @@ fn what_waited_for_a_payload_is_logged_one_by_one() {
     assert_eq!((logged(core), core.has_ready()), (0, false), "the first one has no payload");
     assert_eq!(core.awaits(message(1)), Some((destinations, 7)));
     let received =
-        Event::Received { message: message(1), low_water: 1, destinations, inline: false };
+        Event::Received { message: message(1), low_water: 1, destinations, outside: 5_000 };
     core.step(received, &mut effects);
     for done in 0..3 {
         assert_eq!((logged(core), core.has_ready()), (done, true));

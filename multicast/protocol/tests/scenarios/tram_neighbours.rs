@@ -26,7 +26,7 @@ fn edge(number: u64, inline: bool) -> Edge {
         message: message(number),
         low_water: 1,
         destinations: set(&[0, 1]),
-        inline,
+        outside: if inline { 0 } else { 5_000 },
         again: false,
     };
     let place = Rank::new(number);
@@ -48,7 +48,10 @@ fn pass(core: &mut Tram, edge: Edge) -> Vec<Effect> {
 fn arrive(core: &mut Tram, number: u64) -> Vec<Effect> {
     let (message, destinations) = (message(number), set(&[0, 1]));
     let mut effects = Vec::new();
-    core.step(Event::Received { message, low_water: 1, destinations, inline: false }, &mut effects);
+    core.step(
+        Event::Received { message, low_water: 1, destinations, outside: 5_000 },
+        &mut effects,
+    );
     while core.has_ready() {
         core.take_ready(&mut effects);
     }
@@ -262,7 +265,7 @@ fn a_message_below_its_sessions_mark_is_delivered_when_it_comes_for_the_first_ti
     let core = cluster.stage.core(child);
     let (message, destinations) = (message(9), set(&[1]));
     let mut effects = Vec::new();
-    core.step(Event::Received { message, low_water: 9, destinations, inline: true }, &mut effects);
+    core.step(Event::Received { message, low_water: 9, destinations, outside: 0 }, &mut effects);
     effects.extend(pass(core, edge(1, true)));
     core.step(Event::TurnEnd, &mut effects);
     cluster.stage.carry_out(child, effects);

@@ -51,9 +51,9 @@ impl Cluster {
                 core.hear_lacked(name, destinations);
             }
             if core.log().leads() {
-                let (message, low_water, inline) = (name, 1, true);
+                let (message, low_water, outside) = (name, 1, 0);
                 core.step(
-                    Event::Received { message, low_water, destinations, inline },
+                    Event::Received { message, low_water, destinations, outside },
                     &mut effects,
                 );
             }

@@ -92,7 +92,7 @@ fn what_a_deposed_leader_has_logged_does_not_pass_for_what_its_successor_has() {
         message: message(82),
         low_water: 70,
         destinations: set(&[1]),
-        inline: true,
+        outside: 0,
     };
     for other in cluster.stage.members(GroupId(1)).filter(|it| *it != old) {
         cluster.stage.lose_writes(old, other);

@@ -218,7 +218,7 @@ impl World {
 
     fn content(&self, name: usize) -> Content {
         let (destinations, message) = (self.names[name].destinations, message(name));
-        Content::Message { message, low_water: 1, destinations, inline: true, again: false }
+        Content::Message { message, low_water: 1, destinations, outside: 0, again: false }
     }
 
     fn step(&mut self, event: Event) {
@@ -579,7 +579,7 @@ impl Group {
             logged: BTreeMap::new(),
             inbox: Vec::new(),
             incoming: Incoming::new(tree.groups()),
-            children: Children::of(tree, group),
+            children: Children::of(tree, group, u64::MAX),
             gate: Gate::new(*tree, group),
             edges_at: 0,
             gate_at: 0,

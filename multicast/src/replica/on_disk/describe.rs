@@ -225,7 +225,7 @@ mod tests {
             tram::Taken { number: EdgeNumber { generation: 1, number: 6 }, place: Rank::new(40) };
         let destinations = GroupSet::first(2);
         let content =
-            Ordered::Message { message, low_water: 1, destinations, inline: true, again: false };
+            Ordered::Message { message, low_water: 1, destinations, outside: 0, again: false };
         let payload = Contents::Payload(Payload::Inline(b"abc"));
         let passed = tram::Record::Ordered { content, taken: Some(taken), known: true };
         let group = GroupId(1);

@@ -61,7 +61,7 @@ impl Child {
             message: named(number),
             low_water: 1,
             destinations: both(),
-            inline: false,
+            outside: self.len as u32,
             again: false,
         };
         let place = Rank::new(number);
@@ -191,7 +191,8 @@ fn a_payload_finds_room_among_hints() {
     }
     child.end_turn();
     assert_eq!((child.held(), child.logged(4)), ((3, 0), vec![]), "the budget is full of hints");
-    assert!(child.scene.replica.admits(SESSION, child.len, 0, || 9), "sessions need not wait");
+    let own = || Some(Head { sequence: 9, low_water: 9, destinations: GroupSet::first(1) });
+    assert!(child.scene.replica.admits(SESSION, child.len, 0, own), "sessions need not wait");
     child.relay(1);
     child.end_turn();
     assert_eq!(child.logged(4), [1], "hints made room for it, the oldest first");

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn head(sequence: u64) -> Head {
+    Head { sequence, low_water: sequence, destinations: GroupSet::first(1) }
+}
+
 #[test]
 fn what_was_cut_off_of_a_session_that_is_gone_is_forgotten() {
     let mut scene = Scene::new();
@@ -42,10 +46,10 @@ fn a_session_that_goes_beyond_its_window_waits_and_no_other_does() {
     scene.links.session_opened(one, scene.replica.id, 0);
     let window = Tuning::default().window as u64;
     for sequence in 1..=window {
-        assert!(scene.replica.admits(one, 1, 0, || sequence), "{sequence}");
+        assert!(scene.replica.admits(one, 1, 0, || Some(head(sequence))), "{sequence}");
         scene.replica.relayed(FOLLOWER, &relay(one, sequence), &mut scene.links);
     }
-    let mut admits = |session| scene.replica.admits(session, 1, 0, || 1);
+    let mut admits = |session| scene.replica.admits(session, 1, 0, || Some(head(1)));
     assert!(!admits(one) && admits(other));
     assert_eq!(scene.replica.paths.window_full, 1);
 }
@@ -70,7 +74,7 @@ fn replies_are_repeated_a_few_mebibytes_in_a_turn() {
         turns.push((repeated, any, scene.replica.is_stirred()));
     }
     assert_eq!(turns, [(5, true, true), (5, true, true), (2, true, false), (0, false, false)]);
-    let admits = |scene: &mut Scene| scene.replica.admits(SessionId(1), 1, 0, || 1);
+    let admits = |scene: &mut Scene| scene.replica.admits(SessionId(1), 1, 0, || Some(head(1)));
     assert!(admits(&mut scene));
     asks(&mut scene, REPEATS_MAX);
     assert!(!admits(&mut scene), "what it may ask for is kept nowhere");

@@ -14,7 +14,7 @@ fn edge(number: u64) -> Edge {
         message: MessageId::new(SessionId(1), number),
         low_water: 1,
         destinations: GroupSet::first(2),
-        inline: number > 1,
+        outside: if number == 1 { 5_000 } else { 0 },
         again: false,
     };
     let place = Rank::new(number);
@@ -51,7 +51,7 @@ fn what_is_delivered_is_kept_until_all_children_on_its_way_have_it() {
         let destinations = groups.iter().map(|group| GroupId(*group)).collect();
         let message = named(at);
         scene.replica.payloads.insert(message, 1, destinations, &[7; 24]);
-        let received = Event::Received { message, low_water: 1, destinations, inline: true };
+        let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
         scene.replica.step(received);
         scene.replica.end_turn(&mut scene.links);
     }
@@ -87,7 +87,7 @@ fn what_waited_for_a_payload_is_logged_as_the_log_has_room() {
 
     let (message, destinations) = (MessageId::new(SessionId(1), 1), GroupSet::first(2));
     replica.payloads.insert(message, 1, destinations, &payload);
-    replica.step(Event::Received { message, low_water: 1, destinations, inline: false });
+    replica.step(Event::Received { message, low_water: 1, destinations, outside: 5_000 });
     assert!(Tram::log_ready(replica, links), "the log has no room for all of them");
     let logged = replica.core.log().last_index() - before;
     assert!((1..PASSED).contains(&logged), "{logged} of {PASSED}");

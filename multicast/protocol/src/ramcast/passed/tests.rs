@@ -340,7 +340,7 @@ fn what_is_passed_is_told_with_what_was_delivered_or_in_a_tick() {
 
 fn receive(leader: &mut Ramcast, destinations: GroupSet) -> Vec<Effect> {
     let (message, mut effects) = (MessageId::new(SessionId(1), 1), Vec::new());
-    let event = Event::Received { message, low_water: 1, destinations, inline: true };
+    let event = Event::Received { message, low_water: 1, destinations, outside: 0 };
     leader.step(event, &mut effects);
     effects
 }

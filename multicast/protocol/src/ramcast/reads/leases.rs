@@ -332,8 +332,8 @@ fn a_read_waits_for_what_others_may_have_delivered() {
     let mut core = leader(3);
     let receive = |core: &mut Ramcast, sequence, destinations| {
         let message = MessageId::new(SessionId(1), sequence);
-        let (low_water, inline) = (1, true);
-        let event = Event::Received { message, low_water, destinations, inline };
+        let (low_water, outside) = (1, 0);
+        let event = Event::Received { message, low_water, destinations, outside };
         core.step(event, &mut Vec::new());
     };
     receive(&mut core, 1, GroupSet::first(1));
@@ -349,7 +349,7 @@ fn a_read_waits_for_what_may_end_at_the_clock_it_came_at() {
     let mut core = leader(3);
     let before = core.read_from();
     let (message, destinations) = (MessageId::new(SessionId(1), 1), GroupSet::first(2));
-    let event = Event::Received { message, low_water: 1, destinations, inline: true };
+    let event = Event::Received { message, low_water: 1, destinations, outside: 0 };
     core.step(event, &mut Vec::new());
     let after = core.read_from();
     let by = ReplicaId::new(GroupId(0), 1);
@@ -374,7 +374,7 @@ fn a_read_waits_for_all_that_was_logged_with_others_when_it_came() {
         again: None,
     };
     let (message, destinations) = (theirs.message, theirs.destinations);
-    let received = Event::Received { message, low_water: 1, destinations, inline: true };
+    let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
     core.step(received, &mut Vec::new());
     let announced = Event::Heard(PeerEvent::Announced {
         from: ReplicaId::new(GroupId(1), 0),

@@ -3,7 +3,7 @@ use crate::ids::{MessageId, SessionId};
 
 fn message(sequence: u64) -> Content {
     let (message, destinations) = (MessageId::new(SessionId(1), sequence), GroupSet::first(2));
-    Content::Message { message, low_water: 1, destinations, inline: true, again: false }
+    Content::Message { message, low_water: 1, destinations, outside: 0, again: false }
 }
 
 /// A table of a parent in generation 0 with so many edges.
@@ -213,10 +213,94 @@ fn a_group_closes_what_is_behind_a_full_table_and_reopens_it() {
     assert_eq!(table.closed(below), GroupSet::first(1));
 }
 
+/// A message with a payload of so many bytes outside the log.
+fn large(sequence: u64, outside: u32) -> Content {
+    let (message, destinations) = (MessageId::new(SessionId(1), sequence), GroupSet::first(2));
+    Content::Message { message, low_water: 1, destinations, outside, again: false }
+}
+
+/// The guard that `Mutant::KeptBytesNotCounted` takes out.
+fn a_table_is_full_of_bytes() {
+    let below = GroupSet::first(3);
+    let mut table = Outgoing::with_room(100);
+    for (outside, closed) in [(50, false), (0, false), (1, true), (30, true)] {
+        table.push(Rank::new(u64::MAX), large(1, outside));
+        assert_eq!(!table.closed(below).is_empty(), closed, "{outside} more bytes");
+        let restored = Outgoing::restore(100, 0, table.numbered, table.kept.clone());
+        assert_eq!(restored.closed(below), table.closed(below), "so is the state");
+    }
+    for (number, closed) in [(1, true), (2, true), (3, true), (4, false)] {
+        table.acknowledge(0, at(0, number), 0);
+        assert_eq!(!table.closed(below).is_empty(), closed, "{number} are acknowledged");
+    }
+    assert_eq!(table.kept_bytes, 0);
+}
+
+#[test]
+fn a_group_closes_what_is_behind_a_table_that_is_full_of_bytes() {
+    a_table_is_full_of_bytes();
+}
+
+#[test]
+fn what_a_leader_logs_counts_before_it_is_committed() {
+    let (tree, own, below) = (Tree::breadth(3), GroupId(0), GroupSet::single(GroupId(1)));
+    let mut children = Children::of(&tree, own, 200);
+    let two = [large(1, 40), large(2, 40)];
+    for content in &two {
+        children.log(&tree, own, content);
+    }
+    assert_eq!(children.closed(&tree), below, "they go to that child alone");
+    let table = children.get_mut(GroupId(1)).expect("a child");
+    table.push(Rank::new(1), two[0]);
+    table.acknowledge(0, at(0, 1), 0);
+    assert_eq!(table.closed(below), below, "the other one is under way");
+    children.commit_stale(&tree, own, &two[1]);
+    let table = children.get_mut(GroupId(1)).expect("a child");
+    table.push(Rank::new(2), large(3, 25));
+    table.acknowledge(0, at(0, 2), 0);
+    assert_eq!(table.closed(below), GroupSet::EMPTY, "it has all");
+
+    for content in &two {
+        children.log(&tree, own, content);
+    }
+    let table = children.get_mut(GroupId(1)).expect("a child");
+    assert_eq!(table.closed(below), below);
+    table.forget_logged();
+    assert_eq!(table.closed(below), GroupSet::EMPTY, "they may have been cut off");
+    table.push(Rank::new(3), two[0]);
+    table.push(Rank::new(4), two[1]);
+    table.forget_logged();
+    assert_eq!(table.closed(below), below, "what is committed counts whoever leads");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_table_that_counts_no_bytes_is_noticed() {
+    use crate::mutants::plant;
+
+    plant(Some(Mutant::KeptBytesNotCounted));
+    let noticed = std::panic::catch_unwind(a_table_is_full_of_bytes).is_err();
+    plant(None);
+    assert!(noticed);
+}
+
+#[test]
+fn children_that_are_down_together_leave_half_of_what_a_replica_may_hold() {
+    let tree = Tree::breadth(8);
+    let mut children = Children::of(&tree, GroupId(0), 14_000);
+    assert_eq!(bytes_for_each(&tree, GroupId(1), 14_000), 14_000, "it has none");
+    for (child, table) in children.iter_mut() {
+        table.push(Rank::new(1), large(1, 1_000));
+        assert_eq!(table.closed(tree.below(child)), GroupSet::EMPTY);
+        table.push(Rank::new(2), large(2, 1));
+        assert_eq!(table.closed(tree.below(child)), tree.below(child));
+    }
+}
+
 #[test]
 fn the_tables_of_a_group_are_its_childrens() {
     let tree = Tree::base(8);
-    let mut children = Children::of(&tree, GroupId(1));
+    let mut children = Children::of(&tree, GroupId(1), u64::MAX);
     assert!(children.iter().map(|(child, _)| child).eq([GroupId(2), GroupId(3)]));
     assert!(children.get_mut(GroupId(4)).is_none());
     children.get_mut(GroupId(3)).expect("a child").report_closed(GroupSet::single(GroupId(7)));
@@ -249,7 +333,7 @@ fn a_group_takes_from_its_parent_what_goes_past_it() {
     let to = |groups: &[u16]| {
         let destinations = groups.iter().copied().map(GroupId).collect();
         let message = MessageId::new(SessionId(1), 1);
-        Content::Message { message, low_water: 1, destinations, inline: true, again: false }
+        Content::Message { message, low_water: 1, destinations, outside: 0, again: false }
     };
     let marker = |group| Content::Marker { group: GroupId(group), generation: 1 };
     #[rustfmt::skip]

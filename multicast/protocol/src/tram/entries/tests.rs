@@ -11,13 +11,17 @@ const BALLOT: Ballot = Ballot::new(3, 1, 0);
 const STAMP: Stamp = Stamp { ballot: BALLOT, time_ms: 77, epoch: 9 };
 const CURSOR: Cursor = Cursor { index: 12, position: 4096 };
 
+/// Both bits in the first byte of a message, of which there is one.
+const INLINE_AND_OUTSIDE: u8 = 1 | 8;
+
 fn message(inline: bool, taken: bool) -> Record {
     of((inline, taken), (false, false))
 }
 
 fn of((inline, taken): (bool, bool), (again, known): (bool, bool)) -> Record {
     let (message, destinations) = (MessageId::new(SessionId(5), 6), GroupSet::first(9));
-    let content = Content::Message { message, low_water: 2, destinations, inline, again };
+    let outside = if inline { 0 } else { 77 };
+    let content = Content::Message { message, low_water: 2, destinations, outside, again };
     Record::Ordered { content, taken: taken.then(edge), known }
 }
 
@@ -77,6 +81,24 @@ fn an_entry_is_read_as_it_was_written_and_no_part_of_it() {
                 assert_eq!(whole, None, "{record:?}, cut off at {cut}");
             }
         }
+    }
+}
+
+#[test]
+fn the_length_of_a_payload_outside_an_entry_is_part_of_the_entry() {
+    let held = Contents::Payload(Payload::Held { check: 5 });
+    let mut bytes = Vec::new();
+    Draft::of(&message(false, false), held).encode(STAMP, CURSOR, &mut bytes);
+    let frame = Frame::decode(&bytes, CURSOR, BALLOT).expect("it is whole");
+    let at = frame.body.len() - 4 - (1 + 8);
+    assert_eq!(frame.body[at..at + 4], 77_u32.to_le_bytes());
+    let mut body = frame.body.to_vec();
+    body[at..at + 4].fill(0);
+    let without = Frame { body: &body, ..frame };
+    assert_eq!(Body::read(&without), None, "a payload outside has a length");
+    for kind in [0, 4, INLINE_AND_OUTSIDE] {
+        body[1] = kind;
+        assert_eq!(Body::read(&Frame { body: &body, ..frame }), None, "no such kind: {kind}");
     }
 }
 

@@ -19,7 +19,7 @@ fn edge(number: u64) -> Edge {
         message: message(number),
         low_water: 1,
         destinations: groups(),
-        inline: false,
+        outside: 5_000,
         again: false,
     };
     let number = EdgeNumber { generation: 3, number };

@@ -85,7 +85,8 @@ fn config_along(me: ReplicaId, incarnation: u32, tree: &Tree, replicas: u8) -> C
         lag_max: 64,
         durable: false,
     };
-    Config { group, groups, fetch_after_ms: 20, tree: tree.parents() }
+    let (held_bytes_max, tree) = (64 << 20, tree.parents());
+    Config { group, groups, fetch_after_ms: 20, held_bytes_max, tree }
 }
 
 /// The cursor behind an entry. All entries have the same length.
@@ -224,13 +225,12 @@ impl<O: Played> Stage<O> {
         self.read_log(id, &mut effects);
         let node = self.node(id);
         for (message, destinations) in std::mem::take(&mut node.inbox) {
-            let received = Event::Received { message, low_water: 1, destinations, inline: true };
+            let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
             node.core.step(received, &mut effects);
         }
         for (message, destinations) in node.held.clone() {
             if node.core.log().leads() && !node.core.is_logged(message) {
-                let received =
-                    Event::Received { message, low_water: 1, destinations, inline: true };
+                let received = Event::Received { message, low_water: 1, destinations, outside: 0 };
                 node.core.step(received, &mut effects);
             }
         }
