@@ -617,6 +617,13 @@ impl Channel {
         bytes
     }
 
+    /// If a hint is being assembled, its rest is skipped, too.
+    pub(crate) fn skip_hint(&mut self) {
+        if let Some(Assembling { kind: Kind::Hint, bytes, .. }) = &mut self.assembling {
+            *bytes = None;
+        }
+    }
+
     /// Drops the datagram that is being assembled.
     pub(crate) fn stop_assembling(&mut self) {
         self.assembling = None;

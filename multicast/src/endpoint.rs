@@ -554,6 +554,14 @@ impl<F: Fabric> Endpoint<F> {
         taken.unwrap_or(false)
     }
 
+    /// Skips the rest of each hint that is being assembled, and drops what has come of it.
+    pub(crate) fn skip_hints(&mut self) {
+        for channel in self.channels.iter_mut().flatten() {
+            channel.skip_hint();
+        }
+        self.assembling.hints = 0;
+    }
+
     /// Skips messages whose first words satisfy `known`: see [`Channel::skip_known`].
     pub(crate) fn skip_known(&mut self, id: u32, len_max: usize, known: impl Fn(u64) -> bool) {
         let channel = self.channels[id as usize].as_mut().expect("a channel of ours");

@@ -215,6 +215,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         for replica in self.replicas.iter_mut().filter(|replica| replica.is_stirred()) {
             announced |= replica.end_turn(&mut self.links);
         }
+        self.bound_hints();
         announced |= O::tell_together(&mut self.links);
         for replica in &mut self.replicas {
             replica.seek_confirmation(&mut self.links);

@@ -9,8 +9,8 @@
 //! its session in front of it, which are at most a window. Payloads of a log or a state that a replica takes over,
 //! or reads from its disk, may exceed it, too.
 //!
-//! [Hints](hints) have what these payloads leave of the budget, and no more: they go first. Those of which not all has
-//! come have as much again.
+//! [Hints](hints) have what these payloads leave of the budget, and no more, those included of which not all has come:
+//! they go first.
 
 mod hints;
 
@@ -87,7 +87,7 @@ impl Payloads {
         if bytes.len() > self.inline_bytes_max {
             self.large_bytes += bytes.len();
             self.drop_hint(message);
-            self.make_room();
+            self.make_room(0);
         }
         true
     }
@@ -115,17 +115,17 @@ impl Payloads {
         self.get(message).is_some_and(|held| guard!(Mutant::PayloadNotCompared, fits(held)))
     }
 
-    /// Keeps a copy of a large message as a hint, unless it is here or the payloads leave no room for it. Older
-    /// hints make room. Its session has at most `window` hints here. Returns whether it is kept.
+    /// Keeps a copy of a large message as a hint, unless it is here or the payloads, and `assembling` bytes of hints of
+    /// which not all has come, leave no room for it. Older hints make room. Its session has at most `window` hints here.
+    /// Returns whether it is kept.
     pub(crate) fn insert_hint(
         &mut self,
-        message: MessageId,
-        low_water: u64,
-        destinations: GroupSet,
+        (message, low_water, destinations): (MessageId, u64, GroupSet),
         bytes: &[u8],
         window: usize,
+        assembling: usize,
     ) -> bool {
-        if !self.has_room_for_hints(bytes.len())
+        if self.large_bytes + assembling + bytes.len() > self.budget
             || self.get(message).is_some()
             || self.hints.get(message).is_some()
         {
@@ -136,18 +136,23 @@ impl Payloads {
         }
         let bytes = self.buffers.copy(bytes);
         self.hints.push(message, Held { low_water, destinations, bytes, beyond: false });
-        self.make_room();
+        self.make_room(assembling);
         true
     }
 
-    /// Returns whether payloads leave room for hints of that length together.
-    pub(crate) const fn has_room_for_hints(&self, len: usize) -> bool {
-        self.large_bytes + len <= self.budget
+    /// Makes room for `assembling` bytes of hints of which not all has come. The oldest of the others go. Returns false if
+    /// payloads leave no room, and drops nothing then.
+    pub(crate) fn make_room_for_hints(&mut self, assembling: usize) -> bool {
+        let has_room = self.large_bytes + assembling <= self.budget;
+        if has_room {
+            self.make_room(assembling);
+        }
+        has_room
     }
 
-    /// Drops the oldest hints, as long as there are too many.
-    fn make_room(&mut self) {
-        let left = self.budget.saturating_sub(self.large_bytes);
+    /// Drops the oldest hints, as long as there are too many beside `assembling` bytes of others.
+    fn make_room(&mut self, assembling: usize) {
+        let left = self.budget.saturating_sub(self.large_bytes + assembling);
         while let Some(oldest) = self.hints.pop_beyond(left) {
             self.recycle(oldest);
         }
@@ -392,8 +397,8 @@ mod tests {
             there.collect::<Vec<_>>()
         };
         for sequence in 1..=7 {
-            assert!(payloads.insert_hint(named(sequence), 1, both, &bytes, 9));
-            assert!(!payloads.insert_hint(named(sequence), 1, both, &bytes, 9), "it is here");
+            assert!(payloads.insert_hint((named(sequence), 1, both), &bytes, 9, 0));
+            assert!(!payloads.insert_hint((named(sequence), 1, both), &bytes, 9, 0), "it is here");
         }
         assert_eq!((there(&payloads), payloads.hint_bytes()), (vec![3, 4, 5, 6, 7], 1000));
         assert!(payloads.take_hint(named(5), 2, both, sum) && payloads.hints_fill(200));
@@ -401,14 +406,14 @@ mod tests {
         assert_eq!((there(&payloads), payloads.large_bytes()), (vec![3, 4, 6, 7], 200));
         payloads.insert(named(8), 1, both, &bytes);
         assert_eq!((there(&payloads), payloads.large_bytes()), (vec![4, 6, 7], 400));
-        assert!(!payloads.insert_hint(named(8), 1, both, &bytes, 9), "its payload is here");
+        assert!(!payloads.insert_hint((named(8), 1, both), &bytes, 9, 0), "its payload is here");
         payloads.insert(named(6), 1, both, &bytes);
         assert_eq!(there(&payloads), [4, 7], "6 is no hint any more, and room for itself");
         for sequence in 1..=3 {
             payloads.insert(named(sequence), 1, both, &bytes);
         }
         assert_eq!((there(&payloads), payloads.large_bytes()), (vec![], 1200));
-        assert!(!payloads.insert_hint(named(9), 1, both, &bytes, 9), "there is no room");
+        assert!(!payloads.insert_hint((named(9), 1, both), &bytes, 9, 0), "there is no room");
         assert_eq!((payloads.hints(), payloads.hint_bytes()), (0, 0));
     }
 
@@ -416,7 +421,7 @@ mod tests {
     fn hints_go_by_session_and_by_what_is_known() {
         let (mut payloads, both) = (Payloads::new(64, 1 << 20), GroupSet::first(2));
         for sequence in 1..=9 {
-            payloads.insert_hint(named(sequence), 1, both, &[7; 100], 2);
+            payloads.insert_hint((named(sequence), 1, both), &[7; 100], 2, 0);
         }
         let left = |payloads: &Payloads| {
             let numbers = payloads.hints.messages().map(|message| message.sequence);

@@ -149,8 +149,8 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             if !admitted {
                 break false;
             }
-            let payloads = &self.replicas[at].payloads;
-            let keeps_hint = |len| O::TAKES_HINTS && payloads.has_room_for_hints(len);
+            let payloads = &mut self.replicas[at].payloads;
+            let keeps_hint = |len| O::TAKES_HINTS && payloads.make_room_for_hints(len);
             if !self.links.endpoint.take_if(id, next, keeps_hint, &mut datagram) {
                 break true;
             }
@@ -194,6 +194,15 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
             self.remove_channel(id, purpose);
         }
         Ok(taken > 0)
+    }
+
+    /// Skips hints of which not all has come, if a replica has no room for them any more beside the payloads that it has
+    /// now. Nothing depends on them.
+    pub(super) fn bound_hints(&mut self) {
+        let hints = self.links.endpoint.assembling().hints;
+        if hints > 0 && !self.replicas.iter_mut().all(|it| it.payloads.make_room_for_hints(hints)) {
+            self.links.endpoint.skip_hints();
+        }
     }
 
     /// Returns whether the last writes of a dead process are of use. A session's messages are of use to a

@@ -364,7 +364,7 @@ impl<O: Driven> Onlooker<O> {
         let (replicas, endpoint) = engine.inside();
         let waiting = endpoint.iter().map(|(_, channel)| channel.waiting()).sum();
         for replica in replicas {
-            check_memory(replica.id, &replica.footprint(sessions, waiting))?;
+            check_memory(replica.id, &replica.footprint(sessions, waiting, endpoint.assembling()))?;
             // A candidate must find in some quorum's memory everything that is not committed.
             if replica.memory.freed_index > replica.core.log().commit_index() {
                 let evidence =

@@ -49,8 +49,9 @@ impl<A: Application> Replica<A, Tram> {
         if !guard!(Mutant::PayloadNotCompared, fits) {
             return tracing::warn!(%message, "dropped a hint that differs from what was passed on");
         }
-        let window = self.window();
-        let kept = self.payloads.insert_hint(message, low_water, destinations, payload, window);
+        let (window, assembling) = (self.window(), links.endpoint.assembling().hints);
+        let named = (message, low_water, destinations);
+        let kept = self.payloads.insert_hint(named, payload, window, assembling);
         if kept && awaited.is_some() {
             self.stir();
             self.core.hear_hint(message);

@@ -14,7 +14,7 @@ pub struct Footprint {
     pub payloads: usize,
     /// Bytes of held payloads that are too large for the log.
     pub large_bytes: usize,
-    /// Number of hints, and their bytes.
+    /// Number of hints, and their bytes, those included of which not all has come.
     pub hints: usize,
     pub hint_bytes: usize,
     /// Number of payloads that were taken although they exceeded the budget for large ones.

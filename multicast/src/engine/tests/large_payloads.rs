@@ -1,5 +1,6 @@
-//! Large messages along a tree, to a group that is down and to others.
+//! Large messages along a tree: to a group that is down, and to others; and hints, of which not all comes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use skein_protocol::tram::Tram;
@@ -142,6 +143,46 @@ fn others_are_served_while_a_leaf_is_down() {
 #[test]
 fn large_messages_to_a_leaf_that_is_down_leave_room_for_others() {
     others_are_served_while_a_leaf_is_down();
+}
+
+#[test]
+fn hints_of_which_not_all_comes_count_to_the_budget() {
+    const LEN: usize = 1 << 20;
+    let mut cluster = Cluster::start();
+    cluster.down.clear();
+    cluster.run(|_| false);
+    // Sessions that stop in the middle of hints to the last group, whose leader is on the fourth node.
+    let layout = cluster.engines[0].links.layout.clone();
+    let mut rogue = SessionTransport::new(cluster.world.join("rogue"), &layout, tuning());
+    for name in 0..6 {
+        let session = rogue.open(SessionId(name << 8 | 2));
+        rogue.multicast(session, groups(&[0, 3]), &vec![7; LEN]).unwrap();
+    }
+    let hints = |it: &Cluster| it.engines[3].links.endpoint.assembling().hints;
+    while hints(&cluster) < 5 * LEN {
+        let before = hints(&cluster);
+        rogue.turn(&mut |_| ()).unwrap();
+        cluster.world.advance(Duration::from_micros(1));
+        cluster.engines.iter_mut().for_each(|engine| _ = engine.turn());
+        assert!(hints(&cluster) >= before, "they are slower");
+    }
+    // Nothing commits there any more, so payloads stay.
+    cluster.down.extend([4, 5]);
+    for _ in 0..tuning().window {
+        cluster.multicast(cluster.other, groups(&[3]), LEN);
+    }
+    let most = Cell::new(0);
+    cluster.run(|it| {
+        for replica in &it.engines[3].replicas {
+            let large = replica.payloads.large_bytes();
+            most.set(most.get().max(large));
+            let hints = replica.payloads.hint_bytes() + hints(it);
+            assert!(hints == 0 || large + hints <= HELD_BYTES_MAX, "{hints} beside {large}");
+        }
+        false
+    });
+    assert!(most.get() > HELD_BYTES_MAX - 5 * LEN, "there are payloads as well");
+    assert_eq!(hints(&cluster), 0, "hints go first");
 }
 
 #[cfg(feature = "mutants")]

@@ -16,12 +16,18 @@ use skein_protocol::properties::Footprint;
 use super::Replica;
 use super::log::{RESERVE_FOR_CONTROL, announced};
 use crate::application::Application;
+use crate::channel::AssemblingBytes;
 use crate::ordering::Links;
 use crate::replica_links::{WAITING_MAX, members};
 
 impl<A: Application, O: Links> Replica<A, O> {
-    /// Its present use of memory, and the limits of that.
-    pub(crate) fn footprint(&self, sessions: usize, waiting: usize) -> Footprint {
+    /// Its present use of memory, and the limits of that, while its engine assembles so much.
+    pub(crate) fn footprint(
+        &self,
+        sessions: usize,
+        waiting: usize,
+        assembling: AssemblingBytes,
+    ) -> Footprint {
         let groups = usize::from(self.topology.groups);
         // A replica receives every message that its log names, whatever it holds already: the group cannot go
         // on otherwise. If it begins to lead then, it delivers them, and keeps them for followers that lag.
@@ -36,7 +42,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             payloads: self.payloads.len(),
             large_bytes: self.payloads.large_bytes(),
             hints: self.payloads.hints(),
-            hint_bytes: self.payloads.hint_bytes(),
+            hint_bytes: self.payloads.hint_bytes() + assembling.hints,
             hint_bytes_max: self.tuning.held_bytes_max.saturating_sub(self.payloads.large_bytes()),
             beyond_budget: self.payloads.beyond(),
             log_entries: self.memory.ends.len(),
