@@ -67,6 +67,7 @@ macro_rules! mutants {
                 Self::HintBlocksFetch,
                 Self::KeptBytesNotCounted,
                 Self::RefusedFillBudget,
+                Self::LostHintAskedAgain,
             ];
 
             /// Those of them whose loss simulated clusters are not known to show, or show too rarely to wait for it. Tests of
@@ -77,6 +78,7 @@ macro_rules! mutants {
                 Self::GenerationOfBallotsAlone,
                 Self::KeptBytesNotCounted,
                 Self::RefusedFillBudget,
+                Self::LostHintAskedAgain,
             ];
 
             /// Those whose loss simulated clusters show about once in 3,000 schedules of `mixed`, or less often. The gate does
@@ -474,6 +476,8 @@ mutants! {
     KeptBytesNotCounted,
     /// Along a tree: large messages that wait until a child has room take up the whole budget for payloads.
     RefusedFillBudget,
+    /// Along a tree: a payload that is on its way is asked for once more, each time that a hint for it comes and goes.
+    LostHintAskedAgain,
     /// After a restart no answer waits for what had been delivered before.
     DeliveredKeptAsPassed,
 }

@@ -273,8 +273,8 @@ pub trait OrderingProtocol: Sized {
         false
     }
 
-    /// As leader: the destinations and the checksum of the payload for which an entry of another group waits, before it can
-    /// be logged here.
+    /// As leader: destinations and checksum of the payload of a message with which an entry of another group waits to be
+    /// logged here, or for which it does.
     fn awaits(&self, _: MessageId) -> Option<(GroupSet, u64)> {
         None
     }

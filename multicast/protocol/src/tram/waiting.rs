@@ -8,6 +8,7 @@ use core::mem;
 
 use super::edges::{Edge, EdgeNumber};
 use crate::ids::{GroupSet, MessageId};
+use crate::mutants::{Mutant, planted};
 use crate::tram::content::Content;
 
 /// Most entries that wait. Our parent passes on again what it has sent beyond that.
@@ -72,13 +73,15 @@ impl Waiting {
     }
 
     /// The payload of the first one is not here after all. It is to be asked for, and those of the next ones with it that
-    /// are not `here` either.
+    /// are not `here` either. What was asked for before is on its way: else a session could have its payload fetched as
+    /// often as it sends a hint and lets it go.
     pub(super) fn lose(&mut self, here: impl Fn(MessageId) -> bool) {
         for entry in self.0.iter_mut().take(ASKED_MAX).filter(|entry| entry.held) {
             if let Content::Message { message, outside: 1.., .. } = entry.edge.content
                 && !here(message)
             {
-                (entry.held, entry.asked) = (false, false);
+                entry.held = false;
+                entry.asked &= !planted(Mutant::LostHintAskedAgain);
             }
         }
     }
@@ -101,14 +104,17 @@ impl Waiting {
         })
     }
 
-    /// The payload that is to come for the message: its destinations and checksum. `None` if none is.
+    /// Destinations and checksum of the payload with which an entry about the message waits here, or for which it does;
+    /// of several, of one that is not here. `None` if there is none outside an entry.
     pub(super) fn awaits(&self, message: MessageId) -> Option<(GroupSet, u64)> {
-        self.0.iter().filter(|entry| !entry.held).find_map(|entry| match entry.edge.content {
-            Content::Message { message: it, destinations, .. } if it == message => {
-                Some((destinations, entry.sum))
+        let of_it = |entry: &Entry| match entry.edge.content {
+            Content::Message { message: it, destinations, outside: 1.., .. } if it == message => {
+                Some((entry.held, (destinations, entry.sum)))
             }
             _ => None,
-        })
+        };
+        let (_, payload) = self.0.iter().filter_map(of_it).min_by_key(|(held, _)| *held)?;
+        Some(payload)
     }
 
     /// Whether an entry with the message waits.

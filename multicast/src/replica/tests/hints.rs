@@ -98,7 +98,8 @@ impl Child {
 
     /// Whether the payload is to be fetched.
     fn awaits(&self, sequence: u64) -> bool {
-        self.scene.replica.core.awaits(named(sequence)).is_some()
+        let (replica, message) = (&self.scene.replica, named(sequence));
+        replica.core.awaits(message).is_some() && !replica.payloads.is_here(message)
     }
 
     /// The bytes of hints and of payloads, counted in payloads.
@@ -217,6 +218,56 @@ fn the_guard_of_the_budget_that_is_taken_out_is_noticed() {
     let noticed = std::panic::catch_unwind(a_payload_finds_room_among_hints).is_err();
     plant(None);
     assert!(noticed);
+}
+
+#[test]
+fn a_payload_that_was_fetched_stays_when_the_hint_for_it_goes() {
+    let mut child = Child::with_budget(3);
+    for number in 1..=2 {
+        child.pass(number);
+    }
+    child.hint(2);
+    child.relay(2);
+    assert_eq!(child.held(), (0, 1), "it needs no hint any more");
+    for number in 3..=9 {
+        child.hint(number);
+    }
+    child.relay(1);
+    child.end_turn();
+    assert_eq!(child.logged(2), [1, 2], "nothing is fetched twice");
+}
+
+#[test]
+fn a_hint_that_takes_the_place_of_a_lost_one_is_compared() {
+    let mut child = Child::with_budget(2);
+    for number in 1..=2 {
+        child.pass(number);
+    }
+    child.hint(2);
+    for number in 3..=4 {
+        child.hint(number);
+    }
+    assert_eq!(child.held(), (2, 0), "the first one has gone");
+    child.hint_to(2, both(), &vec![7; child.len]);
+    assert!(!child.scene.replica.payloads.is_here(named(2)));
+}
+
+#[test]
+fn hints_that_are_being_assembled_count_to_the_budget() {
+    let mut child = Child::with_budget(4);
+    for number in 1..=4 {
+        child.hint(number);
+    }
+    let (len, payloads) = (child.len, &mut child.scene.replica.payloads);
+    assert!(payloads.make_room_for_hints(3 * len));
+    assert_eq!(payloads.hints(), 1, "the oldest ones went");
+    payloads.insert(named(9), 1, both(), &vec![9; len]);
+    assert!(payloads.make_room_for_hints(3 * len));
+    assert_eq!(payloads.hints(), 0);
+    assert!(!payloads.make_room_for_hints(3 * len + 1), "there is no room for so much");
+    assert!(!payloads.insert_hint((named(1), 1, both()), &vec![1; len], 9, 3 * len));
+    assert!(payloads.insert_hint((named(1), 1, both()), &vec![1; len], 9, 2 * len));
+    assert!(!payloads.make_room_for_hints(4 * len) && payloads.hints() == 1, "it stays");
 }
 
 #[test]

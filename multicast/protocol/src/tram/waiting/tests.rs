@@ -1,4 +1,3 @@
-use alloc::vec;
 use alloc::vec::Vec;
 
 use super::*;
@@ -52,15 +51,15 @@ fn entries_behind_a_missing_payload_wait_for_it_and_leave_in_order() {
 }
 
 #[test]
-fn a_payload_is_awaited_until_it_is_here() {
+fn a_payload_is_awaited_until_its_entry_is_taken() {
     let mut waiting = waiting(&[false, true]);
     assert_eq!(waiting.awaits(message(5)), Some((groups(), 50)));
-    assert_eq!(waiting.awaits(message(6)), None, "it is here");
+    assert_eq!(waiting.awaits(message(6)), Some((groups(), 60)), "it is here, and may be a hint");
     assert!(waiting.has(message(6)) && !waiting.has(message(7)));
     waiting.arrives(message(5));
-    assert_eq!(waiting.awaits(message(5)), None);
     assert!(waiting.has(message(5)), "until it is taken");
     assert_eq!((pop(&mut waiting), waiting.has(message(5))), (Some(5), false));
+    assert_eq!(waiting.awaits(message(5)), None);
 }
 
 #[test]
@@ -91,14 +90,42 @@ fn a_payload_that_was_not_fetched_says_nothing_of_those_that_are_on_their_way() 
     let asked = |waiting: &mut Waiting| waiting.ask().collect::<Vec<_>>();
     assert_eq!(asked(&mut waiting), [5, 6, 7].map(message));
     waiting.hold(message(6));
-    assert_eq!((waiting.awaits(message(6)), asked(&mut waiting)), (None, vec![]));
+    assert_eq!(asked(&mut waiting), []);
     waiting.arrives(message(7));
     assert_eq!(asked(&mut waiting), [message(5)], "it was asked for before");
     waiting.hold(message(5));
     assert_eq!(waiting.first().map(|(first, sum)| (first.number, sum)), Some((edge(5).number, 50)));
     assert!(waiting.is_ready());
-    waiting.lose(|message| message.sequence != 5);
-    assert_eq!((waiting.is_ready(), asked(&mut waiting)), (false, vec![message(5)]));
+}
+
+/// The guard that `Mutant::LostHintAskedAgain` takes out.
+fn what_was_asked_for_is_on_its_way() {
+    let mut waiting = waiting(&[false, true]);
+    let asked = |waiting: &mut Waiting| waiting.ask().collect::<Vec<_>>();
+    assert_eq!(asked(&mut waiting), [message(5)]);
+    for _ in 0..3 {
+        waiting.hold(message(5));
+        waiting.lose(|_| false);
+    }
+    assert_eq!(asked(&mut waiting), [message(6)], "it had a hint from the beginning");
+    waiting.ask_again();
+    assert_eq!(asked(&mut waiting), [message(5)], "the parent has passed it on again");
+}
+
+#[test]
+fn a_hint_that_comes_and_goes_has_its_payload_fetched_once() {
+    what_was_asked_for_is_on_its_way();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_payload_that_is_fetched_for_each_lost_hint_is_noticed() {
+    use crate::mutants::plant;
+
+    plant(Some(Mutant::LostHintAskedAgain));
+    let noticed = std::panic::catch_unwind(what_was_asked_for_is_on_its_way).is_err();
+    plant(None);
+    assert!(noticed);
 }
 
 #[test]
