@@ -277,9 +277,16 @@ impl Channel {
         self.pump(fabric)
     }
 
-    /// Queues a datagram whose bytes several channels share.
+    /// Queues a datagram whose bytes several channels share. It goes in front of hints that are not begun: what they are
+    /// about may be answered long ago.
     pub(crate) fn send_shared(&mut self, kind: Kind, bytes: Arc<[u8]>) {
-        self.backlog.push_back(Backlogged { kind, bytes, sent: 0 });
+        let is_hint = |waiting: &&Backlogged| waiting.kind == Kind::Hint && waiting.sent == 0;
+        let hints = if kind == Kind::Hint {
+            0
+        } else {
+            self.backlog.iter().rev().take_while(is_hint).count()
+        };
+        self.backlog.insert(self.backlog.len() - hints, Backlogged { kind, bytes, sent: 0 });
     }
 
     /// Writes queued datagrams as far as there is room.

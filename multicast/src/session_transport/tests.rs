@@ -231,6 +231,59 @@ fn a_hint_without_room_is_skipped_and_what_is_behind_it_is_read() {
 }
 
 #[test]
+fn the_rest_of_a_hint_that_is_dropped_is_skipped() {
+    let layout = Layout::propose(TOPOLOGY).unwrap().along(&Tree::breadth(2)).unwrap();
+    let mut scene = Scene::of(&layout);
+    let session = scene.access.open(SessionId(7));
+    scene.send(session, both(), 200_000);
+    scene.send(session, GroupSet::single(G1), 10);
+    for node in 0..3 {
+        while scene.node(node).endpoint.assembling().hints == 0 {
+            scene.run(Duration::from_micros(10));
+        }
+        scene.node(node).endpoint.skip_hints();
+        assert_eq!(scene.node(node).endpoint.assembling().hints, 0);
+    }
+    scene.run(SOON);
+    for node in 0..3 {
+        let fake = scene.node(node);
+        assert_eq!((fake.take(G1), fake.hints.len()), (vec![2], 0));
+        assert_eq!(fake.endpoint.assembling(), AssemblingBytes::default());
+    }
+}
+
+/// Messages are answered while hints for them still wait for room.
+#[test]
+fn a_message_does_not_wait_behind_hints_that_are_not_begun() {
+    let layout = Layout::propose(TOPOLOGY).unwrap();
+    let mut scene = Scene::of(&layout.along(&Tree::breadth(2)).unwrap());
+    let session = scene.access.open(SessionId(7));
+    let (large, window) = (scene.access.tuning.inline_bytes_max + 1, scene.access.tuning.window);
+    scene.send(session, both(), large);
+    scene.run(SOON);
+    let slow = scene.nodes[1].take();
+    for sequence in 1..3 * window as u64 {
+        scene.reply(0, G0, sequence);
+        scene.reply(2, G1, sequence);
+        scene.run(Duration::from_millis(1));
+        scene.access.settle(session, sequence);
+        scene.send(session, both(), large);
+    }
+    scene.nodes[1] = slow;
+    scene.node(1).hints.clear();
+    // Such a message goes to all replicas.
+    let own = [(); 2].map(|()| scene.send(session, GroupSet::single(G1), large));
+    while scene.node(1).seen.iter().filter(|(to, _)| *to == G1).count() < own.len() {
+        scene.run(Duration::from_micros(10));
+    }
+    assert_eq!(scene.node(1).take(G1), own, "in their order");
+    let hints = scene.node(1).hints.len();
+    assert!(hints < window / 2, "{hints} hints were in front");
+    scene.run(SOON);
+    assert!(scene.node(1).hints.len() > window, "the others follow");
+}
+
+#[test]
 fn a_replica_that_takes_no_hints_is_sent_a_window_of_them() {
     let layout = Layout::propose(TOPOLOGY).unwrap();
     let mut scene = Scene::of(&layout.along(&Tree::breadth(2)).unwrap());
