@@ -403,6 +403,12 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
         self.replicas.iter().fold(self.work, |work, replica| work.and(&replica.work))
     }
 
+    /// Leaders that see too few of their followers alive find out whether their groups serve nevertheless. Returns whether some
+    /// of them wait for an answer, which comes with later turns.
+    pub fn seek_proofs(&mut self) -> bool {
+        self.replicas.iter_mut().fold(false, |awaited, replica| replica.seek_proof() | awaited)
+    }
+
     /// The status of the replicas for an operator.
     pub fn status(&self) -> Vec<ReplicaStatus> {
         let rings = |i| if i == 0 { self.links.endpoint.rings_bytes() } else { 0 };

@@ -7,6 +7,7 @@
 //! | sizes and limits | [`config`] |
 //! | what replicas write to a disk | [`disk`] |
 //! | a replica's and an engine's work, and its order | [`engine`], `replica` |
+//! | what a replica says of its group to a session | [`standing`] |
 //! | a session's messages to the replicas, and their replies | [`session_transport`] |
 //! | the state machine that delivery drives, which the user implements | [`application`] |
 //! | an operator's status and commands | [`operate`] |
@@ -39,6 +40,7 @@ pub mod session_transport;
 pub mod simulate;
 mod single;
 mod slots;
+pub mod standing;
 mod tram;
 pub mod trees;
 mod turn_batches;

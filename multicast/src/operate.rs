@@ -254,7 +254,8 @@ pub struct ReplicaStatus {
     /// More replicas of this group have lost their memory than the group tolerates: it cannot serve until an
     /// operator recreates it.
     pub lost: bool,
-    /// At a leader: whether a quorum answers. Otherwise: whether a leader is known and alive.
+    /// At a leader: whether its group serves. Its followers answer, or their memory takes what it writes. Otherwise: whether a
+    /// leader is known and alive.
     pub available: bool,
     /// The last divergence between replicas of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -138,7 +138,7 @@ pub(super) struct GroupView {
     pub(super) group: u16,
     /// Slot of its leader; without a leader, the slot that most of its replicas follow.
     pub(super) leader: Option<u8>,
-    /// Whether it has a leader with a quorum.
+    /// Whether its leader says that it serves.
     pub(super) available: bool,
     /// Whether some of its nodes are on other hosts, and not asked here.
     pub(super) elsewhere: bool,

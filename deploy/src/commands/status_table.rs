@@ -347,6 +347,10 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
                 view.quorum,
                 returns(snapshot)
             )),
+            "serves" => {
+                let waits = snapshot.groups.len() > 1 && snapshot.tree.is_none();
+                notes.extend(serves_alone(view, waits));
+            }
             _ => {}
         }
         let diverged = |it: &Replica| Some((it.node, it.report.order.divergence.clone()?));
@@ -442,6 +446,24 @@ fn notes(snapshot: &Snapshot) -> Vec<String> {
         );
     }
     notes
+}
+
+/// A warning about a group that serves though too few of its replicas answer for a quorum. With RamCast, what goes to several
+/// groups `waits`.
+fn serves_alone(view: &GroupView, waits: bool) -> Option<String> {
+    let group = view.group;
+    let silent: Vec<_> = view.view.iter().filter(|member| !member.alive).collect();
+    if view.view.len() - silent.len() >= view.quorum {
+        return None;
+    }
+    let silent: Vec<_> = silent.iter().map(|it| format!("g{group}.{}", it.slot)).collect();
+    let waits =
+        if waits { " Messages of several groups, and new sessions, wait for them." } else { "" };
+    Some(format!(
+        "g{group} serves, but {} do not answer: its leader writes into their memory.{waits} It stops serving when its log is full \
+         or is to take a large value, and if the leader fails, unless they go on before.",
+        silent.join(", ")
+    ))
 }
 
 /// When a group without a quorum serves again.

@@ -123,10 +123,12 @@ impl Seen {
             Some(Because::Lost)
         } else if self.of(group).any(|replica| replica.order.is_stopped()) {
             Some(Because::Diverged)
+        } else if self.of(group).any(leads) {
+            None // Even if its followers do not answer: their memory takes what it writes.
         } else if self.members(group) < self.layout.topology().quorum() {
             Some(Because::NoQuorum)
         } else {
-            (!self.of(group).any(leads)).then_some(Because::NoLeader)
+            Some(Because::NoLeader)
         }
     }
 
@@ -169,6 +171,12 @@ impl Seen {
                     (format!("g{number} is choosing a leader: try again"), self.mute_in(group));
                 let waits = "; if all of it was started just now, it waits 3 s at most for what other nodes hold";
                 return Some(if mute.is_empty() { line } else { line + waits + &mute });
+            }
+            None if self.members(group) < self.layout.topology().quorum() => {
+                let line = format!(
+                    "g{number} serves by its leader, which writes into the memory of replicas that do not answer; what goes to several groups may wait for these"
+                );
+                return Some(line + &self.mute_in(group));
             }
             None => {}
         }
@@ -269,6 +277,17 @@ mod tests {
             BlockedStatus { message: String::new(), age_ms: 1_000, held_up_by: vec![0, 1] };
         whole.replicas[1].order.blocked = Some(blocked);
         assert!(whole.lines(both)[0].contains("g0 waits for g1"));
+
+        // The followers of group 1 are on node 2 and node 0.
+        whole.replicas[3].order.role = Role::Leader;
+        let followers = whole.replicas.split_off(4);
+        whole.mute = vec![(2, "process 7 is paused".into())];
+        let alone = whole.lines(GroupSet::single(GroupId(1)));
+        assert!(alone[0].contains("g1 serves by its leader") && alone[0].contains("process 7"));
+        whole.replicas[3].order.available = false;
+        let alone = whole.lines(GroupSet::single(GroupId(1)));
+        assert!(alone[0].contains("g1 is without a quorum: 1 of its 3"), "{alone:?}");
+        whole.replicas.extend(followers);
 
         // Group 1 has lost node 1 and node 2, which run its first two slots.
         whole.replicas.truncate(3);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use skein_fabric::Fabric;
 use skein_fabric::wait::{Waiter, Waiting, ask_for_short_slices};
@@ -26,6 +26,9 @@ const QUERIES_MAX: usize = 8;
 /// Sessions that one message expires: few enough for the message to be inline in the log, where a node that needs it
 /// finds it at once.
 const EXPIRED_MAX: usize = 256;
+
+/// Time for which a status waits, at most, until the memory of followers that do not answer has taken a write or has not.
+const PROOFS_MAX: Duration = Duration::from_millis(20);
 
 /// Interval at which a paused engine checks whether it still is paused.
 const PAUSE_NAP: Duration = Duration::from_millis(1);
@@ -181,13 +184,14 @@ impl Requests {
         self.shared.stands.store(false, Ordering::SeqCst);
     }
 
+    /// Answers the queries that wait. Returns whether there were any: the engine may have work left then.
     fn answer<F: Fabric, S: Store, O: Links>(
         &self,
         engine: &mut Engine<F, Machine<S>, O>,
         digests: &mut Taking,
-    ) {
+    ) -> bool {
         if self.shared.asked.load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
         while let Ok(query) = self.queries.try_recv() {
             self.shared.asked.fetch_sub(1, Ordering::SeqCst);
@@ -201,10 +205,17 @@ impl Requests {
                 Query::Digest(answer) => digests.ask(answer),
             }
         }
+        true
     }
 }
 
-fn status<F: Fabric, S: Store, O: Links>(engine: &Engine<F, Machine<S>, O>) -> EngineStatus {
+/// The status of the replicas. A leader that sees too few of its followers alive asks their memory first whether its group
+/// serves.
+fn status<F: Fabric, S: Store, O: Links>(engine: &mut Engine<F, Machine<S>, O>) -> EngineStatus {
+    let until = Instant::now() + PROOFS_MAX;
+    while engine.seek_proofs() && Instant::now() < until {
+        engine.turn();
+    }
     let mut replicas: Vec<_> = engine
         .status()
         .into_iter()
@@ -249,7 +260,7 @@ pub fn run<F: Fabric, S: Store, O: Links>(
         if let Some(stopped) = engine.take_stopped() {
             return Err(stopped);
         }
-        requests.answer(engine, &mut digests);
+        worked |= requests.answer(engine, &mut digests);
         worked |= digests.go_on(engine)?;
         let dead = engine.take_dead_sessions(EXPIRED_MAX);
         if !dead.is_empty() {

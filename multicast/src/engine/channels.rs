@@ -164,7 +164,7 @@ impl<F: Fabric, A: Application, O: Links> Engine<F, A, O> {
                     }
                 }
                 Purpose::Session { session, .. } if next.kind == Kind::Query => {
-                    self.replicas[at].asked(SessionId(session), &datagram);
+                    self.replicas[at].asked(SessionId(session), &datagram, &mut self.links);
                 }
                 Purpose::Session { session, .. } if next.kind == Kind::Hint => {
                     if let Some((head, payload)) = Head::decode(&datagram) {

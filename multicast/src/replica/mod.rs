@@ -19,6 +19,7 @@ mod recreation;
 mod replay;
 mod reply_buffer;
 mod results;
+mod serving;
 mod snapshot;
 mod snapshot_pace;
 mod status_words;
@@ -58,6 +59,7 @@ use self::recreation::Recreations;
 pub use self::replay::NotReplayed;
 use self::reply_buffer::Deliveries;
 use self::results::{Exchanged, ResultExchange};
+use self::serving::Proof;
 use self::snapshot::Snapshot;
 pub(crate) use self::snapshot_pace::PART_EVERY;
 use self::transfer::StateTransfer;
@@ -186,6 +188,7 @@ pub(crate) struct Replica<A, O: Links> {
     pub dead_sessions: BTreeMap<SessionId, u8>,
     gate: ReplyGate,
     reads: Reads,
+    proof: Option<Proof>,
     divergence: Divergence,
     /// Whether something has happened to it in this turn, and whether the last turn left work.
     stirred: bool,
@@ -252,6 +255,7 @@ impl<A: Application, O: Links> Replica<A, O> {
             dead_sessions: BTreeMap::new(),
             gate: ReplyGate::new(id),
             reads: Reads::default(),
+            proof: None,
             divergence: Divergence::default(),
             stirred: true,
             left: true,

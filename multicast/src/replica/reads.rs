@@ -76,9 +76,14 @@ impl Reads {
 
     fn ask(&mut self, asked: Asked) {
         if asked.of == Of::Leader {
-            self.to_confirm = Some(asked.behind);
+            self.confirm(asked.behind);
         }
         self.push(asked);
+    }
+
+    /// Makes followers confirm that we lead, by a write with a higher number than `behind`.
+    pub(super) fn confirm(&mut self, behind: u64) {
+        self.to_confirm = Some(behind);
     }
 
     fn push(&mut self, asked: Asked) {
@@ -110,7 +115,7 @@ impl Reads {
             let Some(asked) = self.waiting.pop_front() else { break };
             self.waiting_bytes -= asked.query.len();
             let ready = match asked.of {
-                Of::Anybody | Of::Replica(_) => true,
+                Of::Anybody | Of::Replica(_) | Of::Standing(_) => true,
                 Of::Leader => {
                     core.log().is_confirmed(asked.behind) && core.has_caught_up(asked.from)
                 }
@@ -152,7 +157,7 @@ impl Reads {
             let answer = &bytes[start..end];
             start = end;
             match asked.of {
-                Of::Anybody | Of::Replica(_) => {
+                Of::Anybody | Of::Replica(_) | Of::Standing(_) => {
                     links.answer(asked.session, by, asked.number, answer);
                 }
                 Of::LeaseHolder if !holds => {
@@ -226,7 +231,12 @@ impl Reads {
 
 impl<A: Application, O: Links> Replica<A, O> {
     /// Handles a session's query.
-    pub(crate) fn asked(&mut self, session: SessionId, datagram: &[u8]) {
+    pub(crate) fn asked<F: Fabric>(
+        &mut self,
+        session: SessionId,
+        datagram: &[u8],
+        links: &mut ReplicaLinks<F, O>,
+    ) {
         let Some((number, rest)) = datagram.split_first_chunk::<8>() else { return };
         let Some((of, query)) = Of::decode(rest) else { return };
         let number = u64::from_le_bytes(*number);
@@ -234,6 +244,11 @@ impl<A: Application, O: Links> Replica<A, O> {
             Of::Anybody => !self.core.log().is_silent(),
             Of::Replica(slot) => slot == self.id.slot && !self.core.log().is_silent(),
             Of::Leader | Of::LeaseHolder => self.core.log().leads(),
+            Of::Standing(slot) if slot == self.id.slot => {
+                links.answer(session, self.id, number, &self.standing().encode());
+                return;
+            }
+            Of::Standing(_) => false,
         };
         let since_ms = self.core.log().now_ms();
         if !mine || !self.is_trusted() || !self.reads.takes(session, number, query.len(), since_ms)

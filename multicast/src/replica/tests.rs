@@ -58,6 +58,7 @@ mod reads;
 mod recreation;
 mod results;
 mod rings;
+mod serving;
 mod sessions;
 mod states;
 mod trees;

@@ -25,10 +25,15 @@ pub enum Of {
     Anybody,
     /// The replica in this slot, if it has a state: the answer may be of any age.
     Replica(u8),
+    /// The replica in this slot, whatever its state. Its answer is its [`Standing`](crate::standing::Standing), and the
+    /// query is empty.
+    Standing(u8),
 }
 
 /// In the byte of [`Of::Replica`], beside the slot.
 const ONE_REPLICA: u8 = 1 << 7;
+/// In the byte of [`Of::Standing`], beside the slot.
+const STANDING: u8 = 1 << 6;
 
 impl Of {
     const fn to_byte(self) -> u8 {
@@ -37,6 +42,7 @@ impl Of {
             Self::Anybody => 1,
             Self::Leader => 2,
             Self::Replica(slot) => ONE_REPLICA | slot,
+            Self::Standing(slot) => STANDING | slot,
         }
     }
 
@@ -50,6 +56,9 @@ impl Of {
         let (byte, rest) = bytes.split_first()?;
         if byte & ONE_REPLICA != 0 {
             return Some((Self::Replica(byte & !ONE_REPLICA), rest));
+        }
+        if byte & STANDING != 0 {
+            return Some((Self::Standing(byte & !STANDING), rest));
         }
         let of = [Self::LeaseHolder, Self::Anybody, Self::Leader]
             .into_iter()
@@ -138,7 +147,7 @@ impl<F: Fabric> SessionTransport<F> {
             Of::Leader | Of::LeaseHolder => self.leaders.slot(group),
             // Sessions start with different replicas.
             Of::Anybody => (session.0 % u32::from(self.layout.topology().replicas)) as u8,
-            Of::Replica(slot) => slot,
+            Of::Replica(slot) | Of::Standing(slot) => slot,
         };
         self.query_at(now, session, ReplicaId::new(group, slot), of, query)
     }
@@ -174,7 +183,7 @@ impl<F: Fabric> SessionTransport<F> {
     /// Sends a query to every replica of a group that may answer, if its ring has room for all that was sent before.
     fn ask_all(&mut self, session: SessionKey, group: GroupId, of: Of, query: &[u8]) {
         for to in self.layout.topology().replicas_of(group) {
-            if let Of::Replica(slot) = of
+            if let Of::Replica(slot) | Of::Standing(slot) = of
                 && slot != to.slot
             {
                 continue;

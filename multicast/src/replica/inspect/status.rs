@@ -19,12 +19,7 @@ impl<A: Application, O: Links> Replica<A, O> {
         let core = &self.core;
         let now = core.log().now_ms();
         let blank = core.log().role() == group::Role::Blank;
-        let role = match core.log().role() {
-            group::Role::Leader => Role::Leader,
-            group::Role::Candidate => Role::Candidate,
-            _ if core.log().is_silent() || core.log().lagging().is_some() => Role::Learner,
-            _ => Role::Follower,
-        };
+        let role = self.role();
         let leader = core.log().leader().filter(|_| !blank);
         let alive =
             |slot: u8| slot == self.id.slot || !core.log().inspect().detector().suspects(slot);
@@ -35,11 +30,6 @@ impl<A: Application, O: Links> Replica<A, O> {
             evicted: member.evicted,
             alive: alive(slot as u8),
         });
-        let lost = self.is_lost();
-        let available = match role {
-            Role::Leader => core.log().inspect().has_quorum_alive() && self.others_remember(),
-            _ => leader.is_some_and(|leader| alive(leader.slot)),
-        };
         let oldest = core.inspect().oldest_pending().map_or(now, |(since, _)| since);
         let blocked = core.inspect().blocked().map(|(since, message, groups)| BlockedStatus {
             message: message.to_string(),
@@ -69,8 +59,8 @@ impl<A: Application, O: Links> Replica<A, O> {
                 .collect(),
             view: view.collect(),
             learners: self.learners(),
-            lost,
-            available: available && !lost && self.is_trusted(),
+            lost: self.is_lost(),
+            available: self.serves(),
             divergence: self.divergence_status(),
             last_failover: self.campaign.won.map(|won| FailoverStatus {
                 cause: cause(won.cause),
@@ -96,16 +86,6 @@ impl<A: Application, O: Links> Replica<A, O> {
             disk: self.disk_status(),
             memory_bytes: (self.log_bytes() + self.payloads.bytes()) as u64 + rings_bytes,
         }
-    }
-
-    /// Returns whether f other replicas are alive that have not lost their memory.
-    fn others_remember(&self) -> bool {
-        let remember = |slot: &u8| {
-            !self.core.log().inspect().detector().suspects(*slot)
-                && !self.has_lost_its_memory(*slot)
-        };
-        let f = usize::from(self.topology.replicas) / 2;
-        self.other_slots().filter(remember).count() >= f
     }
 
     fn edges(&self) -> Option<EdgesStatus> {

@@ -42,7 +42,7 @@ fn a_read_in_which_the_machine_fails_is_not_answered_nor_is_another() {
     for number in 1..=2_u64 {
         let anybody = 1;
         let question = [&number.to_le_bytes()[..], &[anybody], b"what"].concat();
-        scene.replica.asked(SessionId(1), &question);
+        scene.replica.asked(SessionId(1), &question, &mut scene.links);
     }
     scene.replica.answer_reads(&mut scene.links).expect_err("it does not go on");
     assert_eq!(scene.replica.paths.read_answered, 0);

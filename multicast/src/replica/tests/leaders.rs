@@ -50,7 +50,7 @@ fn what_was_asked_in_an_earlier_ballot_is_not_answered_in_a_later_one() {
     scene.grant(1, 0, true);
     let mut question = 1_u64.to_le_bytes().to_vec();
     question.push(2);
-    scene.replica.asked(SessionId(9), &question);
+    scene.replica.asked(SessionId(9), &question, &mut scene.links);
     assert_eq!(scene.replica.reads_waiting(), 1);
     scene.let_lead(2);
     scene.replica.set_out(Cause::Start, &mut scene.links);

@@ -34,7 +34,7 @@ impl Scene {
     /// A session sends a query, and all possible reads are made.
     fn asks(&mut self, session: u64, number: u64, of: u8, query: &[u8]) {
         let question = [&number.to_le_bytes()[..], &[of], query].concat();
-        self.replica.asked(SessionId(session), &question);
+        self.replica.asked(SessionId(session), &question, &mut self.links);
         self.happens(GroupEvent::Landed { slot: 1, number: self.replica.writer.writes + 1 });
         self.replica.answer_reads(&mut self.links).unwrap();
     }

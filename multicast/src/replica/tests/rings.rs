@@ -71,7 +71,7 @@ fn a_follower_that_stands_still_is_not_written_words_without_end() {
     for number in 0..1000_u64 {
         let mut question = number.to_le_bytes().to_vec();
         question.push(2);
-        scene.replica.asked(SessionId(9), &question);
+        scene.replica.asked(SessionId(9), &question, &mut scene.links);
         scene.replica.seek_confirmation(&mut scene.links);
     }
     assert!(
