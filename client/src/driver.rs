@@ -19,11 +19,12 @@ use skein_multicast::layout::Layout;
 use skein_multicast::session_transport::{
     GroupReply, Of, Presence, QueryKey, SessionTransport, WindowFull,
 };
-use skein_protocol::ids::{GroupId, ReplicaId, SessionId};
+use skein_protocol::ids::{GroupId, GroupSet, ReplicaId, SessionId};
 
 pub use skein_multicast::session_transport::SessionKey;
 
 use crate::error::{Error, Unavailability};
+use crate::inquiry::Inquiry;
 use crate::pending_operations::{Counts, PendingOperations, SessionClose};
 use crate::reads::{Next, ReadMode, Reads};
 
@@ -120,6 +121,7 @@ pub struct Driver<F: Fabric> {
     waiter: Waiter,
     operations: PendingOperations,
     reads: Reads,
+    inquiry: Inquiry,
     copies: Copies,
     read_mode: ReadMode,
     timeout: Duration,
@@ -143,7 +145,9 @@ impl<F: Fabric> Driver<F> {
     /// A driver without sessions, on a fabric of its own.
     pub fn new(fabric: F, shape: Shape) -> Self {
         let waiter = Waiter::new(shape.waiting);
-        let operations = PendingOperations::along(shape.layout.tree().as_ref());
+        let tree = shape.layout.tree();
+        let inquiry = Inquiry::new(shape.layout.topology().replicas, tree.is_some());
+        let operations = PendingOperations::along(tree.as_ref());
         Self {
             transport: SessionTransport::new(fabric, &shape.layout, shape.tuning),
             process: Process::current(),
@@ -151,6 +155,7 @@ impl<F: Fabric> Driver<F> {
             waiter,
             operations,
             reads: Reads::default(),
+            inquiry,
             copies: Copies::default(),
             read_mode: ReadMode::default(),
             timeout: TIMEOUT_DEFAULT,
@@ -437,7 +442,8 @@ impl<F: Fabric> Driver<F> {
                 self.operations.fail(&why, finished);
                 self.fail_reads(None, &Error::Unavailable { why, sent: false }, finished);
             }
-            self.operations.expire(now, self.presence.without_quorum, finished);
+            let not_serving = self.presence.without_quorum.union(self.inquiry.not_serving());
+            self.operations.expire(now, not_serving, finished);
             let transport = &mut self.transport;
             self.reads.expire(now, self.presence.without_quorum, finished, &mut |query| {
                 transport.forget_query(query);
@@ -565,6 +571,10 @@ impl<F: Fabric> Driver<F> {
                 self.copies.answers.push_back((query, answer));
                 continue;
             }
+            if self.inquiry.answer(query, &answer) {
+                self.transport.give_back(answer);
+                continue;
+            }
             let next = self.reads.answer(query, &answer, finished);
             self.transport.give_back(answer);
             match next {
@@ -620,6 +630,7 @@ impl<F: Fabric> Driver<F> {
         }
         self.refresh_next = now + CHECK_EVERY;
         self.presence = self.transport.presence();
+        self.inquire(now);
         if now >= self.send_again_next {
             self.send_again_next = now + SEND_AGAIN_EVERY;
             self.operations.stale(&mut self.messages);
@@ -627,6 +638,27 @@ impl<F: Fabric> Driver<F> {
                 self.transport.retry(session, sequence);
             }
         }
+    }
+
+    /// Asks the groups for which late operations wait whether they serve.
+    fn inquire(&mut self, now: Duration) {
+        let late = self.operations.late(now);
+        if late.is_none() && self.inquiry.is_over() {
+            return;
+        }
+        let groups = late.map_or(GroupSet::EMPTY, |(_, groups)| groups);
+        self.ask_only(groups);
+        let Some((session, groups)) = late else { return };
+        let transport = &mut self.transport;
+        self.inquiry.look(session, groups, &mut |session, ReplicaId { group, slot }| {
+            transport.query(now, session, group, Of::Standing(slot), &[])
+        });
+    }
+
+    /// Asks no groups but these whether they serve.
+    fn ask_only(&mut self, groups: GroupSet) {
+        let transport = &mut self.transport;
+        self.inquiry.keep(groups, &mut |query| transport.forget_query(query));
     }
 
     /// Sends the last messages of closing sessions, and forgets the sessions that are over.
@@ -648,6 +680,7 @@ impl<F: Fabric> Driver<F> {
                     }
                 }
                 SessionClose::Forget(key) => {
+                    self.ask_only(GroupSet::EMPTY);
                     self.operations.forget(key);
                     self.transport.close(key);
                     busy = true;

@@ -129,26 +129,30 @@ pub enum Unavailability {
         "no node can be looked for: {0}; close what this process has open, or raise its limits (ulimit -n, LimitNOFILE=), and connect again"
     )]
     Lacking(String),
-    /// Too few replicas of these groups run and can be reached for a quorum, and that was so until the time allowed was
-    /// over. An operation needs the groups of its keys, and a new session needs all groups.
+    /// These groups did not serve when the time allowed was over. Too few of their replicas for a quorum run and can be
+    /// reached; or no replica has said for the last few hundred milliseconds that its group serves, since most of them are
+    /// stopped or have lost their state, or because they have no leader. An operation needs the groups of its keys, and a new
+    /// session needs all groups.
     #[error(
-        "groups {groups} are without a quorum: most of their replicas do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session continues by itself"
+        "not within {after:?}: groups {groups} are without a quorum: most of their replicas do not run, cannot be reached, do not answer or have lost their state, or they have no leader; look at `skein status`; mend what it names, and try again: the session continues by itself"
     )]
     NoQuorum {
-        /// Groups without a quorum.
+        /// Groups that do not serve.
         groups: GroupSet,
         /// Time allowed.
         after: Duration,
     },
-    /// Messages are ordered along a tree of groups, and groups on the operation's path, destinations or not, are without
-    /// a quorum as [`NoQuorum`](Self::NoQuorum) means it. A new session is opened in all groups, along the tree.
+    /// The operation waits for groups that do not serve, as [`NoQuorum`](Self::NoQuorum) means it. If messages are ordered
+    /// along a tree of groups, these are on the operation's path, destinations or not, and a new session is opened in all
+    /// groups, along the tree. Otherwise they are destinations of an operation that was sent.
     #[error(
-        "messages of several groups to {groups}, and new sessions, wait for {by}, without a quorum: most replicas there do not run or cannot be reached, and that was so for {after:?}; look at `skein status`; start the nodes that are down, and try again: the session continues by itself"
+        "not within {after:?}: messages of several groups to {groups}, and new sessions, wait for {by}, without a quorum: most replicas there do not run, cannot be reached, do not answer or have lost their state, or have no leader; look at `skein status`; mend what it names, and try again: the session continues by itself"
     )]
     HeldUp {
-        /// Groups on the path without a quorum.
+        /// Groups that do not serve.
         by: GroupSet,
-        /// Their subtrees: messages of several groups to these wait for `by`.
+        /// The groups to which messages of several groups wait for `by`: along a tree, the subtrees of `by`; otherwise the
+        /// destinations of the operation.
         groups: GroupSet,
         /// Time allowed.
         after: Duration,

@@ -81,6 +81,7 @@ mod connect;
 mod draft;
 pub mod driver;
 mod error;
+mod inquiry;
 mod interactive;
 #[cfg(feature = "local")]
 pub mod local;

@@ -26,6 +26,9 @@ use skein_protocol::tram::tree::Tree;
 use crate::driver::Ticket;
 use crate::error::{Error, Unavailability};
 
+/// An operation is late for this long, at most, before its time is over.
+const LATE_MAX: Duration = Duration::from_secs(1);
+
 /// Called once for each operation that has ended.
 pub(crate) type Finished<'a> = dyn FnMut(Ticket, Result<Reply, Error>) + 'a;
 
@@ -40,6 +43,8 @@ pub(crate) struct PendingOperations {
     tree: Option<Tree>,
     /// `earliest <=` the deadline of every operation whose caller waits.
     earliest: Option<Duration>,
+    /// `late_first <=` the time at which each of these operations [is late](Operation::late_at).
+    late_first: Option<Duration>,
     counts: Counts,
 }
 
@@ -106,6 +111,13 @@ struct Operation {
     plan: Plan,
     deadline: Duration,
     allowed: Duration,
+}
+
+impl Operation {
+    /// Time from which its groups are asked whether they serve: much of its own time is over, and enough is left.
+    fn late_at(&self) -> Duration {
+        self.deadline.saturating_sub(LATE_MAX.min(self.allowed / 4 * 3))
+    }
 }
 
 /// The next message of a session.
@@ -179,11 +191,14 @@ impl PendingOperations {
         allowed: Duration,
     ) {
         let session = self.sessions[ticket.session.0 as usize].as_mut().expect("asked before");
-        session.queue.push_back(Operation { ticket, plan, deadline, allowed });
+        let operation = Operation { ticket, plan, deadline, allowed };
+        let late_at = operation.late_at();
+        session.queue.push_back(operation);
         session.waiting += 1;
         self.counts.waiting += 1;
         self.counts.queued += 1;
         self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
+        self.late_first = Some(self.late_first.map_or(late_at, |first| first.min(late_at)));
     }
 
     /// Sessions that may have something to send.
@@ -325,11 +340,33 @@ impl PendingOperations {
         self.earliest.is_some_and(|earliest| now >= earliest)
     }
 
-    /// Ends the operations whose time is over. Groups `without_quorum` cannot order anything.
+    /// The groups for which operations that are late may wait, and the session of one of these.
+    pub(crate) fn late(&mut self, now: Duration) -> Option<(SessionKey, GroupSet)> {
+        if self.late_first.is_none_or(|first| first > now) {
+            return None;
+        }
+        let mut late: Option<(SessionKey, GroupSet)> = None;
+        let mut late_first: Option<Duration> = None;
+        let tree = self.tree;
+        self.end(&mut |_, _| (), |operation, progress| {
+            let late_at = operation.late_at();
+            late_first = Some(late_first.map_or(late_at, |first| first.min(late_at)));
+            if late_at <= now {
+                let groups = waits_for(tree.as_ref(), operation, progress);
+                let (_, all) = late.get_or_insert((operation.ticket.session, GroupSet::EMPTY));
+                *all = all.union(groups);
+            }
+            None
+        });
+        self.late_first = late_first;
+        late.filter(|(_, groups)| !groups.is_empty())
+    }
+
+    /// Ends the operations whose time is over. Groups in `not_serving` order nothing, or answer nothing.
     pub(crate) fn expire(
         &mut self,
         now: Duration,
-        without_quorum: GroupSet,
+        not_serving: GroupSet,
         finished: &mut Finished<'_>,
     ) {
         if !self.is_due(now) {
@@ -343,29 +380,26 @@ impl PendingOperations {
                 earliest = Some(first);
                 return None;
             }
-            let (after, destinations) = (operation.allowed, operation.plan.destinations());
-            // A tree through which a message came, or is to come.
-            let along = tree.as_ref().filter(|_| destinations.has_several());
+            let after = operation.allowed;
+            let by = waits_for(tree.as_ref(), operation, progress).intersection(not_serving);
+            let destinations = operation.plan.destinations();
             let (why, sent) = match progress {
-                Progress::Sent { missing } => {
-                    let way = along.map_or(GroupSet::EMPTY, |it| it.way(destinations, missing));
-                    let by = way.intersection(without_quorum);
-                    let (Some(tree), false) = (along, by.is_empty()) else {
-                        return Some(Error::UnknownOutcome { after, silent: missing });
-                    };
-                    (held_up_by(tree, by, after), true)
+                Progress::Sent { missing } if by.is_empty() => {
+                    return Some(Error::UnknownOutcome { after, silent: missing });
                 }
-                Progress::Queued { silent, opening } => {
-                    let along = tree.as_ref().filter(|_| opening).or(along);
-                    // A session's first message goes to all groups, from the root.
-                    let all = |tree: &Tree| tree.way(GroupSet::first(tree.groups()), silent);
-                    let opens = along.filter(|_| opening).map_or(silent, all);
-                    let needed = needed(tree.as_ref(), &operation.plan).union(opens);
-                    let groups = needed.intersection(without_quorum);
-                    let why = match along {
-                        _ if groups.is_empty() => Unavailability::NotSent { after, silent },
-                        Some(tree) => held_up_by(tree, groups, after),
-                        None => Unavailability::NoQuorum { groups, after },
+                Progress::Sent { .. } => {
+                    let all = |tree: &Tree| held_up_by(tree, by);
+                    let groups = tree.as_ref().map_or(destinations, all);
+                    (Unavailability::HeldUp { by, groups, after }, true)
+                }
+                Progress::Queued { silent, .. } if by.is_empty() => {
+                    (Unavailability::NotSent { after, silent }, false)
+                }
+                Progress::Queued { opening, .. } => {
+                    let along = tree.as_ref().filter(|_| opening || destinations.has_several());
+                    let why = match along.map(|tree| held_up_by(tree, by)) {
+                        Some(groups) => Unavailability::HeldUp { by, groups, after },
+                        None => Unavailability::NoQuorum { groups: by, after },
                     };
                     (why, false)
                 }
@@ -500,10 +534,27 @@ fn needed(tree: Option<&Tree>, plan: &Plan) -> GroupSet {
     along.map_or(destinations, |tree| tree.path(destinations))
 }
 
-/// Groups without a quorum are on the path of an operation.
-fn held_up_by(tree: &Tree, by: GroupSet, after: Duration) -> Unavailability {
+/// The groups for which an operation may wait, if an error that names them says more than one without them: those that have not
+/// answered it, or, before it was sent, what was sent before; and those from which these have their messages.
+fn waits_for(tree: Option<&Tree>, operation: &Operation, progress: Progress) -> GroupSet {
+    let destinations = operation.plan.destinations();
+    match progress {
+        // If a single group has not answered what went to it alone, that is known.
+        Progress::Sent { .. } if !destinations.has_several() => GroupSet::EMPTY,
+        Progress::Sent { missing } => tree.map_or(missing, |tree| tree.way(destinations, missing)),
+        Progress::Queued { silent, opening } => {
+            // A session's first message goes to all groups, from the root.
+            let all = |tree: &Tree| tree.way(GroupSet::first(tree.groups()), silent);
+            let opens = tree.filter(|_| opening).map_or(silent, all);
+            needed(tree, &operation.plan).union(opens)
+        }
+    }
+}
+
+/// The groups to which messages of several groups wait for those in `by`.
+fn held_up_by(tree: &Tree, by: GroupSet) -> GroupSet {
     let held = held_up(tree, by).into_iter().map(|it| it.groups);
-    Unavailability::HeldUp { by, groups: held.fold(GroupSet::EMPTY, GroupSet::union), after }
+    held.fold(GroupSet::EMPTY, GroupSet::union)
 }
 
 impl Session {

@@ -299,6 +299,54 @@ fn what_was_sent_is_held_up_if_a_group_on_the_way_to_a_silent_one_is_without_a_q
 }
 
 #[test]
+fn what_was_sent_to_several_groups_is_held_up_by_the_one_that_does_not_serve() {
+    let mut world = World::open();
+    world.submit(&[IN_G0, IN_G1], Duration::ZERO);
+    world.submit(&[IN_G0, IN_G1], Duration::ZERO);
+    world.submit(&[IN_G1], Duration::ZERO);
+    for sequence in 2..=4 {
+        world.send(sequence);
+    }
+    assert!(!world.reply(3, 1, &done(&[b"x"])));
+    world.expire_without(ALLOWED, only(1));
+    let unknown = |silent| Error::UnknownOutcome { after: ALLOWED, silent: only(silent) };
+    let [elsewhere, alone] = [0, 1].map(unknown);
+    let held_up = held_up(1, &[0, 1], true);
+    assert_eq!(world.ended, [(1, Err(held_up)), (2, Err(elsewhere)), (3, Err(alone))]);
+}
+
+#[test]
+fn groups_are_asked_about_what_is_late_and_cannot_be_told_otherwise() {
+    let late = |world: &mut World, ms| world.operations.late(Duration::from_millis(ms));
+    let (mut world, [in_g0, in_g1, in_g2]) = chain();
+    assert_eq!(late(&mut world, 10_000), None, "nothing waits");
+    world.submit(&[in_g1], Duration::ZERO);
+    world.send(2);
+    world.submit(&[in_g1, in_g2], Duration::from_secs(1));
+    assert_eq!(
+        late(&mut world, 3_999),
+        None,
+        "an operation has 5 s, and is late in the last of them"
+    );
+    assert_eq!(late(&mut world, 4_000), None, "g1 alone has it: nothing else can be silent");
+    let below: GroupSet = [1, 2].map(GroupId).into_iter().collect();
+    assert_eq!(late(&mut world, 5_000), Some((KEY, below)), "it needs these two");
+    world.send(3);
+    world.reply(3, 2, &done(&[b"x"]));
+    assert_eq!(late(&mut world, 5_000), Some((KEY, only(1))), "g2 has answered");
+    world.submit(&[in_g0, in_g2], Duration::from_secs(2));
+    world.send(4);
+    assert_eq!(late(&mut world, 6_000), Some((KEY, GroupSet::first(3))), "g1 passes it on");
+    world.expire(Duration::from_secs(7));
+    assert_eq!(late(&mut world, 10_000), None);
+
+    let mut opening = World::opening();
+    opening.reply(1, 0, &done(&[]));
+    opening.submit(&[IN_G0], Duration::ZERO);
+    assert_eq!(late(&mut opening, 4_000), Some((KEY, GroupSet::first(2))), "g1 has not let it in");
+}
+
+#[test]
 fn a_session_along_a_tree_opens_through_every_group() {
     let (tree, slots) = (Tree::depth(3), SlotMap::even(3));
     let mut operations = PendingOperations::along(Some(&tree));

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use skein_client::local::Cluster;
+use skein_multicast::operate::{ReplicaStatus, Role};
+
 use skein_client::{Error, GroupId, GroupSet, Operation, SessionKey, Transaction, Unavailability};
 
 use crate::clusters::{along_a_tree, builder, local};
@@ -333,6 +335,99 @@ fn a_group_that_has_lost_its_memory_says_nothing_and_that_is_said() {
     let error = late.increment(IN_G0, 1).unwrap_err();
     assert!(error.had_no_effect() && error.to_string().contains("g1"), "{error}");
     assert!(!cluster.wait_until_whole(SHORT));
+}
+
+/// Time allowed to operations whose errors are to name a group: most of their replicas' silence must be seen in it.
+const ENOUGH: Duration = Duration::from_secs(3);
+
+/// Checks that clients are told that group 1 holds up what goes to both groups, and that it is named no more when `mend` has
+/// made it serve again. `sends` has sent its messages before.
+fn assert_named_until(cluster: &Cluster, mut sends: skein_client::Client, mend: impl FnOnce()) {
+    let both = increment(IN_G0).then(Operation::Increment { key: IN_G1.into(), by: 1 });
+    let tasks = cluster.async_client().unwrap().with_timeout(ENOUGH);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (by, after) = (group(1), ENOUGH);
+    let held_up = |groups, sent| {
+        let why = Unavailability::HeldUp { by, groups, after };
+        Err(Error::Unavailable { why, sent })
+    };
+    sends.set_timeout(ENOUGH);
+    let groups = if along_a_tree() { by } else { GroupSet::first(2) };
+    assert_eq!(sends.transact(&both).map(|_| ()), held_up(groups, true));
+    let silent = Error::UnknownOutcome { after, silent: by };
+    assert_eq!(sends.increment(IN_G1, 1), Err(silent), "nothing else is why");
+    // A session opens in all groups.
+    let opens = if along_a_tree() {
+        held_up(by, false)
+    } else {
+        Err(Error::Unavailable { why: Unavailability::NoQuorum { groups: by, after }, sent: false })
+    };
+    assert_eq!(runtime.block_on(tasks.increment(IN_G0, 1)).map(|_| ()), opens);
+    mend();
+    sends.set_timeout(LONG);
+    sends.transact(&both).unwrap();
+    runtime.block_on(tasks.with_timeout(LONG).transact(&both)).unwrap();
+    assert_eq!(
+        sends.increment(IN_G1, 0).unwrap(),
+        5,
+        "the operations that had timed out took effect"
+    );
+}
+
+#[test]
+fn a_group_that_stands_still_is_named_for_what_it_holds_up() {
+    let cluster = five();
+    let mut client = cluster.client().unwrap();
+    client.set_timeout(LONG);
+    client.increment(IN_G1, 1).unwrap();
+    // Its leader and a follower; group 0 has its leader and another follower.
+    for node in [1, 3] {
+        cluster.pause_node(node).unwrap();
+    }
+    assert_named_until(&cluster, client, || {
+        for node in [1, 3] {
+            cluster.resume_node(node).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_group_whose_followers_stand_still_serves_and_is_available() {
+    let cluster = five();
+    let mut client = cluster.client().unwrap();
+    client.set_timeout(LONG);
+    client.increment(IN_G1, 1).unwrap();
+    for node in [2, 3] {
+        cluster.pause_node(node).unwrap();
+    }
+    let leads = |replica: &ReplicaStatus| replica.group == 1 && replica.role == Role::Leader;
+    let leader = || {
+        let engines = cluster.status().into_iter();
+        let mut replicas = engines.flat_map(|it| it.replicas).map(|it| it.order);
+        replicas.find(leads).expect("node 1 leads it")
+    };
+    until("its leader sees them silent", || {
+        leader().view.iter().filter(|member| !member.alive).count() == 2
+    });
+    assert_eq!(client.increment(IN_G1, 1).unwrap(), 2, "their memory takes what it writes");
+    assert!(leader().available, "{:#?}", leader());
+    let both = increment(IN_G0).then(Operation::Increment { key: IN_G1.into(), by: 1 });
+    let mut late = cluster.client().unwrap();
+    if along_a_tree() {
+        client.transact(&both).unwrap();
+        late.set_timeout(LONG);
+        assert_eq!(late.increment(IN_G1, 1).unwrap(), 4, "a session opens in both groups");
+        return;
+    }
+    // Group 0 rests on words of the followers.
+    client.set_timeout(ENOUGH);
+    late.set_timeout(ENOUGH);
+    let (by, after) = (group(1), ENOUGH);
+    let why = Unavailability::HeldUp { by, groups: GroupSet::first(2), after };
+    let held_up = Err(Error::Unavailable { why, sent: true });
+    assert_eq!(client.transact(&both).map(|_| ()), held_up);
+    let why = Unavailability::NoQuorum { groups: by, after };
+    assert_eq!(late.increment(IN_G1, 1), Err(Error::Unavailable { why, sent: false }));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Clusters that order along a tree, of which an inner group has no quorum.
 
+use std::fs;
 use std::iter;
 use std::time::Duration;
 
@@ -133,6 +134,115 @@ fn an_inner_group_without_a_quorum_is_named_with_what_it_holds_up() {
     {
         assert!(failed.contains(part), "{part} in {failed}");
     }
+}
+
+/// Time allowed to operations whose errors are to name a group whose nodes run: what its replicas say is seen in it.
+const ENOUGH: Duration = Duration::from_secs(3);
+
+/// Checks what clients are told of g1, which does not serve though its nodes run. `client` has opened its session before. The
+/// words are those by which `skein put` explains it.
+fn assert_g1_is_named(sandbox: &Sandbox, client: &mut Client, keys: &[String], words: &[&str]) {
+    let groups: GroupSet = [1, 2, 3].map(GroupId).into_iter().collect();
+    let (by, after) = (GroupSet::single(GroupId(1)), ENOUGH);
+    let why = Unavailability::HeldUp { by, groups, after };
+    let held_up = Err(Error::Unavailable { why, sent: true });
+    assert_eq!(client.within(ENOUGH).transact(&put(&[&keys[0], &keys[2]])), held_up);
+    let silent = Error::UnknownOutcome { after, silent: by };
+    assert_eq!(client.within(ENOUGH).put(keys[1].as_str(), "y"), Err(silent));
+    let both =
+        json!({ "then": [{ "put": keys[0], "value": "z" }, { "put": keys[2], "value": "z" }] });
+    let file = sandbox.dir.with_file_name("both.json");
+    fs::write(&file, both.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    for command in [["put", &keys[0], "z"].as_slice(), &["txn", file]] {
+        let failed = sandbox.expect(3, &[command, &["--timeout", "3"]].concat()).err;
+        for part in ["to {g1 g2 g3}", "wait for {g1}"].iter().chain(words) {
+            assert!(failed.contains(part), "{part} in {failed}");
+        }
+        assert!(!failed.contains("g2 is") && !failed.contains("g0 is"), "{failed}");
+    }
+}
+
+/// Checks that clients are served, old ones and new ones.
+fn assert_all_serve(sandbox: &Sandbox, client: &mut Client, keys: &[String]) {
+    client.set_timeout(Duration::from_mins(1));
+    client.transact(&put(&keys.iter().collect::<Vec<_>>())).unwrap();
+    for key in keys {
+        sandbox.expect(0, &["put", key, "w", "--timeout", "60"]);
+    }
+}
+
+#[test]
+fn an_inner_group_whose_nodes_are_paused_is_named_until_they_go_on() {
+    let sandbox = chain();
+    sandbox.expect(0, &["admin", "transfer-leader", "g3", "--node", "4"]);
+    let mut client = Client::connect(&sandbox.dir).unwrap();
+    let keys = keys(client.shape());
+    client.transact(&put(&keys.iter().collect::<Vec<_>>())).unwrap();
+    for node in [1, 3] {
+        halt(sandbox.pid(node).unwrap());
+    }
+    assert_g1_is_named(&sandbox, &mut client, &keys, &["1 of its 3 replicas", "is paused"]);
+    for node in [1, 3] {
+        kill(sandbox.pid(node).unwrap(), Signal::CONT);
+    }
+    assert_all_serve(&sandbox, &mut client, &keys);
+}
+
+#[test]
+fn an_inner_group_that_is_lost_is_named_until_it_is_recreated() {
+    let sandbox = chain();
+    sandbox.expect(0, &["admin", "transfer-leader", "g3", "--node", "4"]);
+    let mut client = Client::connect(&sandbox.dir).unwrap();
+    let keys = keys(client.shape());
+    client.transact(&put(&keys.iter().collect::<Vec<_>>())).unwrap();
+    for node in [1, 3] {
+        kill(sandbox.pid(node).unwrap(), Signal::KILL);
+    }
+    sandbox.expect(0, &["supervise", "--detach"]);
+    until("g1 is lost, and the others serve", || {
+        let status = sandbox.status();
+        let available = |group: usize| status["groups"][group]["available"] == json!(true);
+        status["groups"][1]["lost"] == json!(true) && [0, 2, 3].into_iter().all(available)
+    });
+    assert_g1_is_named(&sandbox, &mut client, &keys, &["g1 is lost", "admin recreate g1"]);
+    sandbox.expect(0, &["admin", "recreate", "g1", "--from", "2"]);
+    assert_all_serve(&sandbox, &mut client, &keys);
+}
+
+#[test]
+fn a_group_that_commits_in_the_memory_of_paused_followers_is_said_to_serve() {
+    let sandbox = chain();
+    sandbox.expect(0, &["admin", "transfer-leader", "g3", "--node", "4"]);
+    let mut client = Client::connect(&sandbox.dir).unwrap();
+    let keys = keys(client.shape());
+    client.transact(&put(&keys.iter().collect::<Vec<_>>())).unwrap();
+    // The followers of g1, and two of three replicas of g2, with its leader.
+    for node in [2, 3] {
+        halt(sandbox.pid(node).unwrap());
+    }
+    let silent = |status: &Value| {
+        let members = status["groups"][1]["view"].as_array().unwrap();
+        members.iter().filter(|member| member["alive"] == json!(false)).count()
+    };
+    until("the leader of g1 has noticed, and g2 does not serve", || {
+        let status = sandbox.status();
+        silent(&status) == 2 && status["held_up"][0]["because"] == json!("no_quorum")
+    });
+    client.put(keys[1].as_str(), "y").unwrap();
+    client.transact(&put(&[&keys[0], &keys[1]])).unwrap();
+    let status = sandbox.status();
+    assert_eq!(status["groups"][1]["available"], json!(true));
+    let held = json!([{ "by": 2, "because": "no_quorum", "groups": [2, 3], "apart": [] }]);
+    assert_eq!(status["held_up"], held);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let status = words(&sandbox.expect(1, &["status"]).out);
+    let serves = "g1 serves, but g1.1, g1.2 do not answer: its leader writes into their memory.";
+    assert!(status.contains(serves) && !status.contains("g1 has no quorum"), "{status}");
+    let doctor = words(&sandbox.run(&["doctor"]).out);
+    assert!(doctor.contains("g2 does not serve") && !doctor.contains("g1 has no"), "{doctor}");
+    let failed = sandbox.expect(3, &["put", &keys[0], "z", "--timeout", "3"]).err;
+    assert!(failed.contains("wait for {g2}") && !failed.contains("g1 is"), "{failed}");
 }
 
 /// Paused nodes run as far as clients know, so that these send on.
