@@ -141,9 +141,10 @@ impl Incoming {
     }
 
     /// The credit word to write, once it is worth a write: after a quarter of the ring. So a writer that waits for at
-    /// most three quarters of the ring gets that room.
+    /// most three quarters of the ring gets that room. A side without a ring never has one to write.
     pub fn report(&mut self) -> Option<u64> {
-        (self.consumed - self.reported >= self.capacity / 4).then(|| self.report_now())
+        let worth_it = self.consumed - self.reported >= self.capacity / 4;
+        (worth_it && self.unreported()).then(|| self.report_now())
     }
 
     /// The credit word to write now.
@@ -185,6 +186,14 @@ mod tests {
         }
         assert_eq!(spans(64, 40, 40), [40..64, 0..16]);
         assert_eq!(spans(64, 64, 8), [0..8, 0..0]);
+    }
+
+    #[test]
+    fn nothing_is_reported_where_nothing_was_taken() {
+        for capacity in [0, 64] {
+            let mut reader = Incoming::new(capacity);
+            assert_eq!(reader.report(), None, "a ring of {capacity} bytes");
+        }
     }
 
     #[test]
