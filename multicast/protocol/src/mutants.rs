@@ -81,9 +81,10 @@ macro_rules! mutants {
                 Self::LostHintAskedAgain,
             ];
 
-            /// Those whose loss simulated clusters show about once in 3,000 schedules of `mixed`, or less often. The gate does
-            /// not wait for that: unit tests notice them.
-            pub const RARE: &'static [Self] = &[Self::EarlierLogNotOnDisk, Self::OwnStateTakenForWhole];
+            /// Those whose loss simulated clusters show about once in 3,000 schedules of `mixed`, or of `losses`, or less often. The
+            /// gate does not wait for that: unit tests notice them.
+            pub const RARE: &'static [Self] =
+                &[Self::EarlierLogNotOnDisk, Self::OwnStateTakenForWhole, Self::VoidProposalKept];
 
             /// Mutants that do harm only when a key asks for it: for manual tests, and in no simulation.
             pub const ON_DEMAND: &'static [Self] = &[Self::StoreDiverges];
