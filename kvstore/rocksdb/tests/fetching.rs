@@ -14,6 +14,8 @@ mod guards;
 mod model;
 #[path = "../../tests/machines/moves.rs"]
 mod moves;
+#[path = "../../tests/machines/objections.rs"]
+mod objections;
 mod opened;
 #[path = "../../tests/machines/sessions.rs"]
 mod sessions;
