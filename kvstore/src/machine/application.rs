@@ -119,8 +119,9 @@ impl<S: Store> Application for Machine<S> {
         result: &[u8],
         out: &mut dyn Outbox,
     ) -> Result<(), S::Error> {
-        // A new leader may repeat a verdict. A verdict counts only if it comes from a group of this cluster.
-        if !self.groups.contains(from) {
+        // A new leader may repeat a verdict. A verdict counts only if it comes from a group of this cluster; of its own
+        // group, a machine is told objections only.
+        if !self.groups.contains(from) || from == self.group && !result.is_empty() {
             return Ok(());
         }
         let verdict = Verdict::decode(result);

@@ -289,7 +289,7 @@ fn verdicts_heard_before_the_copy_are_gone_with_the_state() {
     heard(&mut machine, 2, 1);
     heard(&mut machine, 3, 1);
     heard(&mut source, 4, 1);
-    // These do not count: a verdict of its own group, and a verdict of a group that does not exist.
+    // These do not count: a verdict of its own group that is no objection, and one of a group that does not exist.
     heard(&mut source, 5, 0);
     heard(&mut source, 6, u16::MAX);
     let slots = SlotMap::even(2);
