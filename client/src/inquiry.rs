@@ -1,4 +1,4 @@
-//! Which groups serve, as their replicas say. They are asked while the time of an operation is nearly over, so that its error
+//! The groups that serve, as their replicas say. They are asked while the time of an operation is nearly over, so that its error
 //! names the groups that it waited for. Nothing is asked otherwise.
 //!
 //! A *look* sees what replicas have said since the look before, and asks again. Looks are counted, and not the time between
@@ -34,7 +34,7 @@ struct Asked {
     told: Vec<Told>,
 }
 
-/// What a replica was asked and has said.
+/// A question to a replica, and its answer.
 struct Told {
     /// The query without an answer.
     query: Option<QueryKey>,

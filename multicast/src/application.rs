@@ -38,7 +38,7 @@ pub struct Digest {
     pub digest: u64,
 }
 
-/// What a machine has said about a message.
+/// The state of a machine's result about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speech {
     /// It has exchanged a result, or had no reason to, or will exchange nothing but an objection.

@@ -1,4 +1,4 @@
-//! What waits for other groups at every replica of the group alike.
+//! Commands that wait for other groups at every replica of the group.
 //!
 //! A replica may have verdicts that another one has yet to receive, may have had them before or after a delivery, and only the
 //! leader executes requests that are marked as reads. So a command that is blocked here need not be blocked elsewhere. It is

@@ -61,7 +61,7 @@ pub(crate) struct Cluster {
     cursors: BTreeMap<(u16, u8), usize>,
     verdicts: Vec<SentVerdict>,
     said: BTreeMap<(MessageId, GroupId), Vec<u8>>,
-    /// What leaders have said. What only followers have said is not known to anybody.
+    /// Verdicts that leaders have sent. Nobody knows the verdicts of followers.
     told: BTreeSet<(MessageId, GroupId)>,
     replies: BTreeMap<MessageId, BTreeMap<GroupId, Vec<u8>>>,
     reads: BTreeSet<MessageId>,

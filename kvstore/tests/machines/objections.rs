@@ -15,7 +15,7 @@ use crate::tested;
 
 const SESSION: SessionId = SessionId(7);
 
-/// What a recreated group may have of the others' order.
+/// A difference between the orders of two groups after one was recreated.
 #[derive(Clone, Debug)]
 enum Fault {
     Swapped,

@@ -508,7 +508,7 @@ impl Children {
         }
     }
 
-    /// What was [logged](Self::log) is committed, and is not passed on.
+    /// An entry that was [logged](Self::log) is committed, and is not passed on.
     pub fn commit_stale(&mut self, tree: &Tree, own: GroupId, content: &Content) {
         for child in tree.next_hops(own, content.destinations(tree)).iter() {
             self.get_mut(child).expect("a next hop is a child").commit(content);

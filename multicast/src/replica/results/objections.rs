@@ -41,7 +41,7 @@ pub(super) const OBJECT_AFTER_MS: u64 = 1_000;
 /// Most messages to which a leader considers to object at once. The others are asked for again.
 const CONSIDERED_MAX: usize = 64;
 
-/// What a group has said about a message.
+/// The state of a group's result about a message.
 enum Said {
     /// Its machine has spoken, and the result is kept.
     Spoken,
